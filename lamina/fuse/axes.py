@@ -120,7 +120,7 @@ class LoopAxes:
         outer one, shares no loop with that: both run at once.
         """
         sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
-        # The parts of `index` along loops of reductions, those of an outer one; () if there is none.
+        # The parts of `index` along the loops of an outer reduction; () if there is none.
         in_outer_loops = tuple(position for position in index if _is_reduced(position))
         key = sizes, in_outer_loops
         loops = self._shared.get(key)

@@ -30,6 +30,7 @@ from lamina.loops.nest import (
     operands_of,
     scatter_indices,
 )
+from lamina.loops.reindex import Reindexing, substituted
 
 MAX_SCRATCH = 4 << 20  # bytes of a thread's stack that one kernel may fill: 4 MiB
 # A field of a move as it is parsed: the number of an axis or value, a count, or a name.
@@ -65,48 +66,20 @@ class Move:
     def reindexed(
         self, nest: Nest, index_of: Mapping[Node, Node], new: Axes, guard: Node = ix.TRUE
     ) -> Nest:
-        """`nest` with the axes `new` in place of those in `index_of`, which are neighbours.
+        """`nest` with the axes `new` in place of those in `index_of`; see `Reindexing`. The splits
+        stay as they are: the caller says which of them still hold.
 
-        `index_of` has each old axis as an index over the new ones: {a0: 4 * a1 + a2} for a split
-        of a0 by 4, with (a1, a2) as `new`. Expressions get these indices; the order of the nest and
-        the axes of stores and reductions get the new axes. Where `guard`, a condition over the new
-        axes, does not hold, no load that depended on an old axis happens, and no store if the first
-        old axis is a row.
+        Raises FormatError if a number of `new` is that of another axis, or if an old axis is bound:
+        a binding would name an axis that the nest no longer has.
         """
-        kernel = nest.kernel
-        old = tuple(index_of)
-        self._require_new(nest, old, new)
-        rebuilt = dict(index_of)
-        for node in kernel.nodes:
-            if node in index_of:
-                continue
-            operands = tuple(rebuilt[operand] for operand in operands_of(node))
-            if node.op is Op.LOAD and guard is not ix.TRUE and not free_axes(node).isdisjoint(old):
-                index, *conditions = operands
-                operands = (index, ix.both(*conditions, guard))
-            bound = _substituted(bound_axes(node), old, new)
-            rebuilt[node] = ix.rebuild(node, operands + bound)
-        is_row = old[0] in kernel.row_axes
-        stores = []
-        for store in kernel.stores:
-            moved = replace(store, axes=_substituted(store.axes, old, new)).rebuilt(rebuilt)
-            if is_row and guard is not ix.TRUE:
-                moved = replace(moved, condition=ix.both(moved.condition, guard))
-            stores.append(moved)
-        rows = kernel.rows
-        if is_row:
-            rows += len(new) - len(old)
-        kernel = replace(kernel, stores=tuple(stores), rows=rows)
-        return replace(nest, kernel=kernel, order=_substituted(nest.order, old, new))
-
-    def _require_new(self, nest: Nest, old: Axes, new: Axes) -> None:
-        """The axes `new` have numbers that no axis but the `old` ones has, and no old one is bound:
-        a binding would name an axis that the nest no longer has."""
-        kept_numbers = {axis.arg.number for axis in nest.order if axis not in old}
+        reindexing = Reindexing(index_of, new, guard)
+        kept_numbers = {axis.arg.number for axis in nest.order if axis not in index_of}
         new_numbers = {axis.arg.number for axis in new} - kept_numbers
         self.require(len(new_numbers) == len(new), "the new axes are new")
-        is_bound = not nest.binding.keys().isdisjoint(old)
+        is_bound = not nest.binding.keys().isdisjoint(index_of)
         self.require(not is_bound, "the axis is bound; bind its sub-loops")
+        kernel = reindexing.kernel(nest.kernel)
+        return replace(nest, kernel=kernel, order=reindexing.axes(nest.order))
 
 
 Schedule = tuple[Move, ...]
@@ -120,6 +93,9 @@ class Split(Move):
 
         for a0 in 10: f(a0)     ->    for a1 in 2: for a2 in 4: f(4 * a1 + a2)
                                       for a2 in 2: f(8 + a2)
+
+    In the nest, a1 has 3 iterations, for all blocks of 4, and the extent 10 of the sub-loops
+    (a1, a2) says that the last block ends after 2.
     """
 
     axis: int
@@ -133,18 +109,19 @@ class Split(Move):
         factor = self.factor
         self.require(factor > 0, "the factor is positive")
         size = axis.arg.size
-        split = nest.sub_loops(axis)  # of which `axis` may itself be one
-        # Only the outermost of several sub-loops may end before its last point: `SubLoops` has one
-        # extent for all of them.
+        # If `axis` is itself a sub-loop, the new axes are among those that it belongs to. These
+        # have one extent, so that only the outermost of them may end within a block.
+        split = nest.sub_loops(axis)
         fits = split.axes[0] is axis or size % factor == 0
         self.require(fits, f"a sub-loop of {size} is not split evenly")
-        outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
+        blocks = -(-size // factor)  # rounded up
+        outer = ix.axis(self.outer, blocks, reduce=axis.arg.reduce)
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
         new = (outer, inner)
-        more = split._replace(axes=_substituted(split.axes, (axis,), new))
-        others = tuple(other for other in nest.splits if other != split)
+        sub_loops = SubLoops(substituted(split.axes, (axis,), new), split.extent)
+        others = nest.splits_without(split)
         nest = self.reindexed(nest, {axis: ix.row_major(new)}, new)
-        return replace(nest, splits=(*others, more))
+        return replace(nest, splits=(*others, sub_loops))
 
 
 @dataclass(frozen=True)
@@ -162,30 +139,36 @@ class Fuse(Move):
     text = "fuse(a{first}, a{second}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
-        first, second = pair = nest.axis(self.first), nest.axis(self.second)
-        loops = [axes for axes in axis_lists(nest.kernel) if first in axes or second in axes]
-        self.require(all(pair in pairwise(axes) for axes in loops), "they are not neighbours")
-        whole = all(nest.sub_loops(axis).axes == (axis,) for axis in pair)
-        self.require(whole, "an axis is split already")
-        into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
+        first, second = nest.axis(self.first), nest.axis(self.second)
+        for axes in axis_lists(nest.kernel):
+            if first in axes or second in axes:
+                are_neighbours = (first, second) in pairwise(axes)
+                self.require(are_neighbours, "they are not neighbours")
+        for axis in (first, second):
+            is_whole = nest.sub_loops(axis).axes == (axis,)
+            self.require(is_whole, "an axis is split already")
+        into = ix.axis(self.into, points((first, second)), reduce=first.arg.reduce)
         size = max(second.arg.size, 1)  # sums over (3, 0) elements have an axis of size 0
-        index_of = dict(zip(pair, ix.divided(into, size), strict=True))
-        fused = self.reindexed(nest, index_of, (into,))
-        # An index that walks the two as one is ``8 * (a2 // 8) + a2 % 8``, which is a2.
-        divisions = {index for index in index_of.values() if index.op in (Op.IDIV, Op.MOD)}
-        as_one = divisions.isdisjoint(fused.kernel.nodes)
-        self.require(as_one, "some index does not walk the two as one")
+        of_first, of_second = ix.divided(into, size)
+        fused = self.reindexed(nest, {first: of_first, second: of_second}, (into,))
+        # An index that walks the two as one is ``8 * (a2 // 8) + a2 % 8``, which is a2. Where a
+        # division or a modulus is left, an index does not.
+        divisions = {index for index in (of_first, of_second) if index.op in (Op.IDIV, Op.MOD)}
+        walks_as_one = divisions.isdisjoint(fused.kernel.nodes)
+        self.require(walks_as_one, "some index does not walk the two as one")
         return fused
 
 
 @dataclass(frozen=True)
 class Rotate(Move):
     """Each iteration of `by` begins the loop over `axis` `steps` later, and goes round its end.
-    Both are row axes; no index walks `axis` and what it was split from as one any longer.
 
     ``rotate(a1, a0, 2)``, where a1 has 8 iterations::
 
         for a0 in 4: for a1 in 8: f(a1)   ->   for a0 in 4: for a1 in 8: f((a1 + 2 * a0) % 8)
+
+    Both are row axes, as rows can run in any order. If `axis` is a sub-loop, all sub-loops of its
+    split are independent axes from here on: no index walks them as one any longer.
     """
 
     axis: int
@@ -197,12 +180,15 @@ class Rotate(Move):
         axis, by = nest.axis(self.axis), nest.axis(self.by)
         split = nest.sub_loops(axis)
         are_rows = axis is not by and {axis, by} <= set(nest.kernel.row_axes)
+        # An uneven end would come in the middle of a loop that begins later.
         is_even = points(split.axes) == split.extent
         self.require(are_rows and is_even, "these are not two rows, split evenly")
         later = ix.add(axis, ix.scale(by, self.steps))
         _, rotated = ix.divided(later, axis.arg.size)
-        others = tuple(other for other in nest.splits if other != split)
-        return replace(self.reindexed(nest, {axis: rotated}, (axis,)), splits=others)
+        others = nest.splits_without(split)
+        # The new axis has the number and the size of the old one, and so is the same node.
+        nest = self.reindexed(nest, {axis: rotated}, (axis,))
+        return replace(nest, splits=others)
 
 
 @dataclass(frozen=True)
@@ -249,10 +235,7 @@ class Bind(Move):
 
 @dataclass(frozen=True)
 class Stage(Move):
-    """Keep a value in scratch memory of the thread, for all loops inside the row loop `axis`, laid
-    out in their order, but with the lanes of vectors innermost. A value made from reads alone is
-    filled in the body of that loop. One that depends on reductions over a row is stored in the
-    first pass that needs it, for later passes.
+    """Keep a value in scratch memory of the thread, for all loops inside the row loop `axis`.
 
     ``stage(%0, a0)``, where %0 is the load of y, read once for each a1 before::
 
@@ -260,6 +243,10 @@ class Stage(Move):
             for a1 in 8:                               for a2 in 16: scratch[a2] = y[16 * a0 + a2]
                 for a2 in 16:                ->        for a1 in 8:
                     f(a1, y[16 * a0 + a2])                 for a2 in 16: f(a1, scratch[a2])
+
+    A value made from reads alone is filled in the body of the loop over `axis`, as here. A value
+    that depends on reductions over a row, as the exponentials of a softmax do on the maximum, is
+    stored in the first pass that needs it, for later passes.
     """
 
     value: int
@@ -272,26 +259,40 @@ class Stage(Move):
         self.require(loop in nest.row_loops, f"a{self.axis} is no loop over rows")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
         value = kernel.values[self.value]
-        walked = [axis for axis in nest.inside(loop) if axis in free_axes(value)]
-        self.require(bool(walked), f"no loop inside a{self.axis} walks it")
-        # Lanes may be rows of which each walks a loop further inside. Those of a dot product, the
-        # four numbers of one lane, stay inside of the lanes.
-        innermost = ("vector", "dot")
-        axes = tuple(sorted(walked, key=lambda axis: _position(innermost, nest.bound(axis))))
+        axes = self._scratch_axes(nest, value, loop)
         is_reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([value]))
         self._require_stageable(nest, value, loop, is_reduced=is_reduced)
         scratch = Parameter(value.dtype, points(axes), memory="scratch")
         parameters = (*kernel.parameters, scratch)
         used = sum(array.nbytes for array in parameters if array.memory == "scratch")
         self.require(used <= MAX_SCRATCH, f"{used} bytes of scratch, and {MAX_SCRATCH} are there")
-        at = None if is_reduced else loop  # see `Store.at`
-        fill = Store(len(kernel.parameters), ix.row_major(axes), value, axes, at=at)
-        kernel = replace(kernel, parameters=parameters)
-        return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
+        fill = Store(
+            parameter=len(kernel.parameters),
+            index=ix.row_major(axes),
+            value=value,
+            axes=axes,
+            at=None if is_reduced else loop,  # see `Store.at`
+        )
+        return replace(
+            nest, kernel=replace(kernel, parameters=parameters), fills=(*nest.fills, fill)
+        )
+
+    def _scratch_axes(self, nest: Nest, value: Node, loop: Node) -> Axes:
+        """The axes of the scratch memory, the fastest last: those inside of `loop` that `value`
+        depends on, in the order of their loops, but with the lanes of vectors last.
+
+        A vector axis may stand before others in that order, as each of its lanes may be a row that
+        walks further loops. So that lanes are neighbours in memory, its place is behind them. After
+        it there may only be a dot axis, whose four bytes belong to one lane.
+        """
+        walked = [axis for axis in nest.inside(loop) if axis in free_axes(value)]
+        self.require(bool(walked), f"no loop inside a{self.axis} walks it")
+        places = {"vector": 1, "dot": 2}
+        return tuple(sorted(walked, key=lambda axis: places.get(nest.bound(axis), 0)))
 
     def _require_stageable(self, nest: Nest, value: Node, loop: Node, *, is_reduced: bool) -> None:
         """Raise FormatError unless `value` can be staged in the body of the row loop `loop`.
-        `is_reduced`: it depends on reductions."""
+        `is_reduced` says that it depends on reductions."""
         beneath = toposort([value])
         is_scanned = any(node.op is Op.LOOP_SCAN for node in beneath)
         is_staged = any(fill.value in beneath for fill in nest.fills)
@@ -302,14 +303,10 @@ class Stage(Move):
         # the value is in scratch memory.
         inside = (loop, *nest.inside(loop))
         for node in nest.kernel.nodes:
-            if bound_axes(node) and free_axes(node).isdisjoint(inside):
-                is_early = value in toposort(operands_of(node))
-                self.require(not is_early, f"what reduces it is computed outside a{self.axis}")
-
-
-def _position(names: tuple[str, ...], name: str) -> int:
-    """1, 2, ... for a name among `names`, 0 for any other."""
-    return names.index(name) + 1 if name in names else 0
+            runs_before = bound_axes(node) and free_axes(node).isdisjoint(inside)
+            if runs_before:
+                needs_value = value in toposort(operands_of(node))
+                self.require(not needs_value, f"what reduces it is computed outside a{self.axis}")
 
 
 @dataclass(frozen=True)
@@ -338,18 +335,21 @@ class Accumulate(Move):
         self.require(fits, "the kernel is no plain reduction over it and other axes")
         loop = ix.axis(self.axis, axis.arg.size)  # the same number, but no longer a reduced axis
         nest = self.reindexed(nest, {axis: loop}, (loop,))
-        before = nest.order[: nest.order.index(loop)]
-        outer = tuple(row for row in nest.kernel.row_axes if row in before)
-        inner = tuple(row for row in nest.kernel.row_axes if row not in before)
-        initial = self._initial_store(nest.kernel, (*outer, *inner))
-        partial_sums = self._store_of_partial_sums(nest.kernel, loop, (*outer, loop, *inner))
-        # Stores share the axes `outer` alone: rows inside of `loop` are columns from here on.
-        kernel = replace(nest.kernel, stores=(initial, partial_sums), rows=len(outer))
-        return replace(nest, kernel=kernel, splits=self._splits_kept(nest, axis, before))
+        outside = nest.order[: nest.order.index(loop)]  # the loops around that over `axis`
+        outer_rows = tuple(row for row in nest.kernel.row_axes if row in outside)
+        inner_rows = tuple(row for row in nest.kernel.row_axes if row not in outside)
+        initial = self._initial_store(nest.kernel, (*outer_rows, *inner_rows))
+        partial_sums = self._store_of_partial_sums(
+            nest.kernel, loop, (*outer_rows, loop, *inner_rows)
+        )
+        # Both stores begin with the outer rows. The inner ones are columns from here on: `loop`
+        # runs around them in one store, and not in the other.
+        kernel = replace(nest.kernel, stores=(initial, partial_sums), rows=len(outer_rows))
+        return replace(nest, kernel=kernel, splits=self._splits_kept(nest, axis, outside))
 
     def _initial_store(self, kernel: Kernel, axes: Axes) -> Store:
-        """The store that sets every element to what changes no sum: ``y[a0] = 0`` above, with the
-        `axes` (a0,). It is 0 for ADD, and what `Monoid.identity` says for others."""
+        """The store that sets every element to the identity of the monoid, as 0 for a sum:
+        ``y[a0] = 0`` above, with the `axes` (a0,)."""
         (store,) = kernel.stores
         dtype = store.value.dtype
         (identity,) = store.value.arg.monoid.identity((dtype,))
@@ -364,15 +364,17 @@ class Accumulate(Move):
         partial_sum = Node(Op.LOOP_REDUCE, operands, reduction.arg)
         return replace(store, value=partial_sum, axes=axes, monoid=reduction.arg.monoid)
 
-    def _splits_kept(self, nest: Nest, axis: Node, before: Axes) -> tuple[SubLoops, ...]:
-        """The splits that leave a remainder, which need their last iterations left out still.
-        Raises FormatError if the loop over `axis`, which goes inside of the axes `before` it, is
-        one of their sub-loops or goes between these. The sub-loops of an even split are loops like
-        all others from here on, with no split."""
+    def _splits_kept(self, nest: Nest, axis: Node, outside: Axes) -> tuple[SubLoops, ...]:
+        """The splits with an uneven end, whose last points are still left out. The sub-loops of an
+        even split are loops like all others from here on, with no split.
+
+        Raises FormatError if the loop over `axis` is one of the sub-loops of an uneven split, or
+        goes between them, inside of the loops `outside`: their end is one place in the nest.
+        """
         uneven = tuple(split for split in nest.splits if split.extent != points(split.axes))
         for split in uneven:
-            are_before = [sub_loop in before for sub_loop in split.axes]
-            is_between = any(are_before) and not all(are_before)
+            are_outside = [sub_loop in outside for sub_loop in split.axes]
+            is_between = any(are_outside) and not all(are_outside)
             why = "it goes between the sub-loops of an uneven split, or is one of them"
             self.require(not is_between and axis not in split.axes, why)
         return uneven
@@ -380,13 +382,16 @@ class Accumulate(Move):
 
 @dataclass(frozen=True)
 class Partition(Move):
-    """Partition a scatter that adds by owner: `workers`, a power of two of them along the new row
-    axis `into`, each own the indices with equal last bits, and add there in the order of updates.
+    """Partition a scatter that adds by owner, so that it runs in parallel: every place belongs to
+    one of `workers`, a power of two, along the new row axis `into`. All of them look at every
+    update, and each adds those to its own places, in the order of the updates.
 
     ``partition(4) -> a1``::
 
         for a0 in 90: y[i[a0]] += x[a0]    ->    for a1 in 4: for a0 in 90:
                                                      if (i[a0] & 3) == a1: y[i[a0]] += x[a0]
+
+    The owner is given by the last bits of the place: worker 2 of 4 owns 2, 6, 10, and so on.
     """
 
     workers: int
@@ -397,11 +402,11 @@ class Partition(Move):
         store = nest.kernel.stores[0]
         value = store.value
         worker = ix.axis(self.into, self.workers)
-        indices = scatter_indices(nest.kernel)
-        self.require(len(indices) == 1, "no store adds at one index that data say")
-        last_bits = Node(Op.AND, (indices[0], const(self.workers - 1, int64)))
+        places = scatter_indices(nest.kernel)
+        self.require(len(places) == 1, "no store adds at one index that data say")
+        last_bits = Node(Op.AND, (places[0], const(self.workers - 1, int64)))
         is_owner = Node(Op.EQ, (last_bits, worker))
-        if value.op is Op.LOAD:  # only the owner reads it
+        if value.op is Op.LOAD:  # only the owner reads the update
             source, *conditions = value.src
             value = Node(Op.LOAD, (source, ix.both(*conditions, is_owner)), value.arg)
         condition = ix.both(store.condition, is_owner)
@@ -422,7 +427,11 @@ class Plan(NamedTuple):
 
 
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
-    """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
+    """The loop nest of `kernel` under `schedule`. Raises FormatError if a move does not fit.
+
+    What `Stage` fills is laid out along the loops of that time, so that no other move may follow.
+    Nor may any after `Tensorize`, which sets `Nest.product`.
+    """
     # At first axes come as stores and then reductions list them, each once.
     order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
     nest = Nest(kernel, tuple(order), binding={})
@@ -431,17 +440,3 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
         move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
         nest = move.apply(nest)
     return nest
-
-
-def _substituted(axes: Axes, old: Axes, new: Axes) -> Axes:
-    """`axes` with `new` in place of the first of `old`, and without the others: a0, a3, a4, a2 for
-    (a0, a1, a2) with (a3, a4) in place of (a1,)."""
-    if set(old).isdisjoint(axes):
-        return axes
-    result: list[Node] = []
-    for axis in axes:
-        if axis is old[0]:
-            result += new
-        elif axis not in old:
-            result.append(axis)
-    return tuple(result)

@@ -54,11 +54,14 @@ class Nest:
     splits: the sub-loops of every axis that was split
     fills: the stores that fill scratch memory, which the last parameters of the kernel are
     product: the atom of a product of tiles that a block shares; "" for any other nest
-    tiles: how these tiles are filled, a store for each factor of a product; they belong to no
-        parameter. Of ``y[a0, a1] = sum over r2 of a[a0, r2] * b[r2, a1]``, whose stores
-        have ``64 * a3 + a4`` in place of a0 now, that of a has the `value` ``a[a0, r2]`` and the
-        `axes` (a0, r2), all rows and steps of a, the fastest last; and as `index` the row of y that
-        a line of the tile belongs to, ``64 * a3 + a4``; that of b has the column
+    tiles: how the tiles of a product are filled: a store for each factor, into memory that is no
+        parameter of the kernel. For ``y[a0, a1] = sum over r2 of a[a0, r2] * b[r2, a1]``, with a0
+        split into tiles of 64 rows, ``64 * a3 + a4``, the store of the tile of a has
+
+        - as `value` ``a[a0, r2]``, and as `axes` (a0, r2): all rows and steps of a, though a tile
+          has only some of them; the fastest axis in memory is last
+        - as `index` the row of y that a line of the tile belongs to, ``64 * a3 + a4``. The store of
+          the tile of b has the column of y there
     """
 
     kernel: Kernel
@@ -77,6 +80,10 @@ class Nest:
                 return split
         return SubLoops((axis,), axis.arg.size)
 
+    def splits_without(self, split: SubLoops) -> tuple[SubLoops, ...]:
+        """All splits but `split`; all of them if that is an axis that was never split."""
+        return tuple(other for other in self.splits if other != split)
+
     def is_head(self, axis: Node) -> bool:
         """Is `axis` the outermost of its sub-loops, or never split?"""
         return self.sub_loops(axis).axes[0] is axis
@@ -87,21 +94,25 @@ class Nest:
 
     @cached_property
     def row_loops(self) -> list[Node]:
-        """The row axes that are loops, neither vectors nor unrolled, outermost first. Where memory
-        accumulates partial sums, the loop around their rows is one of them."""
+        """The row axes that are loops, neither vectors nor unrolled, outermost first.
+
+        Where memory accumulates partial sums, as after `Accumulate`, they are loops over all axes
+        of these sums: the loop around the rows, and the rows inside of it, which are columns to the
+        kernel.
+        """
         last = self.kernel.stores[-1]
         accumulates = last.monoid is not None and last.value.op is Op.LOOP_REDUCE
-        # Then the kernel's row axes are only those outside of that loop: see `Accumulate`.
         rows = last.axes if accumulates else self.kernel.row_axes
         loops = [axis for axis in self.order if self.bound(axis) not in IN_REGISTERS]
         return [axis for axis in loops if axis in rows]
 
     def inside(self, row: Node) -> list[Node]:
-        """The axes that open in the body of the loop over `row`, one of the row loops: later rows,
-        and register tiles, columns and reductions wherever they stand in the order.
+        """The axes whose loops are in the body of the loop over `row`, one of the row loops: all
+        but that row loop and those around it.
 
-        For the order a0, r2, a1, all serial, with the rows a0 and a1: r2 and a1 are inside a0, and
-        r2 is inside a1, as a reduction runs where its row is computed.
+        Columns, reductions and register tiles are among them wherever they stand in the order, as
+        they run where a row is computed. For the order a0, r2, a1, all serial, with the rows a0 and
+        a1: r2 and a1 are inside a0, and r2 is inside a1.
         """
         through_row = self.order[: self.order.index(row) + 1]
         outside = [axis for axis in through_row if axis in self.row_loops]
@@ -117,7 +128,7 @@ class Nest:
 
 
 def axis_lists(kernel: Kernel) -> list[Axes]:
-    """The axes of every store, LOOP_REDUCE and LOOP_SCAN."""
+    """The axes of every store, then those of every LOOP_REDUCE and LOOP_SCAN: a list for each."""
     of_stores = [store.axes for store in kernel.stores]
     of_nodes = [bound_axes(node) for node in kernel.nodes]
     return of_stores + [axes for axes in of_nodes if axes]
@@ -130,24 +141,24 @@ def operands_of(node: Node) -> Axes:
 
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a LOOP_SCAN, and columns of a
-    store whose iterations may write one element twice.
+    store along which several iterations may write one element.
 
     If the index of the store is a sum of axes, as ``8 * a0 + a1``, these are the columns that are
-    not in it: a2, if the store has that too. If it is more, as the index of a scatter, which has a
-    term that data say, these are all columns.
+    not in it: a2, if the store has that too. If the index has a term that data say, as that of a
+    scatter has, these are all columns.
     """
     serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
     for store in kernel.stores:
         columns = set(store.axes[kernel.rows :])
         terms, _ = ix.terms_of(store.index)
-        if all(term.op is Op.AXIS for term in terms):
-            columns -= terms.keys()
-        serial |= columns
+        is_sum_of_axes = all(term.op is Op.AXIS for term in terms)
+        serial |= columns - terms.keys() if is_sum_of_axes else columns
     return frozenset(serial)
 
 
 def scatter_indices(kernel: Kernel) -> list[Node]:
-    """The indices read from data at which the kernel's only store adds; [] if it does not."""
+    """The terms of the index of the kernel's only store that data say: [load of i] for
+    ``y[4 * i[a0] + a1] += x``. Empty if the store does not combine, or if there are several."""
     store = kernel.stores[0]
     if store.monoid is None or len(kernel.stores) > 1:
         return []
@@ -155,12 +166,13 @@ def scatter_indices(kernel: Kernel) -> list[Node]:
 
 
 def can_accumulate(kernel: Kernel) -> bool:
-    """Is the kernel one plain reduction, stored where later parts of it can be added?
+    """Is the kernel one plain reduction, stored where memory can add up parts of it?
 
-    Its monoid is one operation, by which a store combines a part with those before it. It stores
-    every element and combines it with nothing yet, and does not read what it stores, as that would
-    be parts of results. Floats of fewer than 32 bits (`is_small`) are never combined in memory,
-    which would round each part of the result to them.
+    - It has one store, whose value is the reduction itself. Its monoid is one operation, as ADD and
+      MAX are, by which a store combines a part with those before it; ARGMAX is none.
+    - It stores every element, and combines it with nothing yet.
+    - It does not read the array that it stores: there would be parts of results.
+    - Its dtype is no float of fewer than 32 bits (`is_small`): memory would round each part.
     """
     if len(kernel.stores) > 1:
         return False
@@ -168,34 +180,33 @@ def can_accumulate(kernel: Kernel) -> bool:
     reduction = store.value
     if reduction.op is not Op.LOOP_REDUCE or reduction.arg.monoid.op is None:
         return False
-    reads_result = any(load.arg.parameter == store.parameter for load in kernel.of(Op.LOAD))
     stores_every_element = store.condition is ix.TRUE and store.monoid is None
+    reads_result = any(load.arg.parameter == store.parameter for load in kernel.of(Op.LOAD))
     return stores_every_element and not reads_result and not reduction.dtype.is_small
 
 
 def dot_axes(kernel: Kernel) -> list[Node]:
-    """The axes of four over which every reduction adds up int32 products of 8-bit integers.
-
-    Such an axis is the innermost of each reduction that runs over it, so the last of its operands.
-    """
-    reduced: dict[Node, None] = {}  # in order
+    """The axes of four steps along which one instruction may add up four int32 products of 8-bit
+    integers: each reduction or scan that runs over such an axis `_is_dot` along it."""
+    reduced: dict[Node, None] = {}  # all axes of reductions and scans, in order
     others: set[Node] = set()
     for node in kernel.nodes:
         for axis in bound_axes(node):
             reduced[axis] = None
-            if axis is not node.src[-1] or not _is_dot(node):
+            is_innermost = axis is node.src[-1]  # axes are the last operands, outermost first
+            if not (is_innermost and _is_dot(node)):
                 others.add(axis)
     return [axis for axis in reduced if axis not in others]
 
 
 def _is_dot(node: Node) -> bool:
-    """Is `node` a reduction whose innermost axis, of four iterations, it `sums_bytes` along?"""
+    """Is `node` a reduction that `sums_bytes` along its innermost axis, and has that 4 steps?"""
     return node.op is Op.LOOP_REDUCE and node.src[-1].arg.size == 4 and sums_bytes(node)
 
 
 def sums_bytes(reduction: Node) -> bool:
-    """Does `reduction` add up int32 products of 8-bit integers that both vary along its innermost
-    axis?"""
+    """Does `reduction` add up int32 products of two 8-bit integers, and do both vary along its
+    innermost axis? ``sum over r2 of int32(x[4 * a0 + r2]) * int32(w[r2])`` does."""
     product, innermost = reduction.src[0], reduction.src[-1]
     if reduction.arg.monoid is not ADD or product.op is not Op.MUL:
         return False
@@ -203,7 +214,7 @@ def sums_bytes(reduction: Node) -> bool:
 
 
 def _varies_as_int8(factor: Node, axis: Node) -> bool:
-    """Is `factor` an 8-bit integer cast to int32, another one in each step of `axis`?"""
+    """Is `factor` an 8-bit integer cast to int32 that depends on `axis`?"""
     if factor.op is not Op.CAST or axis not in free_axes(factor):
         return False
     return factor.dtype is int32 and factor.src[0].dtype in (int8, uint8)

@@ -30,7 +30,7 @@ from itertools import pairwise
 from lamina.errors import FormatError
 from lamina.graph.index import terms_of
 from lamina.ir.invariants import names_of, require
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
@@ -58,7 +58,7 @@ def verify_nest(nest: Nest) -> None:
 def _bindings(nest: Nest) -> Checks:
     """1. Which axes may be parallel, of the grid, vectors, or of a dot product."""
     blocks = nest.kernel.block_axes
-    if blocks:
+    if blocks:  # a kernel of row blocks
         parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
         only_blocks = parallel == set(blocks)
         yield only_blocks, f"only {names_of(blocks)}, the row blocks, are parallel there"
@@ -88,11 +88,12 @@ def _vector(nest: Nest, axis: Node) -> Checks:
 
 
 def _vectors(nest: Nest) -> Checks:
-    """2. No store or value has lanes along two axes; those that a reduction reduces count too."""
+    """2. No store has lanes along two of its axes, and no value along two of those that it depends
+    on or reduces: a register has lanes along one."""
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
-    loops = (frozenset(store.axes) for store in nest.kernel.stores)
-    walked = (free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes)
-    for axes in (*loops, *walked):
+    of_stores = [frozenset(store.axes) for store in nest.kernel.stores]
+    of_values = [free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes]
+    for axes in (*of_stores, *of_values):
         both = axes & vectors
         yield len(both) < 2, f"a value has lanes along {names_of(both)}"
 
@@ -109,19 +110,20 @@ def _serial_loops(nest: Nest) -> Checks:
 
 def _is_shared_scan(nest: Nest, split: SubLoops) -> bool:
     """Whether threads may share the steps along `split` of a kernel with a scan: one block runs
-    them, and each thread has as many neighbouring steps, unrolled.
+    them, and every thread has equally many neighbouring steps, unrolled.
 
     256 steps may be (2, 32, 4) sub-loops, bound to serial, thread and unroll: 2 times, each of 32
     threads has 4 neighbours. 258 steps may not be (3, 32, 4), as a thread would have 2 of its 4.
     """
     bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
-    threads = points(axis for axis in nest.order if nest.bound(axis) == "thread")
-    if not nest.kernel.of(Op.LOOP_SCAN) or "thread" not in bindings or threads > SCANNING_THREADS:
+    if not nest.kernel.of(Op.LOOP_SCAN) or "thread" not in bindings:
         return False
-    inside_threads = bindings.index("thread") + 1
-    neighbours = points(split.axes[inside_threads:])
-    are_unrolled = all(to == "unroll" for to in bindings[inside_threads:])
-    return are_unrolled and split.extent % neighbours == 0
+    threads = points(axis for axis in nest.order if nest.bound(axis) == "thread")
+    after_threads = bindings.index("thread") + 1
+    neighbours = points(split.axes[after_threads:])
+    are_unrolled = all(to == "unroll" for to in bindings[after_threads:])
+    are_equally_many = split.extent % neighbours == 0
+    return threads <= SCANNING_THREADS and are_unrolled and are_equally_many
 
 
 def _serial_order(nest: Nest) -> Checks:
@@ -178,22 +180,34 @@ def _order(nest: Nest) -> None:
 
 
 def _splits(nest: Nest) -> None:
-    """2. Sub-loops count the points of one axis: 10 by 3 blocks of 4. In the index of a store, the
-    coefficient of the outer one is 4 times that of the inner one then, or both are 0."""
+    """2. No axis is in two splits; each split fills its extent and is walked as one."""
     sub_loops = [axis for split in nest.splits for axis in split.axes]
     once = len(set(sub_loops)) == len(sub_loops) and set(sub_loops) <= set(nest.order)
     require(once, "a sub-loop is in two splits, or in no loop")
-    strides = [terms_of(store.index)[0] for store in nest.kernel.stores]
-    for (head, *inner), extent in nest.splits:
-        blocks, block = head.arg.size, points(inner)
-        text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
-        require(blocks == -(-extent // block), text)
-        for outer, inside in pairwise((head, *inner)):
-            size, both = inside.arg.size, names_of((outer, inside))
-            as_one = all(
-                stride_of.get(outer, 0) == stride_of.get(inside, 0) * size for stride_of in strides
-            )
-            require(as_one, f"a store's index does not walk {both} as one")
+    for split in nest.splits:
+        _fills_extent(split)
+        for store in nest.kernel.stores:
+            _is_walked_as_one(split, store)
+
+
+def _fills_extent(split: SubLoops) -> None:
+    """2. The outermost sub-loop counts the blocks that the extent takes: 3 blocks of 4 for 10."""
+    head, *inner = split.axes
+    blocks, block = head.arg.size, points(inner)
+    needed = -(-split.extent // block)  # rounded up
+    text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {split.extent}"
+    require(blocks == needed, text)
+
+
+def _is_walked_as_one(split: SubLoops, store: Store) -> None:
+    """2. In the index of a store, the stride of a sub-loop is that of the next one inside of it
+    times the size of that one, as in ``4 * a1 + a2`` with 4 iterations of a2. Both are 0 if the
+    index does not depend on the split axis."""
+    stride_of, _ = terms_of(store.index)
+    for outer, inner in pairwise(split.axes):
+        stride = stride_of.get(inner, 0) * inner.arg.size
+        as_one = stride_of.get(outer, 0) == stride
+        require(as_one, f"a store's index does not walk {names_of((outer, inner))} as one")
 
 
 def _places(nest: Nest) -> None:
@@ -203,15 +217,18 @@ def _places(nest: Nest) -> None:
             if set(split.axes).isdisjoint(axes):
                 continue
             head = split.axes[0]
-            start = axes.index(head) if head in axes else 0
+            start = axes.index(head) if head in axes else 0  # without it they differ in any case
             are_together = axes[start : start + len(split.axes)] == split.axes
             require(are_together, f"the sub-loops of {names_of([head])} do not stand together")
 
 
 def _fills(nest: Nest) -> None:
-    """4. Scratch memory is filled outside all loops that it is laid out along."""
+    """4. Scratch memory is filled outside all loops that it is laid out along: in the body of the
+    loop `fill.at`, or, with reductions before it, in that of the last loop over rows."""
     for fill in nest.fills:
         is_reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([fill.value]))
-        require(is_reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
-        outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
+        has_no_loop = fill.at is None
+        require(is_reduced is has_no_loop, f"parameter {fill.parameter} is filled elsewhere")
+        loop = fill.at or nest.row_loops[-1]
+        outside = set(fill.axes).difference(nest.inside(loop))
         require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
