@@ -132,7 +132,7 @@ def _may_be_end(node: Node, end: Node, *, is_moved: bool) -> bool:
 
     Not if memory would hold wider elements: a cast to a wider float is done where the value is
     read. So is movement after it, which has another dtype than `end`. For h, a sum cast to
-    bfloat16, the end of ``cast(h, float32).T`` is h.
+    bfloat16, the end of ``cast(h, float32).T`` is h. Arithmetic may be an end in any dtype.
 
     And not if it is a reshape that adds or removes axes of size 1 alone, while no element has
     moved: ``sum[:, None]`` is the sum in memory.

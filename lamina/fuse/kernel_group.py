@@ -343,6 +343,7 @@ class KernelGroup:
         parts = sum_and_rest(last, self._is_of_another_kernel)
         if parts is None or not is_only_sum(parts, last, self.members):
             return None
+        # Lowered at the index of the member, it is the scalar in the member's store.
         total = self.lowered.value(parts.total, self.lowered.index_of[last])
         axis = summed_axis(total, self.stores[last].value)
         return Accumulation(parts.total, parts.rest, axis) if axis else None

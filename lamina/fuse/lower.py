@@ -186,6 +186,7 @@ class Lowering:
         axes with the same number of elements, and axes of different groups do not mix: from (6, 4)
         to (2, 3, 4), the axis of 6 becomes those of 2 and 3, and that of 4 stays. Result (i, j, k)
         is operand (3 * i + j, k); the other way, result (p, k) is operand (p // 3, p % 3, k).
+        An axis of size 1 is at 0 in the operand. No axis has size 0: `_value` ends before.
         """
         source = node.src[0].shape
         # The products of sizes up to each axis, itself included: 6 and 24 for (6, 4), and 2, 6 and

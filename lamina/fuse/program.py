@@ -137,7 +137,8 @@ class _Builder:
                 self._launch(group)
         for copy in copies:
             value = copy.value
-            group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
+            in_memory = {value: value.shape}  # so that the kernel reads it
+            group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), in_memory)
             self._launch_alone(group, copy.slot)
         return self._planned(outputs)
 

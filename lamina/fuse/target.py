@@ -20,8 +20,9 @@ class Cost(Protocol):
     """A prediction of how long kernels take."""
 
     def __call__(self, kernels: Sequence[Kernel], around: int, /) -> float:
-        """Seconds of one run of `kernels`, one after the other: for each block of rows if they run
-        in any. `around`: bytes of all arrays that the program touches from one run to the next."""
+        """Seconds of one run of `kernels`, one after the other; for one block of rows after the
+        other if they run in blocks. `around` says how far apart in memory traffic two runs of the
+        program are: bytes of all arrays that it touches. With many, caches have lost the inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,7 @@ def _is_larger_than_its_factors(node: Node) -> bool:
     """
     product = node.src[0]
     size = prod(node.shape)
-    products_of_each = prod(product.shape) // max(size, 1)
+    products_of_each = prod(product.shape) // max(size, 1)  # 0 // 1 for a sum without elements
     factor_sizes = [
         prod(operand.src[0].shape) for operand in product.src if operand.op is Op.EXPAND
     ]

@@ -40,18 +40,21 @@ Word = int | str
 class Move:
     """One step of a schedule: data, how it reads as text, and what it does to a nest."""
 
-    text: ClassVar[str]  # the format of its fields, which begins with the name of the move
-    kinds: ClassVar[dict[str, type["Move"]]] = {}  # every move, by its name
+    text: ClassVar[str]  # the format of its fields: "split(a{axis}, {factor:d}) -> ..."
+    kinds: ClassVar[dict[str, type["Move"]]] = {}  # every move, by its name: "split" for `Split`
 
     def __init_subclass__(cls) -> None:
+        """Enter each subclass in `kinds` when it is defined."""
         cls.kinds[cls.__name__.lower()] = cls
 
     def __str__(self) -> str:
+        """The move as `lamina.loops.text.parse` reads it: ``split(a0, 4) -> a1, a2``."""
         return self.text.format(**vars(self))
 
     @classmethod
     def of_words(cls, words: Sequence[Any]) -> Self:
-        """The move with these fields. Raises TypeError if there are too few or too many."""
+        """The move with the fields `words`, in order: (0, 4, 1, 2) for the split of a0 by 4 into a1
+        and a2. Raises TypeError if there are too few or too many."""
         return cls(*words)
 
     def apply(self, nest: Nest) -> Nest:
@@ -401,9 +404,13 @@ class Partition(Move):
     def apply(self, nest: Nest) -> Nest:
         store = nest.kernel.stores[0]
         value = store.value
-        worker = ix.axis(self.into, self.workers)
         places = scatter_indices(nest.kernel)
         self.require(len(places) == 1, "no store adds at one index that data say")
+        is_power_of_two = self.workers.bit_count() == 1 and self.workers > 0
+        self.require(is_power_of_two, f"{self.workers} workers are no power of two")
+        numbers = {axis.arg.number for axis in nest.order}
+        self.require(self.into not in numbers, "the new axes are new")
+        worker = ix.axis(self.into, self.workers)
         last_bits = Node(Op.AND, (places[0], const(self.workers - 1, int64)))
         is_owner = Node(Op.EQ, (last_bits, worker))
         if value.op is Op.LOAD:  # only the owner reads the update

@@ -185,8 +185,8 @@ def test_sums_accumulate_in_the_result(rest: str) -> None:
             run(program, options)
 
 
-@pytest.mark.parametrize("workers", [1, 4, 64])
-def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
+def scattering_sums() -> tuple[RandomProgram, Kernel]:
+    """90 rows that are added to 40 others, at places that data say; and the kernel that adds."""
     rng = np.random.default_rng(0)
     base, place, update = (leaf(0, (40, 6), float32), leaf(1, (90,), int64),
                            leaf(2, (90, 6), float32))  # fmt: skip
@@ -195,11 +195,34 @@ def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
     leaves = {one: rng.standard_normal(one.shape, dtype=np.float32) for one in (base, update)}
     program = RandomProgram([sums], leaves | {place: rng.integers(0, 40, 90)}, frozenset())
     kernel = pipeline.compile_source([sums], current()).program.launches[-1].kernel
+    assert isinstance(kernel, Kernel)
+    return program, kernel
+
+
+@pytest.mark.parametrize("workers", [1, 4, 64])
+def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
+    program, kernel = scattering_sums()
+    (sums,) = program.sinks
     name = pipeline.kernel_name(kernel, 1)
     with using(schedule=f"[{name}]; partition({workers}) -> a77") as options:
         plans = pipeline.compile_source([sums], options).plans
         assert plans[kernel].moves == (Partition(workers, 77),)
         assert disagreement(program, options) is None
+
+
+@pytest.mark.parametrize(
+    ("move", "message"),
+    [
+        ("partition(0) -> a77", "0 workers"),  # none would own anything
+        ("partition(6) -> a77", "6 workers"),  # workers 2 and 3 would own nothing
+        ("partition(4) -> a{row}", "the new axes are new"),
+    ],
+)
+def test_partitions_that_do_not_fit(move: str, message: str) -> None:
+    _, kernel = scattering_sums()
+    row = kernel.row_axes[0].arg.number
+    with pytest.raises(FormatError, match=message):
+        apply(kernel, parse(move.format(row=row))[""])
 
 
 def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:
