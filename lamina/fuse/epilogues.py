@@ -177,6 +177,7 @@ def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
     of a scan has none. Only commutative arithmetic on operands that cost nothing joins there:
     results of the operation of `end`, or of an EXPAND. With s and t for scans, ``s + t`` and
     ``s * expand(a)`` join; ``s * exp(x)`` does not, as the exponentials would lose their vectors.
+    Nor does ``(s + t) + u`` for a scan u: `end` is an addition there, and u is none.
     """
     arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
     if node.op is not Op.RESHAPE and node.op not in arithmetic:

@@ -372,7 +372,8 @@ class Accumulate(Move):
         even split are loops like all others from here on, with no split.
 
         Raises FormatError if the loop over `axis` is one of the sub-loops of an uneven split, or
-        goes between them, inside of the loops `outside`: their end is one place in the nest.
+        goes between them, inside of the loops `outside`: the uneven end is a nest of its own, of
+        these sub-loops (see `Split`).
         """
         uneven = tuple(split for split in nest.splits if split.extent != points(split.axes))
         for split in uneven:

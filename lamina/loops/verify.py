@@ -144,7 +144,7 @@ def _thread_rows(nest: Nest) -> Checks:
         splits = (nest.sub_loops(axis) for axis in thread_rows)
         fits = all(split.extent == points(split.axes) for split in splits)
     else:
-        fits = not thread_rows or WARP % points(thread_rows) == 0
+        fits = WARP % points(thread_rows) == 0  # points of no axes are 1
     yield fits, f"the rows of {names_of(thread_rows)} divide no warp, or no tile"
 
 
