@@ -13,8 +13,13 @@ from lamina.ir.node import Node
 def kernel_of(
     group: KernelGroup, stored: Sequence[Node], read: Sequence[Slot], written: Sequence[Slot]
 ) -> tuple[Kernel, tuple[Slot, ...]]:
-    """A kernel that reads the slots `read` and stores the members `stored` in those of `written`,
-    and the slots of its parameters."""
+    """A kernel that reads the slots `read` and stores the members `stored` in those of `written`;
+    and the slots of its parameters.
+
+    `read` has a slot for each of `LoweredMembers.parameters`, in order. They are the first
+    parameters of the kernel, so that the loads of the members name the right ones. A slot that is
+    read and written is one parameter.
+    """
     slots, parameters = parameters_of(read, written)
     stores = tuple(
         replace(group.stores[node], parameter=slots.index(slot))
@@ -26,7 +31,8 @@ def kernel_of(
 def parameters_of(
     read: Sequence[Slot], written: Sequence[Slot]
 ) -> tuple[tuple[Slot, ...], tuple[Parameter, ...]]:
-    """The slots of a kernel, each once, and its parameters in the same order."""
+    """The slots of a kernel, each once, those that are read first; and its parameters, in the same
+    order."""
     slots = tuple(dict.fromkeys([*read, *written]))
     parameters = tuple(
         Parameter(

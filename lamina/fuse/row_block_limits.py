@@ -6,8 +6,8 @@ MIN_BYTES = 1 << 20
 
 # Bytes of all values in one block that the cache of a core holds: 512 KiB.
 CACHE_BYTES = 1 << 19
-# Rows that a block may have even if they take more than CACHE_BYTES: with fewer, vectors along the
-# rows and tiles of products are not full.
+# Rows that a block may have even if they take more than CACHE_BYTES. Vectors run along the rows of
+# a block: 16 float32 fill one of 64 bytes.
 ENOUGH_ROWS = 16
 # Bytes that no block exceeds, however few rows it has then: 3 MiB.
 MAX_BLOCK_BYTES = 3 << 20

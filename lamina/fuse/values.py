@@ -225,8 +225,9 @@ def _updating_sums(users: Users, min_results: int) -> set[Node]:
 def _arrays_updated_by(total: Node, users: Users) -> int:
     """With how many other arrays of its size `total` is combined, by any arithmetic that follows.
 
-    For ``w - 0.1 * (0.9 * m + total)`` there are two, ``0.9 * m`` and w. Numbers, and arrays that
-    are repeated, have another size. So have the products that `total` sums up.
+    For ``w - 0.1 * (0.9 * m + total)`` there are two, ``0.9 * m`` and w. Numbers do not count, nor
+    does an EXPAND, which repeats a smaller array. The products that `total` sums up are operands
+    too, but have another size.
     """
     reached = {total}  # by arithmetic alone
     queue = [total]
@@ -264,7 +265,7 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
         is_narrowed = widening(source) < 0
         if is_costly or source.op is Op.PAD or is_narrowed:
-            repeated.add(source)
+            repeated.add(source)  # it may be among `values` already
     return repeated
 
 
