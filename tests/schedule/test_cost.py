@@ -16,8 +16,9 @@ from lamina.core.options import current
 from lamina.core.rates import Memory
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store, free_axes, points
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Load, Op
+from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.moves import Bind, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import KernelCost, predict
@@ -306,3 +307,39 @@ def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
 
 def test_few_sums_are_as_many_as_the_printer_says() -> None:
     assert MANY_SUMS == reductions.MANY_SUMS
+
+
+def steps_of(nest: Nest) -> list[tuple[Op | None, float]]:
+    """The operations of the walk that are steps of reductions, and how often each runs."""
+    work = [work for loop in walk(nest).every() for work in loop.work]
+    return [(each.op, each.times) for each in work if each.chained]
+
+
+def loaded(*axes: Node) -> Node:
+    return Node(Op.LOAD, (ix.row_major(axes, tuple(axis.arg.size for axis in axes)),),
+                Load(0, lm.float32))  # fmt: skip
+
+
+def rows_of(value: Node, row: Node, elements: int) -> Nest:
+    """The nest of the kernel ``y[row] = value``, as it is without a schedule; it reads an array of
+    `elements`."""
+    parameters = Parameter(lm.float32, elements), Parameter(lm.float32, row.arg.size, written=True)
+    return apply(Kernel(parameters, (Store(1, row, value, (row,)),), rows=1), ())
+
+
+def test_sum_and_maximum_of_the_same_row_are_two_steps() -> None:
+    row, column = ix.axis(0, 16), ix.axis(1, 256, reduce=True)
+    element = loaded(row, column)
+    total, largest = (
+        Node(Op.LOOP_REDUCE, (element, column), LoopReduce(monoid, 0)) for monoid in (ADD, MAX)
+    )
+    nest = rows_of(Node(Op.ADD, (total, largest)), row, 16 * 256)
+    assert sorted(steps_of(nest), key=str) == [(Op.ADD, 16 * 256), (Op.MAX, 16 * 256)]
+
+
+def test_a_reduction_inside_another_runs_in_its_loop() -> None:
+    row, outer, inner = ix.axis(0, 4), ix.axis(1, 8, reduce=True), ix.axis(2, 16, reduce=True)
+    largest = Node(Op.LOOP_REDUCE, (loaded(row, outer, inner), inner), LoopReduce(MAX, 0))
+    total = Node(Op.LOOP_REDUCE, (largest, outer), LoopReduce(ADD, 0))
+    nest = rows_of(total, row, 4 * 8 * 16)
+    assert sorted(steps_of(nest), key=str) == [(Op.ADD, 4 * 8), (Op.MAX, 4 * 8 * 16)]

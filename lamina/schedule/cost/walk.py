@@ -304,11 +304,12 @@ class _Walker:
         for operand in operands_of(node):
             self._reductions(operand, home)
         sharing = [other for other in self._ready_reductions(home) if bound_axes(other) == axes]
-        assert node in sharing  # it is ready: what it needs was walked above
+        assert node in sharing  # it is ready: the reductions that it needs were walked above
         stores = [store for store in self.waiting if self._can_share(store, axes, home)]
         inner = self._opened(home, axes)
-        # The components of one reduction, such as an argmax, have one `src`, and one step.
-        steps = {reduction.src: reduction for reduction in sharing}.values()
+        # The components of one reduction, such as the place and the value of an argmax, have one
+        # step. The sum and the maximum of a row have the same operands, and two steps.
+        steps = {(each.arg.monoid, each.src): each for each in sharing}.values()
         sums = sum(self._copies(free_axes(step)) for step in steps)
         for step in steps:
             self._step(step, inner, has_accumulator_each=sums < MANY_SUMS)
@@ -320,22 +321,28 @@ class _Walker:
         """The reductions at home in `home` that are not computed there, though all is that they
         need. Of the mean and the variance of a row first the mean; then the variance, which needs
         it."""
-        open_axes = home.axes | self.in_body  # a reduction needs no other loop around it
         return [
             node
             for node in self.kernel.of(Op.LOOP_REDUCE)
             if node not in home.done
-            and free_axes(node) <= open_axes
-            and self._home(node, home) is home
+            and self._is_computed_in(node, home)
             and self._has_reductions(operands_of(node), home)
         ]
 
     def _has_reductions(self, nodes: Iterable[Node], loop: Loop) -> bool:
-        """Are all reductions at and beneath `nodes` computed that are at home in `loop`? Those that
-        are at home further outside were computed before the body of `loop`."""
+        """Are all reductions at and beneath `nodes` computed that the body of `loop` computes?
+        Those that are at home further outside were computed before that body; those that depend on
+        a loop inside of it, as the maxima in ``sum over r1 of (max over r2 of x[a0, r1, r2])``, are
+        computed in the body of that loop."""
         reductions = [node for node in toposort(nodes) if node.op is Op.LOOP_REDUCE]
-        here = [node for node in reductions if self._home(node, loop) is loop]
+        here = [node for node in reductions if self._is_computed_in(node, loop)]
         return loop.done.issuperset(here)
+
+    def _is_computed_in(self, reduction: Node, loop: Loop) -> bool:
+        """Does the body of `loop` compute `reduction`? It is at home there, and depends on no loop
+        inside of `loop`."""
+        depends_inside = not free_axes(reduction) <= loop.axes | self.in_body
+        return not depends_inside and self._home(reduction, loop) is loop
 
     def _can_share(self, store: Store, axes: Axes, home: Loop) -> bool:
         """Can `store` be done in the loops of a reduction over `axes`? ``y[i, j] = exp(x[i, j])``
