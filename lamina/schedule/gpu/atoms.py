@@ -101,12 +101,14 @@ FMA_SLOWDOWN = 8
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
     """The atom of tensor cores with this tile. Each of four warps has 16 of 64 rows. Lane 4 * i + j
     of a warp has rows i and i + 8, and of every 8 columns the neighbours 2 * j and 2 * j + 1: the
-    layout of results of `wgmma` (PTX ISA)."""
-    rows = (m // 64, 4, 2, 8)  # groups of four warps, warps, rows i and i + 8, i
-    columns = (n // 8, 4, 2)  # groups of 8 columns, j, neighbours
-    stages = BUFFER_LINES // (m + n)
+    layout of results of `wgmma` (PTX ISA).
+
+    Sub-loops by number: 0 groups of four warps, 1 warps, 2 rows i and i + 8, 3 i; 4 groups of 8
+    columns, 5 j, 6 neighbours.
+    """
+    rows, columns = (m // 64, 4, 2, 8), (n // 8, 4, 2)
     return Atom(
-        "mma", kind, m, n, dtype, stages, rate, Splits(rows, rows), Splits(columns, columns),
+        "mma", kind, m, n, dtype, _stages(m, n), rate, Splits(rows, rows), Splits(columns, columns),
         thread_loops=(0, 1, 3, 5), register_loops=(4, 2, 6),
     )  # fmt: skip
 
@@ -118,14 +120,22 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
     In a transposed tile the four are neighbours: rows 0 to 3 and 32 to 35 of the first thread. In
     another one they are 8 lines apart, or 16 of columns: rows 0, 8, ..., 56. Threads first
     transpose squares of four such lines by four steps.
+
+    Sub-loops 0 to 4 are those of rows, 5 to 8 those of columns. Rows of a transposed tile are
+    ``64 * l0 + 32 * l1 + 16 * l2 + 4 * l3 + l4``, where l0, l2 and l3 number threads.
     """
     rows = Splits(along_steps=(m // 64, 8, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4))
     columns = Splits(along_steps=(n // 16, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
-    stages = BUFFER_LINES // (m + n)
     return Atom(
-        "fma", "f32", m, n, float32, stages, rate / FMA_SLOWDOWN, rows, columns,
+        "fma", "f32", m, n, float32, _stages(m, n), rate / FMA_SLOWDOWN, rows, columns,
         thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),
     )  # fmt: skip
+
+
+def _stages(m: int, n: int) -> int:
+    """Steps of both tiles that the multistage buffer holds: 1536 // (128 + 256) = 4, as a tile of m
+    rows has a line for each of them at a step."""
+    return BUFFER_LINES // (m + n)
 
 
 def _atoms() -> Iterator[Atom]:

@@ -10,11 +10,19 @@ All that is summed up over the steps has one factor ``exp(exponent - shift)``. T
 the maximum of its exponents as a rule. It need not be known in advance: when the maximum of the
 steps so far rises, sums so far are rescaled (online softmax; Milakov and Gimelshein 2018, Dao et
 al. 2022).
+
+Forward attention by its reductions, which the functions below name::
+
+    s[row, step]       = sum_d q[row, d] * k[step, d]                    inner product
+    m[row]             = max_step s                                      over the steps
+    e[row, step]       = exp(s - m)                                      exponent s, shift m
+    total[row]         = sum_step e                                      over the steps
+    out[row, column]   = sum_step cast(e) * v[step, column]              outer product
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 from lamina.core.dtypes import bfloat16, float16, float32, int64
 from lamina.graph import index as ix
@@ -161,7 +169,9 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     if row is None or len(products) > MAX_PRODUCTS:
         return None
     factors = _factors(inner, outer, row, roles)
-    if not _are_of_16_bits(factors) or _depend_on(factors, reductions):
+    values = [factor.value for factor in factors]
+    # Tiles are filled from memory, before any step: a reduction would not be known yet.
+    if not _are_of_16_bits(values) or _need_any(values, reductions):
         return None
     columns = roles.column.arg.size
     step_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
@@ -178,6 +188,11 @@ def _all_of(products: Iterable[_Product | None]) -> list[_Product] | None:
     return result
 
 
+def _need_any(values: Iterable[Node], reductions: Iterable[Node]) -> bool:
+    """Is one of `values` one of `reductions`, or computed from one?"""
+    return not frozenset(reductions).isdisjoint(toposort(values))
+
+
 def stores_elements(kernel: Kernel) -> bool:
     """Whether each store of a kernel writes an element for each point of the rows, and adds to
     none."""
@@ -185,24 +200,34 @@ def stores_elements(kernel: Kernel) -> bool:
 
 
 def _roles(kernel: Kernel, reductions: list[Node]) -> _Reductions | None:
-    """The reductions of `kernel` by what they are for: inner ones need no other one. None unless
-    all others reduce one and the same axis, along which inner ones have results (the steps), and
-    have results along just one axis that no inner one has (the column). Inner ones have more axes
-    than the steps: the rows."""
-    inner = [node for node in reductions if {*reductions}.isdisjoint(toposort(operands_of(node)))]
+    """The reductions of `kernel` by what they are for; None unless they are so:
+
+    - Inner ones need no other one. They have results along one axis that all others reduce, the
+      step, and along more, the rows: the scores have s[row, step].
+    - All others have results along just one axis that no inner one has, the column. Not each of
+      them has it: out[row, column] does, m[row] does not.
+    """
+    inner = [node for node in reductions if not _need_any(operands_of(node), reductions)]
     over_steps = [node for node in reductions if node not in inner]
-    inner_axes = frozenset[Node]().union(*map(free_axes, inner))
-    columns = frozenset[Node]().union(*map(free_axes, over_steps)) - inner_axes
-    steps = {axis for node in over_steps for axis in bound_axes(node)}
-    if len(columns) != 1 or len(steps) != 1 or not steps < inner_axes:
+    inner_axes = _free_axes_of(inner)
+    column_axes = _free_axes_of(over_steps) - inner_axes
+    step_axes = {axis for node in over_steps for axis in bound_axes(node)}
+    has_rows = step_axes < inner_axes
+    if len(column_axes) != 1 or len(step_axes) != 1 or not has_rows:
         return None
-    (column,), (step,) = columns, steps
+    (column,), (step,) = column_axes, step_axes
     outer = [node for node in over_steps if column in free_axes(node)]
     return _Reductions(inner, over_steps, outer, step, column)
 
 
+def _free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
+    """The axes that at least one of `nodes` depends on."""
+    return frozenset[Node]().union(*map(free_axes, nodes))
+
+
 def _inner_product(reduction: Node, roles: _Reductions) -> _Product | None:
-    """An inner product, whose right factor alone has steps; None if the reduction is none."""
+    """An inner product, whose right factor alone has steps, as k[step, d] does; None if the
+    reduction is none, or reduces several axes, as a row of a tile has elements along one."""
     reduced = bound_axes(reduction)
     sides = _sides(reduction, roles.step)
     if sides is None or len(reduced) > 1 or not _fits_row(reduced[0]):
@@ -212,8 +237,9 @@ def _inner_product(reduction: Node, roles: _Reductions) -> _Product | None:
 
 
 def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
-    """An outer product, whose left factor is computed in float32, then rounded, and whose right
-    one alone has columns; None if the reduction is none."""
+    """An outer product, whose right factor alone has columns, as v[step, column] does; None if the
+    reduction is none. Its left factor is computed in float32, and rounded as the program says:
+    tensor cores take it out of registers with 16 bits."""
     sides = _sides(reduction, roles.column)
     if sides is None or not _fits_row(roles.column):
         return None
@@ -269,37 +295,37 @@ def _factors(
     reduced_axes = [product.row_elements for product in inner]
     same_size = [axis for axis in reduced_axes if axis.arg.size == column.arg.size]
     tile_column = same_size[0] if same_size else column
+
+    def factor(value: Node, elements: Node) -> Factor:
+        """`value` in tiles whose rows, of these elements, are rows of results or steps."""
+        row_axis = row if row in free_axes(value) else roles.step
+        return Factor(value, (row_axis,), (elements,))
+
     factors: list[Factor] = []
     for product in inner:
-        for value in (product.left, product.right):
-            row_axis = row if row in free_axes(value) else roles.step
-            factors.append(Factor(value, (row_axis,), (product.row_elements,)))
+        factors.append(factor(product.left, product.row_elements))
+        factors.append(factor(product.right, product.row_elements))
     for product in outer:
-        value = ix.replaced(product.right, {column: tile_column})
-        row_axis = row if row in free_axes(value) else roles.step
-        factors.append(Factor(value, (row_axis,), (tile_column,)))
+        renamed = ix.replaced(product.right, {column: tile_column})
+        factors.append(factor(renamed, tile_column))
     return tuple(factors)
 
 
-def _are_of_16_bits(factors: Sequence[Factor]) -> bool:
+def _are_of_16_bits(values: Iterable[Node]) -> bool:
     """Do all factors have one dtype, bfloat16 or float16? `factors_of` leaves no other but
     float32, which would have to be rounded for tensor cores."""
-    dtypes = {factor.value.dtype for factor in factors}
+    dtypes = {value.dtype for value in values}
     return len(dtypes) == 1 and float32 not in dtypes
-
-
-def _depend_on(factors: Iterable[Factor], reductions: Iterable[Node]) -> bool:
-    """Is a factor computed from a reduction? Tiles are filled from memory before any step."""
-    nodes = toposort(factor.value for factor in factors)
-    return not {*reductions}.isdisjoint(nodes)
 
 
 def _tile_sizes(inner: int, outer: int, columns: int) -> tuple[int, int]:
     """The steps of a tile, and the rows of the largest block, for so many inner and outer products.
 
     64 rows by 128 steps are 64 accumulators of each of 128 threads, and 64 rows by 64 columns are
-    32: an inner product and an outer one of 128 columns have 64 + 2 * 32 = 128."""
-    accumulators = 64 * inner + 32 * -(-columns // 64) * outer
+    32. An inner product and an outer one of 64 columns have 64 + 32 = 96, so that tiles have 64
+    steps and blocks up to 256 rows; with 128 columns they have 64 + 2 * 32 = 128, and tiles 128
+    steps, blocks 128 rows."""
+    accumulators = 64 * inner + 32 * ceil(columns / 64) * outer
     if accumulators <= FEW_ACCUMULATORS:
         return 64, 256
     if accumulators <= MANY_ACCUMULATORS:
@@ -335,26 +361,33 @@ def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
     So sums can be rescaled when the maximum rises, and there is nothing else to change.
     """
     maxima = [node for node in reductions if node.arg.monoid is MAX]
-    terms = [node.src[0] for node in reductions if node.arg.monoid is ADD]
-    if len(maxima) > 1 or len(maxima) + len(terms) < len(reductions):
+    sums = [node for node in reductions if node.arg.monoid is ADD]
+    if len(maxima) > 1 or len(maxima) + len(sums) < len(reductions):
         return None
-    exponentials = {_exponential(term) for term in terms}
-    if len(exponentials) != 1:
+    terms = [node.src[0] for node in sums]
+    exp = _common_exponential(terms)
+    exponent_and_shift = None if exp is None else _exponent_and_shift(exp)
+    if exp is None or exponent_and_shift is None:
         return None
-    (exp,) = exponentials
-    operands = _exponent_and_shift(exp) if exp is not None else None
-    if exp is None or operands is None:
-        return None
-    exponent, shift = operands
+    exponent, shift = exponent_and_shift
     # Besides the exponential, terms may need v, as in exp(s - m) * v. A factor that is computed
     # from a sum would change with each tile, and sums so far would be of its earlier values.
     beside_exp = toposort([exponent, *terms], lambda node: node is not exp)
-    if not {*reductions}.isdisjoint(beside_exp):
+    if not frozenset(reductions).isdisjoint(beside_exp):
         return None
-    needed_by_shift = {*reductions}.intersection(toposort([shift]))
-    if needed_by_shift != {*maxima} or any(node.src[0] is not exponent for node in maxima):
+    needed_by_shift = frozenset(reductions).intersection(toposort([shift]))
+    if needed_by_shift != frozenset(maxima):
         return None
-    return ExpFactor(exp, exponent, shift, maxima[0] if maxima else None)
+    if any(maximum.src[0] is not exponent for maximum in maxima):
+        return None
+    return ExpFactor(exp, exponent, shift, row_max=maxima[0] if maxima else None)
+
+
+def _common_exponential(terms: Iterable[Node]) -> Node | None:
+    """The exponential that is a factor of each of `terms`; None if one of them has none, or another
+    one, or if there are no terms."""
+    exponentials = {_exponential(term) for term in terms}
+    return exponentials.pop() if len(exponentials) == 1 else None
 
 
 def _exponent_and_shift(exp: Node) -> tuple[Node, Node] | None:
@@ -371,12 +404,13 @@ def _exponent_and_shift(exp: Node) -> tuple[Node, Node] | None:
 
 
 def _exponential(term: Node) -> Node | None:
-    """The EXP that is a factor of `term`, which may be cast or, where a condition says so, 0; None
-    if there is none."""
+    """The first EXP that is a factor of `term`, which may be cast or, where a condition says so, 0;
+    None if there is none. That of ``where(c, cast(exp(x)) * v, 0)`` is ``exp(x)``, as the term is
+    zero or a multiple of it: to rescale the term is to rescale the exponential."""
     if term.op is Op.EXP:
         return term
-    is_product = term.op in (Op.CAST, Op.MUL)
-    if not is_product and not (term.op is Op.WHERE and any(map(_is_zero, term.src[1:]))):
+    is_zero_or_value = term.op is Op.WHERE and any(map(_is_zero, term.src[1:]))
+    if term.op not in (Op.CAST, Op.MUL) and not is_zero_or_value:
         return None
     factors = (_exponential(operand) for operand in term.src)
     return next((factor for factor in factors if factor is not None), None)

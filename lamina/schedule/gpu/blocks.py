@@ -1,19 +1,21 @@
 """A block of threads for each row, or for a few: threads share the loops inside the rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, gcd
 
 from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import SCANNING_THREADS, serial_axes
+from lamina.loops.nest import SCANNING_THREADS, Axes, serial_axes
 from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
 from lamina.schedule.planner import score
 
 # The numbers below were chosen for an H200; of the single ones no measurement is kept.
 # Blocks that keep a GPU busy though they end at different times: 8 for each of 132 multiprocessors.
 BUSY_BLOCKS = 1024
-LONG_BLOCK = SCANNING_THREADS  # threads that share a long row
+LONG_BLOCK = SCANNING_THREADS  # threads that share a long row: 512
+LARGEST_BLOCK = 2 * LONG_BLOCK  # threads of the largest block that GPUs have: 1024
 # Elements in the registers of a block, at most: of 4 bytes an eighth of a multiprocessor's 256 KiB,
 # so that several blocks fit on one.
 MAX_ELEMENTS = 8192
@@ -21,13 +23,17 @@ MAX_ELEMENTS = 8192
 # reduction ends with exchanges between threads, while rows of other blocks come in.
 ACCESSES = 2
 # Registers that count for each element of a thread, at least: one is loaded, and one computed.
-MIN_KEPT = 2
+MIN_HELD = 2
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one block: `side` of them side by side along `axis`, times `lanes` neighbours of
-    each thread. A thread has `registers` for what it keeps of each."""
+    """The rows of one block: `side` threads side by side along the row axis `axis`, each of which
+    has `lanes` neighbouring rows. One row a block has `side` and `lanes` 1.
+
+    axis: None if the block has one row
+    registers: of a thread, for what it holds of one of its rows: 64 // 4 = 16 with 4 lanes
+    """
 
     axis: Node | None
     side: int
@@ -41,62 +47,88 @@ class Sharing:
 
     rows: those of the block
     is_across: neighbours in memory lie along the rows, not along the loops
-    threads_left: threads that a loop must still fill when each takes several neighbours
-    min_threads: the smallest block
-    is_scan: is a loop a scan, whose threads exchange sums at each step
-    accesses: reads under way of a thread, in accesses
-    kept: the loads that are kept in registers: those that several passes over a row need, or all
-    is_read_again: does any pass over a row read what another one has read
+    min_threads_of_row: threads that a loop keeps where a thread takes several neighbours along it:
+        32 leave a loop of 64 elements 2 neighbours a thread, not 4
+    min_threads: of a block
+    is_scan: is a loop a scan, whose threads exchange sums at each step?
+    accesses: that a thread makes before it computes
+    held: the loads whose elements registers hold: those that several passes over a row need; if
+        there are none all loads, so that a thread has its reads under way at once
+    is_read_again: are `held` those of several passes?
     """
 
     rows: Rows
     is_across: bool
-    threads_left: int
+    min_threads_of_row: int
     min_threads: int
     is_scan: bool
     accesses: int
-    kept: list[Node]
+    held: list[Node]
     is_read_again: bool
 
 
 @dataclass(frozen=True)
 class _Division:
-    """The threads of a block, for all of its rows, and the elements of a row that each of them can
-    keep in registers."""
+    """How many threads a block has, for all of its rows, and how many elements of a row each of
+    them can hold in registers."""
 
     threads: int
     max_elements: int
 
+    def threads_of_row(self, rows: Rows) -> int:
+        """The threads that share one row, or the `lanes` neighbouring ones of each thread."""
+        return self.threads // rows.side
+
+    def holds(self, size: int, rows: Rows) -> bool:
+        """Do registers hold a whole row of `size` elements?"""
+        return size <= self.threads_of_row(rows) * self.max_elements
+
 
 def shared_axes(plan: GpuPlanner) -> list[Node]:
-    """For each loop inside the rows that threads may share, its best axis, each once; nothing if a
-    loop must run in order, which would leave it to one thread, or if no loop is as long as a warp,
-    as a thread for each row is then better.
+    """For each loop inside the rows that threads can share, the axis that they share, each axis
+    once. Nothing if another loop must run in order, which would leave it to one thread, or if no
+    loop is as long as a warp, as a thread for each row is then better.
 
-    Threads cannot share a reduction inside another loop of the row, as each of them has other
-    iterations of that loop: of ``y[i, j] = max(x[i, j] - sum_k(a[i, j, k]), 0)`` with rows i they
-    share j, and each of them runs through all k. They can share a scan if it is the only loop.
+    For a softmax over (64, 4096) it is the axis of 4096, which its three loops have in common.
     """
-    kernel, warp = plan.kernel, plan.target.warp
-    loops = plan.inner()
-    is_only_loop = len(loops) == 1 and len(loops[0]) == 1
-    if not (is_only_loop and kernel.of(Op.LOOP_SCAN)):
-        in_order = serial_axes(kernel)
-        if any(not in_order.isdisjoint(axes) for axes in loops):
-            return []
-    rows = set(kernel.row_axes)
-    reductions = kernel.of(Op.LOOP_REDUCE)
-    inside_another = {bound_axes(node) for node in reductions if not free_axes(node) <= rows}
-    loops = [axes for axes in loops if axes not in inside_another]
+    if not _may_share(plan):
+        return []
+    loops = _loops_of_rows(plan)
+    warp = plan.target.warp
     if max(map(points, loops), default=0) < warp:
         return []
 
     def worth(axis: Node) -> tuple[int, int, int]:
-        """Whether it fills a warp comes first, then how well accesses suit it."""
-        return min(axis.arg.size, warp), score(kernel, axis), axis.arg.size
+        """The threads of a warp that it fills come first, then how well accesses suit it."""
+        return min(axis.arg.size, warp), score(plan.kernel, axis), axis.arg.size
 
     best = [max(axes, key=worth) for axes in loops]
     return list(dict.fromkeys(best))
+
+
+def _may_share(plan: GpuPlanner) -> bool:
+    """Can threads share the loops inside the rows? Not if one must run in order. Of such loops they
+    can share a scan over one axis, if it is the only loop."""
+    loops = plan.inner()
+    is_one_axis = len(loops) == 1 and len(loops[0]) == 1
+    if is_one_axis and plan.kernel.of(Op.LOOP_SCAN):
+        return True
+    in_order = serial_axes(plan.kernel)
+    return all(in_order.isdisjoint(axes) for axes in loops)
+
+
+def _loops_of_rows(plan: GpuPlanner) -> list[Axes]:
+    """The axes of each loop that stands in the body of the rows, and not in another loop there.
+
+    Threads cannot share a reduction inside a loop of columns, as each of them has other iterations
+    of that loop: of ``y[i, j] = max(x[i, j] - sum_k(a[i, j, k]), 0)`` with rows i they share j, and
+    each of them runs through all k. A loop over k in the body of the rows, beside that, is left out
+    too: a binding is one of the axis, so that threads would share both.
+    """
+    rows = set(plan.kernel.row_axes)
+    reductions = plan.kernel.of(Op.LOOP_REDUCE)
+    inside_another = {bound_axes(node) for node in reductions if not free_axes(node) <= rows}
+    return [axes for axes in plan.inner() if axes not in inside_another]
 
 
 def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | None) -> None:
@@ -121,29 +153,6 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
         _share(plan, axis, sharing)
 
 
-def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
-    """How the threads of a block share these loops; see `schedule_block_per_row`."""
-    read_again = needed_again(plan.kernel, {Op.LOAD})
-    is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
-    is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
-    warp = plan.target.warp
-    # A scan's exchanges take long, so that its threads take as many elements as registers allow: 2
-    # accesses for each of 32 reductions are more than these hold.
-    reductions = warp if is_scan else len(plan.kernel.of(Op.LOOP_REDUCE))
-    return Sharing(
-        rows,
-        is_across=across is not None,
-        # Several short rows fill a warp together, so that a thread may take whole accesses of one.
-        threads_left=warp if across is not None or rows.side == 1 else 1,
-        # Few blocks have many threads each, so that enough reads are under way.
-        min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
-        is_scan=is_scan,
-        accesses=ACCESSES * reductions,
-        kept=read_again or plan.kernel.of(Op.LOAD),
-        is_read_again=bool(read_again),
-    )
-
-
 def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
     """The rows of one block; see `schedule_block_per_row` for `shared` and `across`."""
     if across is not None:
@@ -151,7 +160,12 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
     if plan.kernel.row_axes:
         longest = max(axis.arg.size for axis in shared)
         return _short_rows(plan, longest)
-    return Rows(None, 1, 1, plan.knobs.registers)
+    return _one_row(plan)
+
+
+def _one_row(plan: GpuPlanner) -> Rows:
+    """The row of a block that has no other."""
+    return Rows(None, side=1, lanes=1, registers=plan.knobs.registers)
 
 
 def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
@@ -163,95 +177,139 @@ def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
     as many blocks are no more than there are multiprocessors: of 1024 rows, 32 each are 32 blocks,
     so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks.
     """
-    knobs, row_count = plan.knobs, points(plan.kernel.row_axes)
-    lanes = plan.aligned_lanes(across, knobs.strip)
-    if across.arg.size < knobs.strip * lanes:
-        return Rows(None, 1, 1, knobs.registers)
-    side = knobs.strip
-    while side > 2 and 2 * row_count <= plan.target.multiprocessors * side * lanes:
+    row_count, side = points(plan.kernel.row_axes), plan.knobs.strip
+    lanes = plan.aligned_lanes(across, side)
+    if across.arg.size < side * lanes:
+        return _one_row(plan)
+    while side > 2 and 2 * row_count / (side * lanes) <= plan.target.multiprocessors:
         side //= 2
-    return Rows(across, side, lanes, knobs.registers // lanes)
+    return Rows(across, side, lanes, registers=plan.knobs.registers // lanes)
 
 
 def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
     """Rows of one block whose loops, of `longest` elements at most, walk neighbours in memory: as
-    many as a block reads at once, or as leave enough blocks, and a power of two that divides the
-    last row axis.
+    many as a block reads at once, but 16 at most (twice `knobs.strip`), and no more than leave
+    BUSY_BLOCKS blocks. Their number is a power of two that divides the last row axis.
 
     Rows of 64 elements of float32, whose accesses have 4: 256 threads read 256 * 4 // 64 = 16 rows
     at once. Rows of 4096 elements have a block each.
     """
     row = plan.kernel.row_axes[-1]
-    one_access = SHORT_BLOCK * plan.width // longest
+    read_at_once = SHORT_BLOCK * plan.width // longest
     leave_enough_blocks = points(plan.kernel.row_axes) // BUSY_BLOCKS
-    side = max(min(one_access, leave_enough_blocks, 2 * plan.knobs.strip), 1)
+    side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)
     power_of_two = 1 << side.bit_length() >> 1  # the largest that is not above `side`
-    return Rows(row, gcd(power_of_two, row.arg.size), 1, plan.knobs.registers)
+    return Rows(row, gcd(power_of_two, row.arg.size), lanes=1, registers=plan.knobs.registers)
+
+
+def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
+    """How the threads of a block with these rows share the loops; see `schedule_block_per_row`."""
+    warp = plan.target.warp
+    is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
+    is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
+    # A scan's exchanges take long, so that its threads take as many elements as registers allow: 2
+    # accesses for each of 32 reductions are more than these hold.
+    reductions = warp if is_scan else len(plan.kernel.of(Op.LOOP_REDUCE))
+    read_again = needed_again(plan.kernel, {Op.LOAD})
+    return Sharing(
+        rows,
+        is_across=across is not None,
+        # Several short rows fill a warp together, so that a thread may take whole accesses of one.
+        min_threads_of_row=warp if across is not None or rows.side == 1 else 1,
+        # Few blocks have many threads each, so that enough reads are under way.
+        min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
+        is_scan=is_scan,
+        accesses=ACCESSES * reductions,
+        held=read_again or plan.kernel.of(Op.LOAD),
+        is_read_again=bool(read_again),
+    )
 
 
 def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     """Bind `axis`, a loop inside the rows, to threads, each with `lanes` neighbours at a time.
 
     256 threads with 8 lanes take 2048 elements in a step. A row of 2048 is one step. A row of 8192
-    that several passes read is 4 unrolled steps if a thread can keep its 32 elements in registers,
+    that several passes read is 4 unrolled steps if a thread can hold its 32 elements in registers,
     and a loop of steps, which every pass reads again, if not.
     """
-    size, side = axis.arg.size, sharing.rows.side
-    lanes = plan.aligned_lanes(axis, sharing.threads_left)
+    size, rows = axis.arg.size, sharing.rows
+    lanes = plan.aligned_lanes(axis, sharing.min_threads_of_row)
     if sharing.is_scan:
         lanes = gcd(lanes, size)  # a thread's neighbours are not divided between two steps
-    # Registers for each element: an element of 8 bytes takes two.
-    kept_loads = [load for load in sharing.kept if axis in free_axes(load)]
-    kept = sum(max(load.dtype.itemsize // 4, 1) for load in kept_loads)
-    division = _division(size, lanes, kept, sharing)
+    held_loads = [load for load in sharing.held if axis in free_axes(load)]
+    # Registers for each element: one has 4 bytes, so that an element of 8 takes two.
+    held = sum(max(load.dtype.itemsize // 4, 1) for load in held_loads)
+    division = _division(size, lanes, held, sharing)
     if division is None:
         # Every pass reads the row again. Neighbours across the rows are one access already, and a
         # thread has two of these, one below the other, so that enough reads are under way.
         if sharing.is_across:
             lanes = gcd(size, 2)
-    else:
-        threads_of_row = division.threads // side
-        step_elements = threads_of_row * lanes
-        if kept and step_elements < size:
-            # Steps are unrolled where registers hold the whole row, and are a loop where not.
-            steps, axis = plan.split(axis, step_elements)
-            if size <= threads_of_row * division.max_elements:
-                plan.bind(steps, "unroll")
+    elif held and division.threads_of_row(rows) * lanes < size:
+        # Steps are unrolled where registers hold the whole row, and are a loop where not.
+        steps, axis = plan.split(axis, division.threads_of_row(rows) * lanes)
+        if division.holds(size, rows):
+            plan.bind(steps, "unroll")
     plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
 
 
-def _division(size: int, lanes: int, kept: int, sharing: Sharing) -> _Division | None:
+def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
     """How a block divides its rows of `size` elements among its threads. None where no block holds
     the row in registers: the printer then chooses the threads (`_block_threads` of targets/gpu.py),
     and each pass reads the row again.
 
-    kept: registers for each element that are kept for a later pass; 0 if none is
+    held: registers for each element of a row that the schedule has a use for; 0 if there is none
 
-    4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
-    2 * 8 = 16 elements, and 256 threads the row. Rows that are too long for so few elements each
-    are tried again with as many elements a thread as its registers hold, in the largest blocks.
+    Rows that are too long for a block of a few elements a thread are tried again in the largest
+    blocks, with as many elements a thread as registers hold.
     """
-    side, registers = sharing.rows.side, sharing.rows.registers
-    max_elements = max(registers // max(kept, MIN_KEPT), 1)
-    elements = min(sharing.accesses * lanes, max_elements)
-    threads_of_row = ceil(size / elements)
-    wanted = 1 << (threads_of_row * side - 1).bit_length()  # the next power of two
-    threads = max(wanted, sharing.min_threads)
-    # A row that has a block alone may have the largest one that GPUs have, 1024 threads.
-    largest = 2 * LONG_BLOCK if side == 1 else LONG_BLOCK
-    if threads <= largest and threads * elements <= MAX_ELEMENTS:
-        return _Division(threads, max_elements)
-    if sharing.is_scan:  # the loop over steps needs no whole row in registers
-        return _Division(LONG_BLOCK, max_elements)
-    blocks = [_Division(LONG_BLOCK, max_elements)]
-    if sharing.is_read_again and kept and side == 1:
-        # All registers of a thread may hold the row, as a block may be alone on its multiprocessor.
-        # A thread of the largest block can have 64 (65,536 / 1024); an eighth is for all else.
-        blocks = [
-            _Division(LONG_BLOCK, registers // kept),
-            _Division(2 * LONG_BLOCK, 7 * registers // (8 * kept)),
-        ]
-    for block in blocks:
-        if size <= block.threads // side * block.max_elements:
+    few_elements = _division_of_accesses(size, lanes, held, sharing)
+    if few_elements is not None:
+        return few_elements
+    for block in _largest_blocks(held, sharing):
+        # The loop over the steps of a scan needs no whole row in registers.
+        if sharing.is_scan or block.holds(size, sharing.rows):
             return block
     return None
+
+
+def _max_elements(held: int, rows: Rows) -> int:
+    """The elements of a row that a thread can hold: with 64 registers and up to 2 of them for each
+    element 32, with 3 of them 21."""
+    return max(rows.registers // max(held, MIN_HELD), 1)
+
+
+def _division_of_accesses(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
+    """The block whose threads have `sharing.accesses` accesses each. None if it would have too many
+    threads, or too many elements for several blocks to share a multiprocessor.
+
+    4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
+    2 * 8 = 16 elements, and 256 threads the row.
+    """
+    side = sharing.rows.side
+    max_elements = _max_elements(held, sharing.rows)
+    elements = min(sharing.accesses * lanes, max_elements)
+    wanted = ceil(size / elements) * side
+    power_of_two = 1 << (wanted - 1).bit_length()  # the smallest that is not below `wanted`
+    threads = max(power_of_two, sharing.min_threads)
+    max_threads = LARGEST_BLOCK if side == 1 else LONG_BLOCK
+    if threads > max_threads or threads * elements > MAX_ELEMENTS:
+        return None
+    return _Division(threads, max_elements)
+
+
+def _largest_blocks(held: int, sharing: Sharing) -> Iterator[_Division]:
+    """The blocks for rows that are too long for `_division_of_accesses`, those of fewer threads
+    first.
+
+    A row that is read again and has its block to itself may have all registers of the threads, 64
+    words a thread of LONG_BLOCK (`knobs.registers`): such a block may be alone on a multiprocessor.
+    A thread of LARGEST_BLOCK has 65,536 / 1024 = 64 registers in all, and an eighth of these is
+    left for everything else: 56 words, 57,344 in the block.
+    """
+    rows = sharing.rows
+    if sharing.is_scan or not (sharing.is_read_again and held and rows.side == 1):
+        yield _Division(LONG_BLOCK, _max_elements(held, rows))
+        return
+    yield _Division(LONG_BLOCK, rows.registers // held)
+    yield _Division(LARGEST_BLOCK, 7 * rows.registers // (8 * held))

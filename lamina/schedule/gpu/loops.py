@@ -74,21 +74,30 @@ def _schedule_loops(plan: GpuPlanner) -> None:
     the rows of (4096, 2**20) a thread a column."""
     kernel, rows = plan.kernel, plan.kernel.row_axes
     shared = shared_axes(plan)
-    reduction = contraction((store.value for store in kernel.stores), rows)
-
-    def worth(axis: Node) -> tuple[int, int]:
-        """Neighbours in all accesses count first, then those in stores."""
-        return score(kernel, axis), store_score(kernel, axis)
-
-    best = max(rows, key=worth, default=None)
-    inner_score = max((score(kernel, axis) for axis in shared), default=0)
-    # The row axis along which accesses are neighbours, if as many are as along loops inside rows.
-    across = None
-    if best is not None and score(kernel, best) >= max(inner_score, 1):
-        across = best
+    best = _best_row(kernel)
+    across = best if best is not None and _are_neighbours(kernel, best, shared) else None
+    product = contraction((store.value for store in kernel.stores), rows)
     has_enough_rows = points(rows) >= plan.knobs.enough
-    suits_threads = across is not None or reduction is not None
-    if shared and not (has_enough_rows and suits_threads):
+    suits_threads = has_enough_rows and (across is not None or product is not None)
+    if shared and not suits_threads:
         schedule_block_per_row(plan, shared, across)
     elif best is not None:
-        schedule_thread_per_row(plan, best, reduction)
+        schedule_thread_per_row(plan, best, product)
+
+
+def _best_row(kernel: Kernel) -> Node | None:
+    """The row axis along which most accesses are neighbours in memory: in all accesses first, then
+    in stores. None if the kernel has no row."""
+
+    def worth(axis: Node) -> tuple[int, int]:
+        return score(kernel, axis), store_score(kernel, axis)
+
+    return max(kernel.row_axes, key=worth, default=None)
+
+
+def _are_neighbours(kernel: Kernel, row: Node, shared: list[Node]) -> bool:
+    """Are more accesses neighbours along `row` than lie apart, and as many as along each of the
+    axes `shared`, inside the rows? In a sum over the rows of (4096, 64) the row axis of 64 scores
+    1, by its load (the store is too rare to count), and the summed axis -1."""
+    inner_score = max((score(kernel, axis) for axis in shared), default=0)
+    return score(kernel, row) >= max(inner_score, 1)

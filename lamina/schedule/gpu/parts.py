@@ -17,7 +17,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.attention import MIN_SIDE
-from lamina.schedule.gpu.stream_k import PARTIAL_SUMS_STEPS, times_of
+from lamina.schedule.gpu.stream_k import PARTIAL_SUMS_STEPS, Products, times_of
 
 STEP_PRODUCTS = LINE_BYTES // 4  # of float32, 32, that a result adds up in a step of a tile
 # The products of the shortest part, for each result: two steps. By the estimate PARTIAL_SUMS_STEPS
@@ -52,12 +52,7 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
       `long_products_in_parts`, a later rule, makes them as short as that whatever time it takes.
     """
     reuse = reuse_of(node)
-    if reuse is None:
-        return None
-    fewer, more = reuse.uses
-    min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE  # as of `product_factors` for float32
-    # Both uses may be high though results are few: windows use each element several times.
-    if reuse.results < min_fewer * min_more or fewer < min_fewer or more < min_more:
+    if reuse is None or not _has_tiles(reuse):
         return None
     whole = divisible(node)
     if whole is None:
@@ -67,25 +62,36 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
         parts: _time(reuse, parts, columns, multiprocessors)
         for parts in _counts(reuse, lengths(whole).first)
     }
-    limit = MAX_SLOWDOWN * min(times.values())
-    parts = max(parts for parts, time in times.items() if time <= limit)
+    max_time = MAX_SLOWDOWN * min(times.values())
+    parts = max(parts for parts, time in times.items() if time <= max_time)
     if parts < MIN_PARTS or reuse.products // parts > PRODUCT_PART:
         return None
     return in_equal_parts(whole, parts)
 
 
+def _has_tiles(reuse: Reuse) -> bool:
+    """Has a float32 product the rows and columns that tiles need, 8 of one and 16 of the other or
+    more, as `product_factors` says? A number of one factor is used once for each column, one of the
+    other once for each row. Windows use numbers several times, so results are counted as well."""
+    fewer, more = reuse.uses
+    min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE
+    return fewer >= min_fewer and more >= min_more and reuse.results >= min_fewer * min_more
+
+
 def _counts(reuse: Reuse, extent: int) -> Iterator[int]:
     """Into how many equal parts a reduced axis of `extent` can be divided: its divisors whose parts
-    are whole steps, and so long that partial results are few beside what is read; 1 always.
+    are whole steps of tiles, of MIN_PART_PRODUCTS or more, and so long that MIN_READS numbers are
+    read for each partial result; 1 always.
 
     An axis of 768 products can have 1, 2, 3, 4, 6, 8 or 12 parts, of at least 64 products. Divisors
     come in pairs, 2 and 384, 3 and 256, so that the search ends at the square root, 27.
     """
+    # A number that is read serves `of_both` products on average.
     shortest = max(MIN_PART_PRODUCTS, MIN_READS * reuse.of_both)
     for divisor in range(1, isqrt(extent) + 1):
         if extent % divisor != 0:
             continue
-        for parts in {divisor, extent // divisor}:
+        for parts in {divisor, extent // divisor}:  # one number if it is the square root
             products = reuse.products // parts
             if parts == 1 or (products >= shortest and products % STEP_PRODUCTS == 0):
                 yield parts
@@ -98,10 +104,11 @@ def _time(reuse: Reuse, parts: int, columns: int, multiprocessors: int) -> float
     64 rows by 512 columns with sums of 2**18 products in 64 parts count as 64 products of 64 by
     512, of 2**18 / 64 / 32 = 128 steps each, and 64 * 64 * 512 partial results.
     """
-    product_rows, product_columns = _rows_and_columns(reuse, columns)
-    products = ceil(reuse.results / prod(reuse.uses)) * parts
+    rows_of_product, columns_of_product = _rows_and_columns(reuse, columns)
+    batch = ceil(reuse.results / prod(reuse.uses))  # products of rows by columns, of one part
     steps = ceil(reuse.products / parts / STEP_PRODUCTS)
-    fastest, *_ = times_of("f32", product_rows, product_columns, products, steps, multiprocessors)
+    products = Products(rows_of_product, columns_of_product, steps, batch * parts)
+    fastest, *_ = times_of("f32", products, multiprocessors)
     if parts == 1:
         return fastest.time
     partial_results = reuse.results * parts

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
 
 from lamina.core.dtypes import SHORT, float32
 from lamina.core.shape import Shape
@@ -21,7 +23,7 @@ from lamina.schedule.gpu.attention import (
     factors_of,
     stores_elements,
 )
-from lamina.schedule.gpu.stream_k import times_of
+from lamina.schedule.gpu.stream_k import Products, times_of
 from lamina.schedule.planner import store_score
 
 # Tiles from which float32 without tensor cores is worth the fill of shared memory; loops of threads
@@ -36,6 +38,13 @@ class _Walks:
 
     kernel: Kernel
     factors: Axes
+
+    @cached_property
+    def both_axes(self) -> frozenset[Node]:
+        """The axes along which both factors vary: those that the sum reduces, and those of a
+        batch."""
+        left, right = self.factors
+        return free_axes(left) & free_axes(right)
 
     def priority(self, axes: Axes) -> Shape:
         """How well a side of tiles along `axes` suits: neighbours in results count most, then those
@@ -52,27 +61,32 @@ class _Walks:
         long = (axes for axes in candidates if points(axes) >= min_points)
         return max(long, key=self.priority, default=())
 
-    def steps(self, shared: Axes) -> Axes:
-        """The axes along which tiles have their lines, of the reduced axes that both factors have
-        (`shared`): all of them as one if no factor has neighbours along any, as order then does not
-        matter; otherwise the best one alone. () if there is none of MIN_SIDE points."""
-        for axis in shared:
-            if any(is_minor(factor, axis) for factor in self.factors):
-                return self.best([(other,) for other in shared])
-        return self.best([shared])
+    def steps(self, reduction: Node) -> Axes:
+        """The axes along which tiles have their lines, of the reduced axes that both factors have:
+        all of them as one if no factor has neighbours along any, as order then does not matter;
+        otherwise the best one alone. () if there is none of MIN_SIDE points.
 
-    def rows(self, factor: Node, axes: Sequence[Node], steps: Axes, min_single: int) -> Axes:
-        """The row axes of a factor: the best run of `axes`, which come outermost first, that tiles
-        can walk as one; () if none is long enough. A run needs MIN_SIDE points; if there is just
-        one run, `min_single`.
+        Of a convolution with channels last, reduced over 3 x 3 places of a window and 64 channels,
+        the steps are the channels."""
+        shared = tuple(axis for axis in bound_axes(reduction) if axis in self.both_axes)
+        if not shared:
+            return ()
+        has_neighbours = any(is_minor(factor, axis) for axis in shared for factor in self.factors)
+        return self.best([(axis,) for axis in shared] if has_neighbours else [shared])
+
+    def factor(self, value: Node, steps: Axes, min_single: int) -> Factor | None:
+        """The factor `value`, whose rows are along the best run of the row axes that it alone has;
+        None if there is none that is long enough. A run needs MIN_SIDE points, but only
+        `min_single` if it is the only one.
 
         Several axes are one run only where the steps are the factor's fastest axis, as the copy
         engine then finds rows of any distance.
         """
-        singles = [(axis,) for axis in axes]
-        runs = self._runs(axes) if is_minor(factor, steps[-1]) else singles
-        min_points = min_single if len(runs) == 1 else MIN_SIDE
-        return self.best(runs, min_points)
+        own = free_axes(value) - self.both_axes
+        axes = [axis for axis in self.kernel.row_axes if axis in own]
+        runs = self._runs(axes) if is_minor(value, steps[-1]) else [(axis,) for axis in axes]
+        rows = self.best(runs, min_points=min_single if len(runs) == 1 else MIN_SIDE)
+        return Factor(value, rows, steps) if rows else None
 
     def _runs(self, axes: Sequence[Node]) -> list[Axes]:
         """`axes`, outermost first, in runs that all results walk as one.
@@ -80,18 +94,21 @@ class _Walks:
         Results of ``x[b, s, k] @ w[k, n]`` of the shape (8, 100, 300) are stored at
         ``30000 * b + 300 * s + n``: the coefficient of b is that of s times 100, the size of s, and
         so b and s are one run, of 800 rows."""
-        coefficients = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
         runs: list[Axes] = []
         for axis in axes:
-            continues = bool(runs) and all(
-                coefficient.get(runs[-1][-1], 0) == coefficient.get(axis, 0) * axis.arg.size
-                for coefficient in coefficients
-            )
-            if continues:
+            if runs and self._continues(runs[-1][-1], axis):
                 runs[-1] = (*runs[-1], axis)
             else:
                 runs.append((axis,))
         return runs
+
+    def _continues(self, outer: Node, inner: Node) -> bool:
+        """Does one step along `outer` lie as far in all results as all steps along `inner`?"""
+        for store in self.kernel.stores:
+            coefficients, _ = ix.terms_of(store.index)
+            if coefficients.get(outer, 0) != coefficients.get(inner, 0) * inner.arg.size:
+                return False
+        return True
 
 
 def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
@@ -111,33 +128,23 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     reduction = _only_sum(kernel)
     if reduction is None or not stores_elements(kernel):
         return ()
-    operands = factors_of(reduction.src[0])
-    if not operands:
+    values = factors_of(reduction.src[0])
+    if not values:
         return ()
-    walks = _Walks(kernel, operands)
-    left_axes, right_axes = map(free_axes, operands)
-    both_axes = left_axes & right_axes
-    steps = walks.steps(tuple(axis for axis in bound_axes(reduction) if axis in both_axes))
+    walks = _Walks(kernel, values)
+    steps = walks.steps(reduction)
     if not steps:
         return ()
-    is_float32 = operands[0].dtype is float32
+    is_float32 = values[0].dtype is float32
     # 2 or 8 rows are enough where they are the only ones. Of few a tile is mostly empty, which
     # costs time without tensor cores; those wait for memory anyway.
     min_single = MIN_SIDE // 2 if kind == "f32" and is_float32 else 2
-    factors: list[Factor] = []
-    for operand in operands:
-        only_here = free_axes(operand) - both_axes
-        candidates = [axis for axis in kernel.row_axes if axis in only_here]
-        rows = walks.rows(operand, candidates, steps, min_single)
-        if not rows:
-            return ()
-        factors.append(Factor(operand, rows, steps))
-    left, right = factors
-    if _is_mostly_empty(left, right):
+    first, second = (walks.factor(value, steps, min_single) for value in values)
+    if first is None or second is None or _is_mostly_empty(first, second):
         return ()
-    if _is_left(right, left, walks, is_tf32=kind == "tf32" and is_float32):
-        return right, left
-    return left, right
+    if _is_left(second, first, walks, is_tf32=kind == "tf32" and is_float32):
+        return second, first
+    return first, second
 
 
 def _only_sum(kernel: Kernel) -> Node | None:
@@ -203,22 +210,31 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: i
     factors = product_factors(kernel, factor_kind)
     if not factors:
         return ""
-    left, right = factors
-    dtype = left.value.dtype
+    dtype = factors[0].value.dtype
     kind = factor_kind if dtype is float32 else SHORT[dtype]
-    rows, columns = points(left.row_axes), points(right.row_axes)
-    # Each point of all other row axes has a product of rows by columns, such as each of a batch.
-    products = points(kernel.row_axes) // (rows * columns)
-    # Lines pass by along the steps, once for each point of the other reduced axes: 300 steps of
-    # bfloat16 are 5 lines of 64, and 45 where there are also 9 places of a window.
-    lines = -(-points(left.step_axes) * dtype.itemsize // LINE_BYTES)
-    (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
-    steps = lines * (points(reduced) // points(left.step_axes))
+    products = _products_of(kernel, factors)
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
-    for candidate in times_of(kind, rows, columns, products, steps, multiprocessors)[rank:]:
-        if candidate.tiles >= min_tiles or candidate.tiles * steps >= min_tiles**2:
+    for candidate in times_of(kind, products, multiprocessors)[rank:]:
+        if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
             return candidate.atom
     return ""
+
+
+def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:
+    """The products of a kernel, which has these two factors, by what tiles count of them.
+
+    A convolution of (8, 32, 32, 300) in bfloat16, channels last, by 3 x 3 x 300 x 64 is a product
+    of 8192 rows by 64 columns. Lines of 64 elements pass by along the channels, once for each place
+    of the window: 300 channels are 5 lines, so that there are 45 steps.
+    """
+    left, right = factors
+    rows, columns = points(left.row_axes), points(right.row_axes)
+    # Each point of all other row axes has a product of rows by columns, such as each of a batch.
+    count = points(kernel.row_axes) // (rows * columns)
+    lines = ceil(points(left.step_axes) * left.value.dtype.itemsize / LINE_BYTES)
+    (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
+    repetitions = points(reduced) // points(left.step_axes)
+    return Products(rows, columns, lines * repetitions, count)
 
 
 def _back_to_back_atom(kernel: Kernel, both: BackToBack, multiprocessors: int) -> str:

@@ -1,6 +1,7 @@
 """How blocks of a GPU divide the tiles of a product among them, and about how long that takes."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from lamina.schedule.gpu.atoms import Atom, product_atoms
 
@@ -14,9 +15,30 @@ PARTIAL_SUMS_STEPS = 4
 JOIN_COST = 1 << 17
 
 
+@dataclass(frozen=True)
+class Products:
+    """Products of one size, such as those of a batch, by what tiles count of them.
+
+    rows, columns: of each product
+    steps: of each, which pass by in tiles; a step is LINE_BYTES of a row of a factor, 64 elements
+        of 16 bits or 32 of float32
+    count: how many products these are
+    """
+
+    rows: int
+    columns: int
+    steps: int
+    count: int
+
+    def tiles(self, atom: Atom) -> int:
+        """How many tiles of the atom have all results: of one product of 300 rows and 512 columns
+        3 x 2 tiles of 128 x 256."""
+        return ceil(self.rows / atom.m) * ceil(self.columns / atom.n) * self.count
+
+
 @dataclass(frozen=True, order=True)
 class StreamK:
-    """How blocks divide the steps of tiles among them.
+    """How blocks divide the steps of tiles among them. The fastest division comes first in order.
 
     time    of the block that ends last: an estimate, in results of a tile times steps, which is a
             line of products each, as the largest tile on tensor cores computes them
@@ -35,9 +57,7 @@ def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> Stream
     block, and, where there are fewer tiles than multiprocessors, equal parts of each tile, or equal
     shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18 blocks of 256,
     by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
-    tiles_each = -(-tiles // multiprocessors)
-    steps_each = tiles_each * steps
-    whole_tiles = StreamK(_computing(atom, steps_each), steps_each, -(-tiles // tiles_each))
+    whole_tiles = _in_whole_tiles(atom, tiles, steps, multiprocessors)
     if tiles >= multiprocessors:
         return whole_tiles
     blocks_of_tile = multiprocessors // tiles
@@ -46,17 +66,27 @@ def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> Stream
     return min(whole_tiles, equal_parts, equal_shares)
 
 
+def _in_whole_tiles(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
+    """The division by which each block has the same number of whole tiles, but for the last one:
+    200 tiles on 132 multiprocessors are 100 blocks of 2."""
+    tiles_each = ceil(tiles / multiprocessors)
+    steps_each = tiles_each * steps
+    blocks = ceil(tiles / tiles_each)
+    return StreamK(_computing(atom, steps_each), steps_each, blocks)
+
+
 def _divided(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
     """The division of `tiles`, each of so many `steps`, among more blocks than tiles, which add up
     their partial sums."""
-    steps_each = -(-tiles * steps // blocks)
+    steps_each = ceil(tiles * steps / blocks)
     partial_sums = _partial_sums(tiles, steps, blocks, steps_each)
     joining = JOIN_COST + PARTIAL_SUMS_STEPS * atom.m * atom.n * partial_sums
     return StreamK(_computing(atom, steps_each) + joining, steps_each, blocks)
 
 
 def _computing(atom: Atom, steps: int) -> float:
-    """How long so many steps of a tile take, in the unit of `StreamK.time`."""
+    """How long so many steps of a tile take, in the unit of `StreamK.time`: 256 steps of 64 x 128
+    results at the rate 0.7 as long as 256 * 64 * 128 / 0.7."""
     return steps * (atom.m * atom.n) / atom.rate
 
 
@@ -77,6 +107,7 @@ def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
         blocks_of_tile = blocks // tiles
         return blocks_of_tile - 1
     whole_shares, rest = divmod(steps, steps_each)
+    # Without a rest nothing is written for one: it counts as a rest of one step, which is too much.
     written = steps_each // max(rest, 1)
     blocks_of_rest = 2
     return written + whole_shares + blocks_of_rest
@@ -84,22 +115,20 @@ def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
 
 @dataclass(frozen=True, order=True)
 class AtomTime:
-    """About how long a product takes in tiles of an atom (see `StreamK`), and how many tiles."""
+    """About how long products take in tiles of an atom (see `StreamK`), and how many tiles. The
+    fastest comes first in order."""
 
     time: float
     tiles: int
     atom: str
 
 
-def times_of(
-    kind: str, rows: int, columns: int, others: int, steps: int, multiprocessors: int
-) -> list[AtomTime]:
-    """For each atom of a kind, the fastest first, the time of `others` products of so many rows
-    and columns, each of so many steps. A step is LINE_BYTES of a row of a factor: 64 elements of 16
-    bits, 32 of float32."""
+def times_of(kind: str, products: Products, multiprocessors: int) -> list[AtomTime]:
+    """For each atom of a kind of factors, such as "bf16", the time of `products`, the fastest
+    first."""
     times = []
     for atom in product_atoms(kind):
-        tiles = -(-rows // atom.m) * -(-columns // atom.n) * others
-        division = stream_k(atom, tiles, steps, multiprocessors)
+        tiles = products.tiles(atom)
+        division = stream_k(atom, tiles, products.steps, multiprocessors)
         times.append(AtomTime(division.time, tiles, atom.name))
     return sorted(times)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from math import ceil
 
 from lamina.core.shape import Shape
 from lamina.graph import index as ix
@@ -47,8 +48,7 @@ class _Side:
 class _TiledSide:
     """A side after it was tiled.
 
-    tiles   axes that number the tiles: of steps one, of rows and columns two, which are the bands
-            and the tiles of a band
+    tiles   axes that number the tiles: see `_tile_extents`
     within  the sub-loops of a tile
     index   over all of these, the index along the axes as one
     """
@@ -116,8 +116,9 @@ class Tensorize(Move):
         # groups, 4 lanes and 2 neighbours.
         step_split = (both.step_tile // 8, *column_split[1:])
         numbers = _new_numbers(nest)
-        # Tiles of v have the columns of the results, and tiles of k the steps, as axes that nothing
-        # else numbers: a tile is read as a whole.
+        # A tile of v is filled along steps and columns, one of k along steps, all of them at once.
+        # These get axes of their own, which no loop of the nest is over; as in all tiles the one
+        # along the elements of a row is a reduced axis, and that along rows is not.
         tile_axes = {
             column: ix.axis(next(numbers), column.arg.size, reduce=True),
             step: ix.axis(next(numbers), step.arg.size),
@@ -158,11 +159,7 @@ class Tensorize(Move):
         Divisions of ``128 * tile + 64 * group + ...`` would not cancel in that way.
         """
         extent, reduce = points(side.axes), side.axes[0].arg.reduce
-        tiles = -(-extent // side.tile_size)
-        tile_extents: Shape = (tiles,)
-        if not reduce:
-            band = side.band if tiles % side.band == 0 else 1
-            tile_extents = (tiles // band, band)
+        tile_extents = _tile_extents(ceil(extent / side.tile_size), side.band, reduce=reduce)
         extents = (*tile_extents, *side.split)
         loops = tuple(ix.axis(next(numbers), size, reduce=reduce) for size in extents)
         as_one = ix.axis(next(numbers), extent, reduce=reduce)
@@ -184,10 +181,7 @@ class Tensorize(Move):
         thread.
         """
         atom = ATOMS[self.atom]
-        tiled_rows = {*rows.tiles, *rows.within, *columns.tiles, *columns.within}
-        others = [axis for axis in nest.kernel.row_axes if axis not in tiled_rows]
-        band, row_tile = rows.tiles
-        grid = (*others, band, *columns.tiles, row_tile)  # the tiles of a band run side by side
+        grid = _grid(nest, rows, columns)
         sub_loops = (*rows.within, *columns.within)
         threads = [sub_loops[number] for number in atom.thread_loops]
         registers = [sub_loops[number] for number in atom.register_loops]
@@ -201,9 +195,29 @@ class Tensorize(Move):
             | dict.fromkeys(threads, "thread")
             | dict.fromkeys(registers, "unroll")
         )
-        serial = [axis for axis in nest.order if axis not in binding]
+        serial = [axis for axis in nest.order if axis not in binding]  # steps, above all
         order = (*grid, *serial, *threads, *registers)
         return replace(nest, order=order, product=self.atom, binding=binding)
+
+
+def _tile_extents(tiles: int, band: int, *, reduce: bool) -> Shape:
+    """The extents of the axes that number tiles: of rows or columns bands, and the tiles of a band;
+    of steps, which pass by one after the other, just the tiles. 16 tiles of rows in bands of 8 are
+    (2, 8), and 7 tiles, which have no whole bands, (7, 1)."""
+    if reduce:
+        return (tiles,)
+    tiles_of_band = band if tiles % band == 0 else 1
+    return tiles // tiles_of_band, tiles_of_band
+
+
+def _grid(nest: Nest, rows: _TiledSide, columns: _TiledSide) -> Axes:
+    """The axes that number blocks, outermost first: rows that are not tiled, such as those of a
+    batch, bands, tiles of columns, and innermost the rows of tiles of a band, so that these run
+    side by side."""
+    tiled = {*rows.tiles, *rows.within, *columns.tiles, *columns.within}
+    not_tiled = [axis for axis in nest.kernel.row_axes if axis not in tiled]
+    band, row_tile = rows.tiles
+    return (*not_tiled, band, *columns.tiles, row_tile)
 
 
 def _new_numbers(nest: Nest) -> Iterator[int]:

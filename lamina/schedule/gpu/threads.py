@@ -17,8 +17,8 @@ GATHERED_ROWS = 2
 
 @dataclass(frozen=True)
 class _Loops:
-    """The loops over the rows: those in `order`, outermost first, which number the threads, and
-    `unrolled` ones inside them, of the rows of a thread."""
+    """The loops over the rows: those in `order`, outermost first, whose points are the threads of
+    the grid, and `unrolled` ones inside them, whose points are the elements of a thread."""
 
     order: list[Node]
     unrolled: list[Node]
@@ -31,9 +31,14 @@ def schedule_thread_per_row(plan: GpuPlanner, best: Node, reduction: Node | None
     for axis in loops.unrolled:
         plan.bind(axis, "unroll")
     plan.reorder([*loops.order, *loops.unrolled])
-    if reduction is None:
-        return
-    # Steps of the product that lie side by side are read at once.
+    if reduction is not None:
+        _unroll_steps(plan, reduction)
+
+
+def _unroll_steps(plan: GpuPlanner, reduction: Node) -> None:
+    """Unroll the innermost axis of a product by 4 steps (`knobs.unroll`) where a factor has these
+    side by side in memory, so that a thread reads them by one access. Where the steps are no
+    multiple of 4 nothing is unrolled, as the last ones would need a loop of their own."""
     innermost = bound_axes(reduction)[-1]
     is_read_along = any(is_contiguous(load, innermost) for load in plan.kernel.of(Op.LOAD))
     if is_read_along and innermost.arg.size % plan.knobs.unroll == 0:
@@ -41,7 +46,9 @@ def schedule_thread_per_row(plan: GpuPlanner, best: Node, reduction: Node | None
 
 
 def _lanes(plan: GpuPlanner, best: Node) -> int:
-    """Neighbours along `best` of one thread, where enough threads are left."""
+    """Neighbours along `best` that a thread takes: as many as one access has, where they are
+    aligned and enough threads are left. Of 64 rows of 4096 elements of float32 a thread takes 4, as
+    that leaves 2**16 threads; of 4 such rows 1, as 2 would leave 2**13."""
     other_rows = max(points(plan.kernel.row_axes) // best.arg.size, 1)
     threads_along_best = max(plan.knobs.enough // other_rows, 1)
     return plan.aligned_lanes(best, threads_along_best)
@@ -49,50 +56,58 @@ def _lanes(plan: GpuPlanner, best: Node) -> int:
 
 def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
     """The loops of a product, whose threads have a register tile each: 8 rows by 4 columns, or
-    fewer rows where threads would be too few. A warp has 4 by 8 of these tiles."""
-    knobs, warp, rows = plan.knobs, plan.target.warp, plan.kernel.row_axes
-    lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
-    height = knobs.rows
-    while height > 1 and points(rows) < knobs.enough * height * lanes:
-        height //= 2
+    fewer rows where threads would be too few. A warp has 4 by 8 of these tiles: 32 rows by 32
+    columns. Of fewer rows or columns a thread has a single result."""
+    knobs, warp = plan.knobs, plan.target.warp
     reused = reused_rows(plan, reduction, best, knobs.rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
-        return _Loops([best], [])  # no tile: too few rows or columns for the tiles of a warp
-    tile_rows, upper = plan.split(reused[-1], height)
-    tile_columns, lower = plan.split(best, lanes)
-    order = _in_blocks(plan, tile_rows, tile_columns, [(warp // knobs.strip, knobs.strip)])
-    return _Loops(order, [upper, lower])
+        return _Loops([best], [])
+    lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
+    results, height = points(plan.kernel.row_axes), knobs.rows
+    while height > 1 and results / (height * lanes) < knobs.enough:  # threads
+        height //= 2
+    tile_rows, row_in_tile = plan.split(reused[-1], height)
+    tile_columns, column_in_tile = plan.split(best, lanes)
+    tiles_of_warp = (warp // knobs.strip, knobs.strip)
+    order = _in_blocks(plan, tile_rows, tile_columns, [tiles_of_warp])
+    return _Loops(order, [row_in_tile, column_in_tile])
 
 
 def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     """The loops of a kernel in which nothing is used again. A transpose has square tiles. In others
     a thread has an access of neighbours along `best`, or a single element where accesses would not
-    be aligned or threads too few; and two such accesses where data say which row to read, or where
-    it has much to compute."""
-    warp = plan.target.warp
-    lanes = _lanes(plan, best)
-    across = None if plan.inner() else transposed_axis(plan, best, warp)
+    be aligned or threads too few; and two accesses where data say which row to read, or where it
+    has much to compute."""
+    # With loops inside the rows, a thread reads a whole row, and not one element to transpose.
+    across = None if plan.inner() else transposed_axis(plan, best, plan.target.warp)
     if across is not None:
         return _transpose_tile(plan, best, across)
+    lanes = _lanes(plan, best)
     if lanes == 1:
         return _Loops([best], [])
-    rows = plan.kernel.row_axes
-    outer, inner = plan.split(best, lanes)
-    gathered = _gathered_row(plan, rows, best)
-    if gathered is not None and points(rows) >= GATHERED_ROWS * lanes * plan.knobs.enough:
+    gathered = _gathered_row(plan, best)
+    threads = points(plan.kernel.row_axes) / (GATHERED_ROWS * lanes)  # of GATHERED_ROWS rows each
+    accesses, element = plan.split(best, lanes)
+    if gathered is not None and threads >= plan.knobs.enough:
         others, pair = plan.split(gathered, GATHERED_ROWS)
-        return _Loops([others, outer], [pair, inner])
-    # Where a thread has an access of 8 elements of 16 bits (float32 has 4 lanes at most), and at
-    # least as many nodes to compute for each, it reads two accesses, a block apart, at once: the
-    # second one is under way while it computes. Chosen: no measurement of it is kept.
-    has_16_bits = lanes > plan.target.vector_bytes // 4
-    computes_much = len(plan.kernel.values) >= lanes
-    if has_16_bits and computes_much and outer.arg.size % (2 * SHORT_BLOCK) == 0:
+        return _Loops([others, accesses], [pair, element])
+    if _reads_while_computing(plan, lanes) and accesses.arg.size % (2 * SHORT_BLOCK) == 0:
         # Thread t of a block has the accesses t and t + 256 of the block's 512.
-        blocks, threads = plan.split(outer, 2 * SHORT_BLOCK)
-        pair, threads = plan.split(threads, SHORT_BLOCK)
-        return _Loops([blocks, threads], [pair, inner])
-    return _Loops([outer], [inner])
+        blocks, of_block = plan.split(accesses, 2 * SHORT_BLOCK)
+        pair, thread = plan.split(of_block, SHORT_BLOCK)
+        return _Loops([blocks, thread], [pair, element])
+    return _Loops([accesses], [element])
+
+
+def _reads_while_computing(plan: GpuPlanner, lanes: int) -> bool:
+    """Should a thread read two accesses at once, so that the second one is under way while it
+    computes with the first?
+
+    Yes if an access has 8 elements, of 16 bits (of float32 it has 4 at most), and the kernel 8
+    nodes or more for each, loads among them. Chosen: no measurement of it is kept.
+    """
+    lanes_of_float32 = plan.target.vector_bytes // 4
+    return lanes > lanes_of_float32 and len(plan.kernel.values) >= lanes
 
 
 def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
@@ -107,13 +122,13 @@ def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
     knobs, warp = plan.knobs, plan.target.warp
     # With `strip` = 8 side by side a warp would write whole lines, but read half lines.
     side_by_side = max(1, knobs.strip // 2)
-    tile_rows, upper = plan.split(across, plan.width)
-    tile_columns, lower = plan.split(best, plan.width)
+    tile_rows, row_in_tile = plan.split(across, plan.width)
+    tile_columns, column_in_tile = plan.split(best, plan.width)
     sizes = [(warp // side_by_side, side_by_side)]
     if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed:
         sizes = [(knobs.transposed, knobs.transposed), *sizes]
     order = _in_blocks(plan, tile_rows, tile_columns, sizes)
-    return _Loops(order, [upper, lower])
+    return _Loops(order, [row_in_tile, column_in_tile])
 
 
 def _in_blocks(
@@ -132,10 +147,12 @@ def _in_blocks(
     return [*order, rows, columns]
 
 
-def _gathered_row(plan: GpuPlanner, rows: tuple[Node, ...], best: Node) -> Node | None:
-    """The first row axis but `best` by which data say what to read, if its size is even."""
+def _gathered_row(plan: GpuPlanner, best: Node) -> Node | None:
+    """The first row axis but `best` by which data say what to read: i of ``table[token[i], j]``,
+    where `best` is j. None if there is none, or if threads cannot have GATHERED_ROWS rows each, as
+    these do not divide it."""
     loads = plan.kernel.of(Op.LOAD)
-    for row in rows:
+    for row in plan.kernel.row_axes:
         if row is not best and any(ix.suits(row, load.src[0]) == ix.BY_LANE for load in loads):
             return row if row.arg.size % GATHERED_ROWS == 0 else None
     return None
