@@ -19,6 +19,9 @@ class Access:
     axes: those that vary in one run of the body: of lanes, and of unrolled points
     times: how often the body runs in which it stands, all iterations of all loops around it
     lanes: elements of one instruction; copies: instructions in one run of the body
+
+    The load of ``x[64 * i + 16 * u + l]`` with 100 iterations i, 4 unrolled points u and 16 lanes l
+    has the axes u and l, 100 times, 16 lanes and 4 copies.
     """
 
     parameter: int
@@ -98,9 +101,10 @@ class Loop:
 
 
 def is_fused(node: Node) -> bool:
-    """Is this an addition of floats, one of them a product, which one instruction does?"""
-    products = any(operand.op is Op.MUL for operand in node.src)
-    return node.op is Op.ADD and products and node.dtype.is_float
+    """Is this an addition of floats, one of them a product? One instruction does both, the fused
+    multiply-add, whose cost is that of the product."""
+    adds_product = node.op is Op.ADD and any(operand.op is Op.MUL for operand in node.src)
+    return adds_product and node.dtype.is_float
 
 
 def sums_products(node: Node) -> bool:

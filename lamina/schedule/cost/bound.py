@@ -71,13 +71,15 @@ def _share_held(level: Memory, nbytes: float, target: Target) -> float:
 
 
 def _moving(level: Memory, read: float, written: float, target: Target) -> float:
-    """The seconds in which all workers read and write so many bytes of a level."""
-    workers = target.multiprocessors
-    reading = min(level.all_read, level.read * workers)  # bytes a second
-    writing = min(level.all_write, level.write * workers)
-    if target.warp == 1:  # a GPU never reads what it overwrites
-        writing *= STREAMED
-    return read / reading + written / writing
+    """The seconds in which all workers read and write so many bytes of a level, as fast as a
+    schedule may let them: a CPU past its caches. A GPU never reads what it overwrites, so that it
+    writes no faster than by its rates."""
+    workers, is_cpu = target.multiprocessors, target.warp == 1
+    read_rate = min(level.all_read, level.read * workers)  # bytes a second
+    write_rate = min(level.all_write, level.write * workers)
+    if is_cpu:
+        write_rate *= STREAMED
+    return read / read_rate + written / write_rate
 
 
 def need_of(nest: Nest, lines: Iterable[Lines], target: Target, rates: Rates) -> Need:
@@ -109,25 +111,28 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
     tensor cores, as that may be in their tiles. A product that is added to a sum is one instruction
     with the addition: ``sum(x * y)`` over 1024 of float32 is 128 instructions on vectors of 8.
     """
-    tensor = 0.0
-    without_instructions = set[Node]()
-    for node, products in _products_on_tensor_cores(nest, rates).items():
-        tensor += products
-        beneath = (operand for operand in toposort(node.src) if not bound_axes(operand))
-        without_instructions.update([node], beneath)
+    on_tensor_cores = _products_on_tensor_cores(nest, rates)
+    without_instructions = set(on_tensor_cores)
+    for node in on_tensor_cores:
+        # Reductions and scans beneath it, such as a maximum, are none of its factors' arithmetic.
+        without_instructions.update(
+            operand for operand in toposort(node.src) if not bound_axes(operand)
+        )
     vector_bytes = instruction_bytes(target)
     work = [
         _work_of(node, nest, vector_bytes)
         for node in nest.kernel.nodes
         if _is_computed(node) and node not in without_instructions
     ]
-    return replace(total(work, vector_bytes, rates), tensor=tensor)
+    return replace(total(work, vector_bytes, rates), tensor=sum(on_tensor_cores.values()))
 
 
 def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
     """The sums of products that tensor cores compute, each with the products of 16 bits that it
-    counts as. One of tf32 counts as two; factors of float32 are rounded to that only where the
-    schedule says so. All other sums take instructions, as tiles have no other dtypes."""
+    counts as: 512 * 512 * 64 for a product of 512 x 64 by 64 x 512, and twice as many in tf32.
+    Factors of float32 are rounded to that only where the schedule says so. All other sums take
+    instructions, as tiles have no other dtypes. What a sum is added to does not matter, nor the
+    dtype of that: a bias of float32 leaves the products on tensor cores."""
     counts = dict[Node, float]()
     if not rates.tensor:
         return counts
@@ -150,15 +155,16 @@ def _is_computed(node: Node) -> bool:
 
 
 def _work_of(node: Node, nest: Nest, vector_bytes: int) -> Work:
-    """The work of computing `node` everywhere, on full vectors."""
+    """The work of computing `node` everywhere, on full vectors: 1000 elements are 62.5 runs of 16
+    lanes."""
     lanes = max(vector_bytes // node.dtype.itemsize, 1)
     vectors = extent_of(nest, _axes_of(node)) / lanes
     if bound_axes(node):
-        op, is_added = node.arg.monoid.op, sums_products(node)
-        return Work(op, node.dtype, vectors, lanes, copies=1, fused=is_added)
-    by_constant = node.src[-1].op is Op.CONST
-    fused = is_fused(node)
-    return Work(node.op, node.dtype, vectors, lanes, 1, fused, by_constant=by_constant)
+        step = Work(node.arg.monoid.op, node.dtype, vectors, lanes, copies=1)
+        return replace(step, fused=sums_products(node))
+    operation = Work(node.op, node.dtype, vectors, lanes, copies=1)
+    is_by_constant = node.src[-1].op is Op.CONST
+    return replace(operation, fused=is_fused(node), by_constant=is_by_constant)
 
 
 def _axes_of(node: Node) -> frozenset[Node]:

@@ -6,9 +6,9 @@ apart, and lines are counted per run. All is exact but for indices that data dec
 that overlap over more than MAX_MARKED elements: of these it is an upper bound.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, gcd, prod
+from math import ceil, exp, gcd, prod
 from typing import NamedTuple
 
 from lamina.graph import index as ix
@@ -21,14 +21,15 @@ MAX_MARKED = 1 << 18  # elements of the longest bit mask that overlapping walks 
 
 
 class Walk(NamedTuple):
-    """``stride * i`` for every i below `size`, in elements; the stride is positive."""
+    """``stride * i`` for every i below `size`, in elements. Those of a region have a positive
+    stride and a size of 2 or more; those of an index may have a stride of 0 or below, or size 1."""
 
     stride: int
     size: int
 
     @property
     def span(self) -> int:
-        """How far the last element is from the first."""
+        """How far the last element is from the first: 21 for 8 steps of 3, -21 for 8 of -3."""
         return self.stride * (self.size - 1)
 
 
@@ -59,16 +60,11 @@ class Region:
             return self._marked_lines(walks, line)
         run, between = self._runs(line)
         # Where in a line the first byte of a run is, and of how many runs.
-        offsets = {self.offset * self.itemsize % line: 1}
+        runs_at = {self.offset * self.itemsize % line: 1}
         for walk in between:
-            offsets = _offsets_after(offsets, walk, line)
-        lines = 0
-        for first, count in offsets.items():
-            last = (
-                first + run - 1
-            )  # the last byte of a run, from where the line of its first begins
-            lines += count * (last // line + 1)
-        return lines
+            runs_at = _offsets_after(runs_at, walk, line)
+        # A run of 32 bytes from byte 48 of a line on ends in the next one: 79 // 64 + 1 lines.
+        return sum(runs * ((first + run - 1) // line + 1) for first, runs in runs_at.items())
 
     def _marked_lines(self, walks: list[Walk], line: int) -> int:
         """The lines with elements, found one by one: "1" marks an element, the first one first.
@@ -107,45 +103,55 @@ class Region:
 def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit: int) -> Region:
     """What an access at `index` touches while `axes` walk and all others stand at 0.
 
-    A term of the index that is an axis is a walk; sub-loops of an uneven split that the index takes
-    as one are a walk together, without the points that never run. Any other term, a division,
-    modulus or number from data, is a walk of as many values as it has, a step of its factor apart.
-
     limit: the elements of the array, which values from data are drawn from
+
+    ``100 * i - j + 7`` with 8 i and 4 j is a region at 4, of walks (1, 4) and (100, 8): j walks
+    backwards from 7, which touches the elements of a walk forwards from 4.
     """
     terms, offset = ix.terms_of(index)
-    strides: list[tuple[int, int]] = []  # of each walk its stride, negative or 0 too, and its steps
+    walks: list[Walk] = []
+    for walk in _walks_of(nest, terms, axes, limit):
+        if walk.stride == 0 or walk.size < 2:
+            continue  # it touches one element again and again, or just once
+        if walk.stride < 0:
+            offset += walk.span
+        walks.append(Walk(abs(walk.stride), walk.size))
+    return Region(offset, tuple(sorted(walks)), itemsize)
+
+
+def _walks_of(
+    nest: Nest, terms: Mapping[Node, int], axes: frozenset[Node], limit: int
+) -> Iterator[Walk]:
+    """The walks of an index, whose `terms` are those of its sum with their coefficients.
+
+    A term that is an axis is a walk; sub-loops of an uneven split that the index takes as one are a
+    walk together, without the points that never run. Any other term, a division, modulus or number
+    from data, is a walk of as many values as it has, a step of its coefficient apart.
+    """
     joined = set[Node]()
     for split in nest.splits:
-        if inner := _walked_as_one(split, terms, axes):
+        inner = _walked_as_one(split, terms, axes)
+        if inner:
             joined.update(inner)
-            strides.append((terms.get(inner[-1], 0), min(split.extent, points(inner))))
-    for term, factor in terms.items():
+            yield Walk(terms.get(inner[-1], 0), min(split.extent, points(inner)))
+    for term, coefficient in terms.items():
         if term in joined or axes.isdisjoint(free_axes(term)):
             continue
         if term.op is Op.AXIS:
-            strides.append((factor, _extent(nest, term)))
-            continue
-        # An axis that is a term itself walks already, so that it does not decide the values of
-        # another one: in ``i + 8 * ((i + j) % 4)``, the index of a rotated axis, j alone does.
-        deciding = axes.difference(terms)
-        # Values from data that are multiplied by 8 reach 10 places of an array of 80.
-        places = max(limit // abs(factor), 1)
-        strides.append((factor, _values_of(term, deciding, places)))
-    walks: list[Walk] = []
-    for stride, size in strides:
-        if stride == 0 or size < 2:
-            continue
-        walks.append(Walk(abs(stride), size))
-        if stride < 0:
-            # A walk backwards is the same one forwards that begins where its last step is.
-            offset += stride * (size - 1)
-    return Region(offset, tuple(sorted(walks)), itemsize)
+            yield Walk(coefficient, _extent(nest, term))
+        else:
+            # An axis that is a term itself walks already, so that it does not decide the values of
+            # another one: in ``i + 8 * ((i + j) % 4)``, the index of a rotated axis, j alone does.
+            deciding = axes.difference(terms)
+            # Values from data that are multiplied by 8 reach 10 places of an array of 80.
+            places = max(limit // abs(coefficient), 1)
+            yield Walk(coefficient, _values_of(term, deciding, places))
 
 
 def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:
     """The innermost of the sub-loops, outermost of them first, as far as all are in `axes` and the
-    index takes them as one axis: each has the coefficient of the next, times its size."""
+    index takes them as one axis: each has the coefficient of the next, times its size. Of an axis
+    split into a1, a2 and a3 of 8 and 4, ``64 * a1 + 4 * a2 + a3`` gives (a2, a3)."""
     inner: list[Node] = []
     for axis in reversed(split.axes):
         as_one = not inner or terms.get(axis, 0) == terms.get(inner[0], 0) * inner[0].arg.size
@@ -158,9 +164,10 @@ def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[N
 def _extent(nest: Nest, axis: Node) -> int:
     """How many iterations of a loop run where all others stand at 0: of sub-loops of 3 and 4 with
     an extent of 2, the outer one runs once."""
-    axes, extent = nest.sub_loops(axis)
+    split = nest.sub_loops(axis)
+    inside = split.axes[split.axes.index(axis) + 1 :]  # points(()) is 1 for the innermost one
     size: int = axis.arg.size
-    return min(size, -(-extent // points(axes[axes.index(axis) + 1 :])))
+    return min(size, ceil(split.extent / points(inside)))
 
 
 def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
@@ -222,14 +229,17 @@ def _are_apart(walks: Sequence[Walk]) -> bool:
 
 def _mask(walks: Iterable[Walk]) -> int:
     """An integer whose bits are the elements: 0b1110111 for 3 of stride 1 and 2 of stride 4, which
-    are the elements 0, 1, 2, 4, 5 and 6."""
+    are the elements 0, 1, 2, 4, 5 and 6.
+
+    The steps of a walk are marked by doubling: 5 steps as 1, 2, 4 and then the one that is left.
+    """
     mask = 1
     for stride, size in walks:
-        done = 1
-        while done < size:  # doubling: shifted copies of 1, 2, 4 ... steps, and of what is left
-            step = min(done, size - done)
-            mask |= mask << (stride * step)
-            done += step
+        marked = 1  # steps of this walk
+        while marked < size:
+            added = min(marked, size - marked)
+            mask |= mask << (stride * added)
+            marked += added
     return mask
 
 

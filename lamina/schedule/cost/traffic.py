@@ -9,9 +9,10 @@ a cache of its own counts 4 times there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from math import ceil
 from typing import NamedTuple
 
 from lamina.core.rates import Memory, Rates
@@ -83,6 +84,7 @@ class Footprint:
         self.nest, self.line = nest, line
         self.array = nest.kernel.parameters[reference.parameter]
         self.axes = frozenset[Node]().union(*(free_axes(term) for term, _ in reference.terms))
+        # By its constant, each index: of x[i] and x[i+1] they are 0 and 1.
         self._index_of = {ix.terms_of(access.index)[1]: access.index for access in accesses}
         # What was asked for before, by those of `axes` that walk: loops inside one another, and
         # parts of a body, ask for the same again and again.
@@ -98,14 +100,16 @@ class Footprint:
         return area
 
     def _region(self, axes: frozenset[Node]) -> Region:
-        """The constants of the indices, such as 0 and 1 of x[i] and x[i+1], are taken to be evenly
-        spaced: the rows 0, 1 and 5 of a stencil as 0, 3 and 6."""
+        """The region of the index with the smallest constant, and a walk over the constants of all
+        indices: these are taken to be evenly spaced, 0, 1 and 5 of x[i], x[i+1] and x[i+5] as 0, 3
+        and 6."""
         constants = sorted(self._index_of)
         first = self._index_of[constants[0]]
         area = region(self.nest, first, self.array.dtype.itemsize, axes, self.array.size)
         if len(constants) == 1:
             return area
-        between = -(-(constants[-1] - constants[0]) // (len(constants) - 1))
+        gaps = len(constants) - 1
+        between = ceil((constants[-1] - constants[0]) / gaps)  # ceil(5 / 2) = 3
         shifted = Walk(between, len(constants))
         return Region(area.offset, tuple(sorted((*area.walks, shifted))), area.itemsize)
 
@@ -114,7 +118,7 @@ class Footprint:
         walking = axes & self.axes
         count = self._lines.get(walking)
         if count is None:
-            lines_of_array = -(-self.array.nbytes // self.line)
+            lines_of_array = ceil(self.array.nbytes / self.line)
             count = float(min(self.region(walking).lines(self.line), lines_of_array))
             self._lines[walking] = count
         return count
@@ -185,29 +189,34 @@ class Traffic:
         """What one iteration of a loop moves: its own accesses, and all iterations of the loops
         inside it. If x[i] is read by two loops of the body, the second one finds what the caches
         still hold of the first: it moves the share that is missing."""
+        parts_of = self._parts_of_body(loop)
+        body = {reference: self._joined(reference, parts) for reference, parts in parts_of.items()}
+        repeated = [reference for reference, parts in parts_of.items() if len(parts) > 1]
+        missing = self._missing(body, loop) if repeated else []
+        for reference in repeated:
+            part = body[reference]
+            moved = _moved_with_reuse(part.distinct, part.moved, missing)
+            body[reference] = replace(part, moved=moved)
+        return body
+
+    def _parts_of_body(self, loop: Loop) -> dict[Reference, list[Part]]:
+        """What each reference does in a body: a part for each of its accesses, which moves every
+        line that it touches, and one for each loop inside that has some."""
         parts_of: dict[Reference, list[Part]] = {}
         for access in loop.accesses:
             reference = self.reference(access)
             distinct = self.footprints[reference].lines(access.axes)
-            part = Part(access.axes, distinct, (distinct,) * len(self.caches))
+            part = Part(access.axes, distinct, moved=(distinct,) * len(self.caches))
             parts_of.setdefault(reference, []).append(part)
         for inner in loop.loops:
             for reference, part in self._all_iterations(inner).items():
                 parts_of.setdefault(reference, []).append(part)
-        body = {reference: parts[0] for reference, parts in parts_of.items()}
-        shared = [reference for reference, parts in parts_of.items() if len(parts) > 1]
-        for reference in shared:
-            body[reference] = self._joined(reference, parts_of[reference])
-        if shared:
-            missing = self._missing(body, loop)
-            for reference in shared:
-                joined = body[reference]
-                moved = _moved_with_reuse(joined.distinct, joined.moved, missing)
-                body[reference] = Part(joined.axes, joined.distinct, moved)
-        return body
+        return parts_of
 
     def _joined(self, reference: Reference, parts: Sequence[Part]) -> Part:
         """Several parts of one reference together, as if none found what another has touched."""
+        if len(parts) == 1:
+            return parts[0]
         axes = frozenset[Node]().union(*(part.axes for part in parts))
         moved_by_cache = zip(*(part.moved for part in parts), strict=True)
         distinct = self.footprints[reference].lines(axes)
@@ -215,28 +224,33 @@ class Traffic:
 
     def _all_iterations(self, loop: Loop) -> Parts:
         """What all iterations of a loop move: `loop.trips` times what one does, less the lines
-        that an iteration finds in a cache because the one before it touched them. In a cache that
-        each worker has for itself, every worker that reads a line moves it at least once."""
+        that an iteration finds in a cache because the one before it touched them."""
         assert loop.axis is not None
-        assert loop.around is not None
         body = self._body(loop)
         missing = self._missing(body, loop)
-        parallel = self.parallel - loop.around.axes  # of this loop, and of those inside it
         parts: Parts = {}
         for reference, part in body.items():
-            footprint = self.footprints[reference]
             axes = part.axes | {loop.axis}
-            distinct = footprint.lines(axes)
+            distinct = self.footprints[reference].lines(axes)
             every_time = tuple(loop.trips * lines for lines in part.moved)
             moved = _moved_with_reuse(distinct, every_time, missing)
-            # Iterations that a line is used in, by different workers as far as there are enough:
-            # of 2 x 4 chunks on 8 workers, a line that only the 4 vary along is used by 2.
-            readers = min(self.workers, points(parallel - footprint.axes))
-            moved_by_level: list[float] = []
-            for level, lines in zip(self.caches, moved, strict=True):
-                moved_by_level.append(lines if level.shared else max(lines, readers * distinct))
-            parts[reference] = Part(axes, distinct, tuple(moved_by_level))
+            of_readers = self._readers(reference, loop) * distinct
+            parts[reference] = Part(axes, distinct, self._at_least(of_readers, moved))
         return parts
+
+    def _readers(self, reference: Reference, loop: Loop) -> int:
+        """How many workers touch each line of a reference in `loop`: as many as parallel loops, of
+        it and those inside it, have iterations that the index does not depend on. Of 2 x 4 chunks
+        on 8 workers, a line that only the 4 vary along is touched by 2."""
+        assert loop.around is not None
+        parallel = self.parallel - loop.around.axes
+        return min(self.workers, points(parallel - self.footprints[reference].axes))
+
+    def _at_least(self, lines: float, moved: Sequence[float]) -> tuple[float, ...]:
+        """`moved`, but `lines` at least in a cache that each worker has for itself: every worker
+        that touches a line moves it once there, whatever others have moved into theirs."""
+        pairs = zip(self.caches, moved, strict=True)
+        return tuple(count if cache.shared else max(count, lines) for cache, count in pairs)
 
     def _run(self, reference: Reference, axes: frozenset[Node], loop: Loop) -> float:
         """The bytes of a piece that an access in the body of `loop` touches from end to end, its
@@ -286,22 +300,27 @@ class Traffic:
 
     def _bytes_of_worker(self, body: Parts, loop: Loop) -> float:
         """The bytes of lines that one worker touches in its part of the body of `loop`. Workers
-        that share the body touch different lines where parallel axes inside it are in the index."""
+        that share the body touch different lines where parallel axes inside it are in the index:
+        of ``a[i, k] * b[k]`` with 8 parallel i and 8 workers, one touches an eighth of a and all
+        of b."""
         inside = self.parallel - loop.axes
         sharing = self._workers_of_body(loop)
         lines = 0.0
         for reference, part in body.items():
-            lines += part.distinct / min(sharing, points(self.footprints[reference].axes & inside))
+            apart = min(sharing, points(self.footprints[reference].axes & inside))
+            lines += part.distinct / apart
         return lines * self.rates.line
 
     def _bytes_of_all(self, body: Parts, loop: Loop) -> float:
         """The bytes of lines that all workers touch in the bodies of `loop` that run at a time.
-        These bodies touch different lines where parallel axes outside of them are in the index."""
+        These bodies touch different lines where parallel axes outside of them are in the index: in
+        the body of one i above, 8 workers touch 8 rows of a, and b once."""
         outside = self.parallel & loop.axes
         bodies = self.workers // self._workers_of_body(loop)
         lines = 0.0
         for reference, part in body.items():
-            lines += part.distinct * min(bodies, points(self.footprints[reference].axes & outside))
+            apart = min(bodies, points(self.footprints[reference].axes & outside))
+            lines += part.distinct * apart
         return lines * self.rates.line
 
 

@@ -49,7 +49,12 @@ def trips_of(nest: Nest, axis: Node) -> float:
 
 
 class _Walker:
-    """Walks the stores of one nest into `root`, the whole kernel."""
+    """Walks the stores of one nest into `root`, the whole kernel.
+
+    Names of what most methods are given: `loop`, in whose body something is needed; `home`, in
+    whose body it is computed, which is `loop` or a loop around it; `axes`, those that a value or
+    an access depends on.
+    """
 
     def __init__(self, nest: Nest, each_lane: bool) -> None:
         self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
@@ -62,9 +67,9 @@ class _Walker:
         self.fill_of = {fill.value: fill for fill in nest.fills}  # by staged value
         # Of staged values that depend on reductions, the home that computes and stores them.
         self.stored_in: dict[Node, Loop] = {}
-        self.read = {load.arg.parameter for load in self.kernel.of(Op.LOAD)}
+        self.read = {load.arg.parameter for load in self.kernel.of(Op.LOAD)}  # numbers of arrays
         self.waiting = list(self.kernel.stores)  # those that were not walked yet
-        self.root = Loop(None, 1.0)
+        self.root = Loop(None, trips=1.0)
         self.rows = self._opened(self.root, self.kernel.row_axes)  # the innermost of their loops
 
     def _bound_to(self, binding: str) -> frozenset[Node]:
@@ -125,11 +130,11 @@ class _Walker:
             self._visit(store.value, loop)
             self._visit(store.condition, loop)
             axes = frozenset(store.axes)
+            number, index = store.parameter, store.index
             if store.monoid is not None:
-                self._access(store.parameter, store.index, TRUE, loop, axes, is_store=False)
+                self._access(number, index, TRUE, loop, axes, is_store=False)
                 self._combine(store.monoid, store.value.dtype, loop, axes)
-            condition = store.condition
-            self._access(store.parameter, store.index, condition, loop, axes, is_store=True)
+            self._access(number, index, store.condition, loop, axes, is_store=True)
 
     # Accesses.
 
@@ -165,12 +170,14 @@ class _Walker:
             return False
         lane_stride = points(quads)  # 4, or 1 without a quad
         for axis in self.vectors & varying:
+            # `suits` tells ``x[i]`` from ``x[i + y[i]]``, where data decide as well.
+            is_by_data = ix.suits(axis, index) == ix.BY_LANE
+            if is_by_data or strides.get(axis) != lane_stride:
+                return False
             # A load that a condition leaves lanes out of, as padding does, reads under a mask; a
             # store then writes lane by lane.
-            is_masked = axis in free_axes(condition)
-            if is_masked and (is_store or ix.suits(axis, index, condition) != ix.NEIGHBOURS):
-                return False
-            if strides.get(axis) != lane_stride or ix.suits(axis, index) == ix.BY_LANE:
+            has_mask = not is_store and ix.suits(axis, index, condition) == ix.NEIGHBOURS
+            if axis in free_axes(condition) and not has_mask:
                 return False
         return True
 
