@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -111,6 +112,25 @@ def test_other_numbers_make_schedules_that_print_and_verify() -> None:
                 verify_nest(apply(kernel, moves))
                 assert parse(to_text(moves))[""] == moves
     assert refused < total / 10
+
+
+def test_every_number_may_be_1() -> None:
+    """The search divides them again and again, down to 1."""
+    scheduled = 0
+    for kernel in kernels():
+        for name in asdict(CpuKnobs()):
+            with contextlib.suppress(FormatError):
+                knobs = replace(CpuKnobs(), **{name: 1})
+                moves = schedule_for_cpu(kernel, cpu_target(64, cores=2), knobs)
+                verify_nest(apply(kernel, moves))
+                scheduled += 1
+        for name in asdict(GpuKnobs()):
+            with contextlib.suppress(FormatError):
+                knobs_of_gpu = replace(GpuKnobs(), **{name: 1})
+                moves = schedule_for_gpu(kernel, DEFAULT_CUDA, "f32", knobs_of_gpu)
+                verify_nest(apply(kernel, moves))
+                scheduled += 1
+    assert scheduled > 150
 
 
 def test_few_registers_hold_an_element() -> None:

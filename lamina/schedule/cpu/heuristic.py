@@ -73,17 +73,29 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
         plan.bind(pair.short, "unroll")
     row = pair.vector if pair is not None else _vector_row(plan, reduction)
     if reduction is not None:
-        if row is None or _is_ragged(plan, row):
-            row = packed_row(plan, reduction) or row or _read_row(plan)
-        if row is not None:
-            return schedule_product(plan, reduction, row)
-        tile_dot_products(plan, reduction)
-        vectorize_inner(plan, is_tiled=True)
-    elif row is not None:
+        return _schedule_contraction(plan, reduction, row)
+    if row is not None:
         _schedule_row(plan, row)
     else:
         is_tiled = tile_row_reductions(plan)
         vectorize_inner(plan, is_tiled=is_tiled)
+    return []
+
+
+def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -> list[Packed]:
+    """A register tile for `reduction`, whose operands are used again: an outer product with vectors
+    along a row axis, or where none suits a block of dot products, with vectors along the steps.
+    Gives the operands to pack.
+
+    row: the row axis that suits vectors without packing, if any. Where there is none, or it leaves
+        lanes empty, an axis along which an operand is packed comes first.
+    """
+    if row is None or _is_ragged(plan, row):
+        row = packed_row(plan, reduction) or row or _read_row(plan)
+    if row is not None:
+        return schedule_product(plan, reduction, row)
+    tile_dot_products(plan, reduction)
+    vectorize_inner(plan, is_tiled=True)
     return []
 
 
@@ -111,11 +123,11 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     Products and transposes do not ask `cheapest_row`: they get tiles and square blocks, which its
     count of instructions does not know.
     """
-    if reduction is not None and points(bound_axes(reduction)) < MIN_VECTORS * plan.width:
-        return _stored_row(plan)  # too short for vectors along the reduction
-    best = _best_row(plan)
     if reduction is not None:
-        return best
+        is_short = points(bound_axes(reduction)) < MIN_VECTORS * plan.width
+        # Vectors along so few steps do not pay: see MIN_VECTORS.
+        return _stored_row(plan) if is_short else _best_row(plan)
+    best = _best_row(plan)
     if best is None and not plan.inner():
         best = _stored_row(plan)  # with no loops inside, nothing else can have vectors
     min_size = plan.knobs.transposed
@@ -133,10 +145,9 @@ def _best_row(plan: CpuPlanner) -> Node | None:
     """The row axis of the largest `benefit`; None if that is no gain, or less than the loops inside
     the rows gain together by vectors along the best axis of each."""
     best = max(plan.rows, key=plan.benefit, default=None)
-    inner_gain = sum(max(map(plan.benefit, axes)) for axes in plan.inner())
-    if best is None or plan.benefit(best) < max(inner_gain, 1):
-        return None
-    return best
+    gain_of_inner = sum(max(map(plan.benefit, axes)) for axes in plan.inner())
+    least_gain = max(gain_of_inner, 1)  # 0 is none
+    return best if best is not None and plan.benefit(best) >= least_gain else None
 
 
 def _read_row(plan: CpuPlanner) -> Node | None:
@@ -165,15 +176,14 @@ def _interleaved_pair(plan: CpuPlanner, reduction: Node | None) -> _InterleavedP
     if reduction is not None and len(bound_axes(reduction)) != 1:
         return None
     strides, _ = ix.terms_of(plan.kernel.stores[0].index)
-    for short, axis in permutations(plan.rows, 2):
+    for short, vector in permutations(plan.rows, 2):
         size = short.arg.size
-        is_pair = strides.get(short) == 1 and strides.get(axis) == size
-        is_short = size <= plan.knobs.unroll
-        if not is_pair or not is_short:
+        is_pair = strides.get(short) == 1 and strides.get(vector) == size
+        if not is_pair or size > plan.knobs.unroll:
             continue
-        has_tile = reduction is None or _leaves_tile_rows(plan, reduction, axis, short)
-        if has_tile and _interleaving_gains(plan, axis):
-            return _InterleavedPair(axis, short)
+        has_tile = reduction is None or _leaves_tile_rows(plan, reduction, vector, short)
+        if has_tile and _interleaving_gains(plan, vector):
+            return _InterleavedPair(vector, short)
     return None
 
 
@@ -197,8 +207,9 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
 
 
 def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:
-    """Bind row axes to threads from the outside in until there are chunks enough. A loop in which
-    an operand is packed is the last one, and whole: what is inside shares the panel.
+    """Bind row axes to threads from the outside in until there are chunks enough, one for
+    `knobs.chunk` operations and `knobs.chunks` at most. A loop in which an operand is packed is the
+    last one, and whole: what is inside shares the panel.
 
     64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
     into 4 parallel blocks of 25, as 64 // 16 = 4.
@@ -210,8 +221,8 @@ def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) ->
     for axis in heads:
         loop = axis
         if chunks < wanted:
-            wanted_of_axis = wanted // chunks
-            iterations = axis.arg.size // wanted_of_axis  # of one chunk
+            chunks_of_axis = wanted // chunks  # that are wanted of it
+            iterations = axis.arg.size // chunks_of_axis  # of one chunk
             if iterations > 1 and axis not in packed_loops:
                 loop, _ = plan.split(axis, iterations)
             plan.bind(loop, "parallel")
@@ -221,8 +232,13 @@ def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) ->
 
 
 def _operations(kernel: Kernel) -> int:
-    """Operations of the whole kernel, roughly: one for each element that is stored, and one for
-    each step of the reductions beneath it."""
+    """Operations of the whole kernel, roughly: one for each element that is stored, and for it one
+    for each step of the reductions beneath it.
+
+    A product of 64 x 128 by 128 x 32 has 64 * 32 * (1 + 128). Where the elements of a row share a
+    reduction, that is too many, as each counts all of its steps: a softmax over (64, 128), with two
+    reductions, counts 64 * 128 * (1 + 2 * 128).
+    """
     operations = 0
     for store in kernel.stores:
         nodes = toposort([store.value])

@@ -17,10 +17,12 @@ def schedule_map(plan: CpuPlanner, row: Node) -> None:
     plan.vectorize(row)
     loads = plan.kernel.of(Op.LOAD)
     result = plan.kernel.parameters[plan.kernel.stores[0].parameter]
-    if result.nbytes < UNCACHED or len(loads) != 1:
+    is_past_caches = result.nbytes >= UNCACHED
+    if not is_past_caches or len(loads) != 1:
         return
     strides, _ = ix.terms_of(loads[0].src[0])
-    if set(plan.rows) <= set(strides):  # the array has an order for all loops
+    has_all_rows = set(plan.rows) <= set(strides)  # else no order of the array is one of all loops
+    if has_all_rows:
         plan.reorder(sorted(plan.rows, key=lambda axis: -abs(strides[axis])))
 
 
@@ -45,14 +47,20 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     has_whole_blocks = across.arg.size % plan.width == 0
     strips, inner_row = plan.split(row, line)
     blocks, inner = plan.split(across, plan.width)
-    if has_whole_groups and has_whole_blocks:  # Rotate goes round whole loops alone
+    if has_whole_groups and has_whole_blocks:  # `Rotate` needs rows that are split evenly
         groups, strip = plan.split(strips, plan.knobs.strip)
         plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.ahead))
         plan.reorder([groups, blocks, strip, inner, inner_row])
     else:
         plan.reorder([strips, blocks, inner, inner_row])
     plan.vectorize(inner_row)
-    operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
-    if operations <= plan.knobs.unroll:
+    if _has_little_to_compute(plan):
         # A whole block is in the text once, and there the printer transposes it in registers.
         plan.bind(inner, "unroll")
+
+
+def _has_little_to_compute(plan: CpuPlanner) -> bool:
+    """Are there few enough operations for each element that a body may be copied for each of the
+    16 rows of a block? `knobs.unroll` of them, 4, make 64 in the text."""
+    operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
+    return operations <= plan.knobs.unroll

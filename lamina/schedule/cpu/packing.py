@@ -56,42 +56,48 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
     innermost alone would have the vectors, and may be as short as a window.
     """
     has_one_axis = len(bound_axes(reduction)) == 1
-    rows = []
+    candidates = []
     for axis in plan.rows:
         is_stored_along = store_score(plan.kernel, axis) > 0
-        if (is_stored_along or not has_one_axis) and panel_of(plan, reduction, axis):
-            rows.append(axis)
+        may_have_vectors = is_stored_along or not has_one_axis
+        if may_have_vectors and panel_of(plan, reduction, axis) is not None:
+            candidates.append(axis)
 
     def reads_and_stores(axis: Node) -> tuple[int, int]:
-        # Each point of the rows along which a packed element is used again reads it once.
-        reads_of_element = points(plan.reused_rows(reduction, axis))
-        return reads_of_element, store_score(plan.kernel, axis)
+        """How often a packed element is read, once for each point of the rows along which it is
+        used again, and then how well results suit vectors."""
+        return points(plan.reused_rows(reduction, axis)), store_score(plan.kernel, axis)
 
-    return max(rows, key=reads_and_stores, default=None)
+    return max(candidates, key=reads_and_stores, default=None)
 
 
 def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
-    """The panel of what varies along `vector`; None where packing it would not pay."""
+    """The panel of what varies along `vector`; None where packing it would not pay.
+
+    512 x 2304 times 2304 x 320 has panels of 160 columns by 768 steps, each of which the 512 rows
+    read."""
     reused = plan.reused_rows(reduction, vector)
     if not reused:
         return None
-    tile_row = reused[-1]  # the axis of the register tile's rows comes last
     sharing = _sharing_rows(plan, reused)
+    *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
     if points(sharing) < plan.knobs.tall:
-        return None
+        return None  # too few rows read each packed element
     if not _gains_by_packing(plan, reduction, vector, tile_row):
         return None
     block = _block_of(plan, reduction, vector)
-    columns = block.columns if block else _whole_columns(plan, reduction, vector)
-    if columns < 2 * plan.width or vector.arg.size < plan.width:
+    if block is None:
+        block = Block(_whole_columns(plan, reduction, vector), steps=0)
+    if block.columns < 2 * plan.width or vector.arg.size < plan.width:
         return None  # narrower than a register tile, or than one vector
-    return Panel(columns, block.steps if block else 0, rows_inside=sharing[:-1])
+    return Panel(block.columns, block.steps, rows_inside)
 
 
 def _sharing_rows(plan: CpuPlanner, reused: list[Node]) -> list[Node]:
-    """The last of the axes `reused` that share a panel: as few as have `knobs.packed` points."""
+    """The last of the axes `reused` that share a panel: as few as have `knobs.packed` points. Of 8
+    images of 1024 rows the rows alone, as 1024 are 512 or more; of 8 images of 100 rows both."""
     sharing = reused
-    while points(sharing[1:]) >= plan.knobs.packed:
+    while len(sharing) > 1 and points(sharing[1:]) >= plan.knobs.packed:
         sharing = sharing[1:]
     return sharing
 
@@ -125,7 +131,8 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     element_bytes = reduction.dtype.itemsize // packed_in_word(reduction)
     column_bytes = element_bytes * points(bound_axes(reduction))
     max_columns = MAX_SCRATCH // (2 * column_bytes)
-    columns, tile_columns = plan.knobs.panel, 2 * plan.width
+    tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES in products.py
+    columns = plan.knobs.panel
     while columns > max_columns or (columns > tile_columns and 2 * columns > vector.arg.size):
         columns //= 2
     return columns
@@ -172,7 +179,7 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
     steps inside it adds to memory, and no other loop is outside. Blocks of a single tile's columns
     were as fast as panels of all steps, which need no sums in memory, so they are left out.
     """
-    tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES in products.py
+    tile_columns = 2 * plan.width
     max_columns = min(4 * plan.knobs.panel, plan.knobs.cached // steps)
     widest = max_columns // tile_columns * tile_columns
     for columns in range(widest, tile_columns, -tile_columns):

@@ -15,7 +15,8 @@ MIN_ELEMENT_BYTES = 4  # smaller elements are computed as elements of 4 bytes
 
 @dataclass(frozen=True)
 class Block:
-    """Columns of a row axis, and steps of a reduction, that are computed before the next ones."""
+    """Columns of a row axis, and steps of a reduction, that are computed before the next ones. 0 of
+    either stand for all."""
 
     columns: int
     steps: int
@@ -25,13 +26,7 @@ class CpuPlanner(Planner):
     """A planner with the facts of a CPU and the knobs of its heuristics."""
 
     def __init__(self, kernel: Kernel, target: Target, knobs: CpuKnobs) -> None:
-        # All vectors of a kernel have as many lanes as the widest element allows. What memory holds
-        # counts whatever its dtype; what is computed counts if it is a float, as every kernel
-        # computes indices, and their int64 would halve the lanes of all of them.
-        computed = [node.dtype.itemsize for node in kernel.nodes if node.dtype.is_float]
-        in_memory = [parameter.dtype.itemsize for parameter in kernel.parameters]
-        widest = max([MIN_ELEMENT_BYTES, *computed, *in_memory])
-        super().__init__(kernel, width=target.vector_bytes // widest)
+        super().__init__(kernel, width=target.vector_bytes // _widest_element(kernel))
         self.target, self.knobs = target, knobs
 
     def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:
@@ -42,9 +37,13 @@ class CpuPlanner(Planner):
     def distant(self, loads: list[Node], axis: Node) -> list[Node]:
         """The loads whose neighbours along `axis` lie so far apart that their cache lines compete
         for one place in a cache."""
-        strides = [abs(ix.terms_of(load.src[0])[0].get(axis, 0)) for load in loads]
-        pairs = zip(loads, strides, strict=True)
-        return [load for load, stride in pairs if stride >= self.knobs.far]
+
+        def stride(load: Node) -> int:
+            """How far apart neighbours along `axis` are, in elements."""
+            terms, _ = ix.terms_of(load.src[0])
+            return abs(terms.get(axis, 0))
+
+        return [load for load in loads if stride(load) >= self.knobs.far]
 
     def reads_distant_lines(self, reduction: Node, axis: Node, steps: int) -> bool:
         """Does each step of a reduction go to a distant cache line of a large array that varies
@@ -54,3 +53,15 @@ class CpuPlanner(Planner):
         large = [load for load in loads if points(free_axes(load)) > self.knobs.cached]
         is_even = reduced.arg.size % steps == 0
         return is_even and bool(self.distant(large, reduced)) and can_accumulate(self.kernel)
+
+
+def _widest_element(kernel: Kernel) -> int:
+    """Bytes of the widest element of a kernel, MIN_ELEMENT_BYTES at least: all its vectors have as
+    many lanes as that allows, 8 in 64 bytes if one array is of float64.
+
+    What memory holds counts whatever its dtype. What is computed counts if it is a float: every
+    kernel computes indices, and their int64 would halve the lanes of all kernels.
+    """
+    in_memory = [array.dtype.itemsize for array in kernel.parameters]
+    computed = [node.dtype.itemsize for node in kernel.nodes if node.dtype.is_float]
+    return max([MIN_ELEMENT_BYTES, *in_memory, *computed])

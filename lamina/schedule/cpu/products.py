@@ -141,7 +141,8 @@ def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> P
 
 
 def _block_of(plan: CpuPlanner, product: Product) -> Block:
-    """The columns and steps that are computed before the next ones; 0 of them stand for all."""
+    """The columns and steps that are computed before the next ones: those of the panel, in words
+    where a step is a word of four bytes."""
     if product.panel is None:
         return _unpacked_block(plan, product)
     # The only reduced axis of bytes has been split: a step of it is now a word.
@@ -150,8 +151,7 @@ def _block_of(plan: CpuPlanner, product: Product) -> Block:
 
 
 def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
-    """The columns and steps that are computed before the next ones where no operand is packed; 0
-    of them stand for all.
+    """The columns and steps that are computed before the next ones where no operand is packed.
 
     Where each step goes to a distant cache line of an operand, a block has few enough steps for the
     lines to stay in the cache until the next columns or rows use the rest of them: for the vectors'
@@ -170,17 +170,19 @@ def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     """Split the reduction and the vector axis into blocks: 2304 steps and 320 columns into 3 blocks
     of 768 steps and 2 panels of 160 columns."""
     block = _block_of(plan, product)
-    panels, steps, columns = None, None, product.vector
+    blocks_of_steps: Node | None = None
+    panels: Node | None = None
     first, *others = product.steps
+    columns = product.vector
     if block.steps:
-        steps, first = plan.split(first, block.steps)
+        blocks_of_steps, first = plan.split(first, block.steps)
     innermost = others[-1] if others else first
     if product.panel is not None and innermost.arg.size >= plan.width:
         # What is contiguous along the reduction is packed by transposes of square blocks.
         plan.split(innermost, plan.width)
     if block.columns:
         panels, columns = plan.split(columns, block.columns)
-    return Blocks(panels, steps, columns)
+    return Blocks(panels, blocks_of_steps, columns)
 
 
 def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
@@ -231,7 +233,8 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     A lower tile reloads operands more often. With several reduced axes that costs more than a last
     tile of another height. Rows whose cache lines compete for the same places are few at a time.
     """
-    min_height = plan.knobs.rows if len(product.steps) == 1 else max_height
+    has_one_axis = len(product.steps) == 1
+    min_height = plan.knobs.rows if has_one_axis else max_height
     is_distant = bool(plan.distant(product.row_loads, product.row))
     highest = min(max_height, min_height) if is_distant else max_height
     size: int = product.row.arg.size

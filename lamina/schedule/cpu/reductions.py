@@ -69,23 +69,37 @@ def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Bloc
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
     """The block, columns of `row` and steps of `reduction`, after which partial sums go to the
     result: for reductions whose next step is a distant cache line of a large operand, of which a
-    block reads a longer piece.
+    block reads a longer piece. None if these are not distant, or no block divides both axes.
 
-    It has 8 to 32 steps: the more, the more often (`reuse`) a loaded element is used. None if `row`
-    is no even number of panels, if blocks do not divide the steps, or if these are not distant.
+    reuse: how often a loaded element is used
 
-    For the sums down the columns of an array of 4096 x 4096, with `reuse` 1: 512 columns, as 4096
-    is 4 times 2 * 512, and 8 steps.
+    For the sums down the columns of an array of 512 x 4096, with `reuse` 1: 512 columns and 8
+    steps.
     """
-    knobs = plan.knobs
-    panels = (knobs.accumulated, max(knobs.accumulated // 2, 1))
-    columns = next((columns for columns in panels if row.arg.size % (2 * columns) == 0), 0)
-    power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
-    min_steps, max_steps = max(knobs.lines // 8, 1), max(knobs.lines // 2, 1)
-    steps = min(max(power_of_two, min_steps), max_steps)
+    columns = _accumulated_columns(plan, row.arg.size)
+    steps = _accumulated_steps(plan, reuse)
     if not columns or not plan.reads_distant_lines(reduction, row, steps):
         return None
     return Block(columns, steps)
+
+
+def _accumulated_columns(plan: CpuPlanner, size: int) -> int:
+    """Columns of a block of an axis of `size`: 512 (`knobs.accumulated`), or 256, where these leave
+    an even number of panels, which two cores share; 0 if neither does. 4096 are 8 panels of 512,
+    and 1536 are 6 of 256."""
+    widest = plan.knobs.accumulated
+    for columns in (widest, max(widest // 2, 1)):
+        if size % (2 * columns) == 0:
+            return columns
+    return 0
+
+
+def _accumulated_steps(plan: CpuPlanner, reuse: int) -> int:
+    """Steps of a block: the more, the more often a loaded element is used, a power of two between 8
+    and 32 (1/8 and 1/2 of `knobs.lines`). With 20 uses there are 16."""
+    power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
+    min_steps, max_steps = max(plan.knobs.lines // 8, 1), max(plan.knobs.lines // 2, 1)
+    return min(max(power_of_two, min_steps), max_steps)
 
 
 def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:
