@@ -57,6 +57,7 @@ class Need:
         share_of_nearer = 0.0  # of all bytes, what the levels before have: 0, 0.25, 0.75
         for level in rates.levels:
             share_held = _share_held(level, read + written, target)
+            # Below 0 where nearer caches, one for each worker, hold more than a shared one.
             share = max(share_held - share_of_nearer, 0.0)
             seconds += share * _moving(level, read, written, target)
             share_of_nearer = max(share_held, share_of_nearer)

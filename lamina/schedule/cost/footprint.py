@@ -179,16 +179,18 @@ def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
     if any(node.op is Op.LOAD for node in toposort([term])):
         return max(round(limit * (1 - exp(-draws / limit))), 1)
     low, high = bounds(term)
-    step = _step_of(term) if divisor_of(term) else 1
-    return max(min(draws, (high - low) // step + 1), 1)
+    values_in_bounds = (high - low) // _step_of(term) + 1
+    return max(min(draws, values_in_bounds), 1)
 
 
 def _step_of(term: Node) -> int:
-    """What all values of a modulus are multiples of: 4 for ``4*i % 8``."""
-    if term.op is not Op.MOD:
+    """What all values of a term of an index are multiples of: 4 for ``4*i % 8``, whose bounds are 0
+    and 7 and whose values are 0 and 4. 1 for anything but a modulus by a constant."""
+    divisor = divisor_of(term)
+    if term.op is not Op.MOD or not divisor:
         return 1
     factors, constant = ix.terms_of(term.src[0])
-    return gcd(divisor_of(term), constant, *factors.values()) or 1
+    return gcd(divisor, constant, *factors.values())
 
 
 def _merged(walks: Iterable[Walk]) -> list[Walk]:

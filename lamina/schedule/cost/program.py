@@ -48,19 +48,20 @@ def program_cost(
 ) -> ProgramCost:
     """The cost of a program whose kernels have these plans."""
     slots = {slot for launch in program.launches for slot in launch.slots}
-    # Blocks of rows are left out, as caches keep them.
+    # What a run touches before a kernel runs again; blocks of rows are left out, as caches keep
+    # them.
     around = sum(slot.nbytes for slot in slots if slot.kind != "block")
-    costs: dict[AnyKernel, KernelCost] = {}
+    cost_of: dict[AnyKernel, KernelCost] = {}
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest):
-            costs[kernel] = predict(plan.nest, target, rates, around)
+            cost_of[kernel] = predict(plan.nest, target, rates, around)
         else:
-            costs[kernel] = _sort_cost(plan.nest, target, rates)
-    steps = tuple(joined([costs[launch.kernel] for launch in step]) for step in program.steps)
-    named = {plan.name: costs[kernel] for kernel, plan in plans.items()}
-    need = _need(program.launches, costs)
+            cost_of[kernel] = _sort_cost(plan.nest, target, rates)
+    steps = tuple(joined([cost_of[launch.kernel] for launch in step]) for step in program.steps)
+    by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
     seconds = sum(step.seconds for step in steps)
-    return ProgramCost(seconds, need.seconds(rates, target), named, steps)
+    bound = _need(program.launches, cost_of).seconds(rates, target)
+    return ProgramCost(seconds, bound, by_name, steps)
 
 
 def joined(costs: Sequence[KernelCost]) -> KernelCost:
@@ -84,7 +85,8 @@ def joined(costs: Sequence[KernelCost]) -> KernelCost:
 
 def joined_seconds(times: Sequence[KernelTime]) -> float:
     """The seconds of the kernels of one step: their sum, but that work is handed out once, so that
-    only the longest fork and launch counts."""
+    only the longest fork and launch counts. Two kernels of 5 us, 1 us of each for fork and launch,
+    take 9 us."""
     if len(times) == 1:
         return times[0].seconds
     starts = [time.demands["fork"] + time.demands["launch"] for time in times]

@@ -233,7 +233,8 @@ class _Walker:
         """A staged value that depends on reductions: its first home computes and stores it, and all
         others, which are in the loops of later passes over the row, load it."""
         home = self._home(fill.value, loop)
-        if self.stored_in.setdefault(fill.value, home) is home:
+        first_home = self.stored_in.setdefault(fill.value, home)  # this one if none was before
+        if home is first_home:
             self._fill(fill, loop)
         else:
             self._load_staged(fill, loop)
@@ -250,6 +251,7 @@ class _Walker:
     def _load_staged(self, fill: Store, loop: Loop) -> None:
         """Load a staged value from scratch memory for the body of `loop`, unless that is done."""
         home = self._home(fill.value, loop)
+        # A node of its own in `done`, as the value itself is there where it was computed.
         load = Node(Op.LOAD, (fill.index,), Load(fill.parameter, fill.value.dtype))
         if load not in home.done:
             home.done.add(load)
@@ -266,15 +268,18 @@ class _Walker:
             return
         home.done.add(node)
         if node.op is Op.LOAD:
-            index, *guard = node.src
-            condition = guard[0] if guard else TRUE
-            self._visit(condition, home)
-            parameter, axes = node.arg.parameter, free_axes(node)
-            self._access(parameter, index, condition, home, axes, is_store=False)
-            return
-        for operand in operands_of(node):
-            self._visit(operand, home)
-        self._operation(node, home)
+            self._load(node, home)
+        else:
+            for operand in operands_of(node):
+                self._visit(operand, home)
+            self._operation(node, home)
+
+    def _load(self, node: Node, home: Loop) -> None:
+        """Note a LOAD, which may have a condition after its index, and what it needs."""
+        index, *conditions = node.src
+        condition = conditions[0] if conditions else TRUE
+        self._visit(condition, home)
+        self._access(node.arg.parameter, index, condition, home, free_axes(node), is_store=False)
 
     def _operation(self, node: Node, loop: Loop) -> None:
         """Note an elementwise operation, or the step of a scan. Nothing for the sum of terms that
@@ -317,6 +322,7 @@ class _Walker:
         # The components of one reduction, such as the place and the value of an argmax, have one
         # step. The sum and the maximum of a row have the same operands, and two steps.
         steps = {(each.arg.monoid, each.src): each for each in sharing}.values()
+        # One for each unrolled row: in a register tile of 6 rows by 4 columns 24.
         sums = sum(self._copies(free_axes(step)) for step in steps)
         for step in steps:
             self._step(step, inner, has_accumulator_each=sums < MANY_SUMS)

@@ -155,21 +155,24 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     is_long = first.arg.size * steps_beneath > plan.knobs.deep * in_word
     if not is_long or not can_accumulate(plan.kernel):
         return None
-    strides, _ = ix.terms_of(plan.kernel.stores[0].index)
-    if abs(strides.get(vector, 0)) >= plan.knobs.far:
-        return None
+    strides_of_result, _ = ix.terms_of(plan.kernel.stores[0].index)
+    if abs(strides_of_result.get(vector, 0)) >= plan.knobs.far:
+        return None  # each block would add to cache lines that compete for one place
     # Elements of a byte fill a panel of as many bytes by four times as many steps.
     deep = plan.knobs.deep * in_word
     steps = _block_steps(deep, first.arg.size, steps_beneath, several=bool(others))
     if not steps:
         return None
-    columns = _block_columns(plan, steps * steps_beneath // in_word, vector.arg.size)
+    words = steps * steps_beneath // in_word  # of a column of the panel, of 4 bytes
+    columns = _block_columns(plan, words, vector.arg.size)
     return Block(columns, steps) if columns else None
 
 
 def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
-    """The most columns of a panel of `steps` steps that divide an axis of `size`, and are whole
-    register tiles; 0 if there are none.
+    """The most columns of a panel that divide an axis of `size`, and are whole register tiles; 0 if
+    there are none.
+
+    steps: of the panel, each of one element or of one word of bytes
 
     Steps times columns fill the second-level cache at most: 2**17 elements are 128 columns of 1024
     steps. Few steps leave space for many columns, but threads share few wide panels less evenly

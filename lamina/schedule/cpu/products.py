@@ -24,15 +24,23 @@ from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words, sums_long_bytes
 from lamina.schedule.planner import loads_along
 
-# Rows and vectors of a register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums
-# leave two for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2
-# sums do.
-REGISTER_TILES = {64: (14, 2), 32: (6, 2)}
+
+@dataclass(frozen=True)
+class TileSize:
+    """Rows of a register tile, and vectors of each row: 14 x 2 sums in 28 registers."""
+
+    rows: int
+    vectors: int
+
+
+# The largest register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums leave two
+# for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2 sums do.
+REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
 
 # The same for a packed panel of whole tiles: 6 x 4 sums read 4 vectors and 6 scalars for 24
 # multiply-adds of vectors, 14 x 2 sums 2 and 14 for 28. In 6 rows, cache lines that are far apart
 # leave places for those of the panel.
-PANEL_TILES = {64: (6, 4)}
+PANEL_TILES = {64: TileSize(6, 4)}
 
 
 @dataclass(frozen=True)
@@ -191,32 +199,30 @@ def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
     256 columns with 16 lanes and a tile of 14 x 2 are 8 `outer_columns` of 2 `vectors` of 16.
     """
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
-    max_height, max_vectors = _max_tile(plan, product, columns, lanes)
-    vectors = min(max_vectors, columns.arg.size // lanes)
+    largest = _max_tile(plan, product, columns, lanes)
+    vectors = min(largest.vectors, columns.arg.size // lanes)
     outer_columns, strip = plan.split(columns, vectors * lanes)
     vectors_of_tile, lane = plan.split(strip, lanes)
-    height = _height(plan, product, plan.knobs.height or max_height)
+    height = _height(plan, product, plan.knobs.height or largest.rows)
     outer_rows, inner_rows = plan.split(product.row, height)
     return Tile(outer_rows, inner_rows, outer_columns, vectors_of_tile, lane)
 
 
-def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> tuple[int, int]:
-    """The rows and vectors of the largest register tile: of PANEL_TILES where whole ones fit a
-    packed panel of `columns`.
+def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> TileSize:
+    """The largest register tile: of PANEL_TILES where whole ones fit a packed panel of `columns`.
 
     Where results lie in turns, each of them has sums of its own in the registers of 14 x 2: for two
     results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1.
     """
     vector_bytes = plan.target.vector_bytes
-    rows, vectors = REGISTER_TILES[vector_bytes]
-    in_turns = points(_interleaved_rows(plan))
+    tile = REGISTER_TILES[vector_bytes]
+    in_turns = points(_interleaved_rows(plan))  # results that lie in turns; 1 if none do
     if in_turns > 1:
-        return min(rows, rows * vectors // in_turns), max(vectors // in_turns, 1)
-    panel_rows, panel_vectors = PANEL_TILES.get(vector_bytes, (rows, vectors))
-    is_even = columns.arg.size % (panel_vectors * lanes) == 0
-    if product.panel is not None and is_even:
-        return panel_rows, panel_vectors
-    return rows, vectors
+        rows = min(tile.rows, tile.rows * tile.vectors // in_turns)
+        return TileSize(rows, max(tile.vectors // in_turns, 1))
+    panel_tile = PANEL_TILES.get(vector_bytes, tile)
+    has_whole_tiles = columns.arg.size % (panel_tile.vectors * lanes) == 0
+    return panel_tile if product.panel is not None and has_whole_tiles else tile
 
 
 def _interleaved_rows(plan: CpuPlanner) -> list[Node]:
@@ -226,12 +232,13 @@ def _interleaved_rows(plan: CpuPlanner) -> list[Node]:
 
 
 def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
-    """Rows of a register tile: the largest number that divides all rows, or else the number that
-    makes the last tile as high as possible. 132 rows are 11 tiles of 12, not 9 of 14 and one of 6;
-    37 rows are 2 tiles of 13 and one of 11.
+    """Rows of a register tile: the largest number that divides all rows, of those from 8
+    (`knobs.rows`) to `max_height`, or else the number that makes the last tile as high as possible.
+    132 rows are 11 tiles of 12, not 9 of 14 and one of 6; 37 rows are 2 tiles of 13 and one of 11.
 
     A lower tile reloads operands more often. With several reduced axes that costs more than a last
-    tile of another height. Rows whose cache lines compete for the same places are few at a time.
+    tile of another height, so that just `max_height` is tried as a divisor. Rows whose cache lines
+    compete for the same places are few at a time: 8, with one reduced axis.
     """
     has_one_axis = len(product.steps) == 1
     min_height = plan.knobs.rows if has_one_axis else max_height

@@ -101,7 +101,11 @@ class BackToBack:
 
     def with_masked_ends(self, kernel: Kernel) -> Kernel:
         """`kernel` with exponents of -inf beyond the last step, where a tile has more: 300 steps
-        take five tiles of 64, and 20 steps of the last one add exp(-inf), which is 0."""
+        take five tiles of 64, and 20 steps of the last one add exp(-inf), which is 0.
+
+        Of the axis `step` the condition ``step < 300`` always holds. Tiling puts
+        ``64 * tile + 8 * group + ...`` in its place, which goes up to 319.
+        """
         steps = self.step.arg.size
         if steps % self.step_tile == 0:
             return kernel
@@ -324,7 +328,8 @@ def _tile_sizes(inner: int, outer: int, columns: int) -> tuple[int, int]:
     64 rows by 128 steps are 64 accumulators of each of 128 threads, and 64 rows by 64 columns are
     32. An inner product and an outer one of 64 columns have 64 + 32 = 96, so that tiles have 64
     steps and blocks up to 256 rows; with 128 columns they have 64 + 2 * 32 = 128, and tiles 128
-    steps, blocks 128 rows."""
+    steps, blocks 128 rows. Blocks of 256 rows have twice the threads, and each half of the
+    registers: hence the 64 steps, with half of the accumulators for inner products."""
     accumulators = 64 * inner + 32 * ceil(columns / 64) * outer
     if accumulators <= FEW_ACCUMULATORS:
         return 64, 256
@@ -452,13 +457,15 @@ def masks_of(exponent: Node) -> dict[Node, Mask]:
     value = exponent
     while value.op is Op.WHERE:
         condition, if_true, if_false = value.src
-        masks_where = _is_minus_infinity(if_true)
-        index = _masked_index(condition, masks_where)
-        if masks_where == _is_minus_infinity(if_false) or index is None:
+        masks_where_true, masks_where_false = map(_is_minus_infinity, (if_true, if_false))
+        if masks_where_true == masks_where_false:
+            break
+        index = _masked_index(condition, masks_where_true)
+        if index is None:
             break
         if all(term.op is Op.AXIS for term in ix.terms_of(index)[0]):
-            masks[condition] = Mask(masks_where, index)
-        value = if_false if masks_where else if_true
+            masks[condition] = Mask(masks_where_true, index)
+        value = if_false if masks_where_true else if_true
     return masks
 
 
@@ -479,15 +486,19 @@ def _affine(value: Node) -> Node:
 
 
 def scaled(term: Node) -> tuple[float, Node]:
-    """A positive constant factor of a term, and the term without it; -inf of masked elements stays
-    what it is. ``where(c, x * 0.125, -inf)`` is 0.125 and ``where(c, x, -inf)``."""
+    """A positive constant factor of a term, and the term without it; 1.0 and the term where there
+    is none. ``where(c, x * 0.125, -inf)`` is 0.125 and ``where(c, x, -inf)``.
+
+    The factor is positive, so that the maximum of terms is that of terms without it, times it, and
+    -inf of masked elements stays what it is.
+    """
     if term.op is Op.MUL and term.src[1].op is Op.CONST and term.src[1].arg.value > 0:
         return term.src[1].arg.value, term.src[0]
     if term.op is not Op.WHERE:
         return 1.0, term
     unmasked = [operand for operand in term.src[1:] if not _is_minus_infinity(operand)]
     if len(unmasked) != 1:
-        return 1.0, term
+        return 1.0, term  # two values, of which each may have another factor
     factor, without_factor = scaled(unmasked[0])
     operands = tuple(without_factor if operand is unmasked[0] else operand for operand in term.src)
     return factor, Node(Op.WHERE, operands)

@@ -76,16 +76,13 @@ class Tensorize(Move):
         return self._tile_product(nest)
 
     def _tile_product(self, nest: Nest) -> Nest:
-        """`nest` with its sum of products of two factors in tiles."""
+        """`nest` with its sum of products of two factors in tiles.
+
+        Of x of 4096 x 512 times w of 512 x 1024 in bfloat16, with mma_bf16_128x256, rows are 32
+        tiles of 128, 8 of them a band, and columns 4 tiles of 256.
+        """
         atom = ATOMS[self.atom]
-        factors = product_factors(nest.kernel, atom.kind)
-        self._require_dtype(atom, factors)
-        allowed = ", ".join(other.name for other in product_atoms(atom.kind))
-        self.require(
-            atom.m <= MAX_PRODUCT_ROWS,
-            f"{atom.m} rows are for products back to back; for one product there are {allowed}",
-        )
-        left, right = factors
+        left, right = self._required_factors(nest, atom)
         is_left_transposed = _lies_across(left)
         # Tensor cores read tf32 along the steps alone. A left factor that lies otherwise passes
         # through registers; threads transpose a right one when they fill its tile.
@@ -99,6 +96,19 @@ class Tensorize(Move):
         right_fill = _fill_of(right, is_right_transposed, columns.index, {})
         return self._bind(replace(nest, tiles=(left_fill, right_fill)), rows, columns)
 
+    def _required_factors(self, nest: Nest, atom: Atom) -> tuple[Factor, Factor]:
+        """The left and the right factor of the nest's product. Raises FormatError if it has none of
+        the atom's dtype, or if the atom has too many rows for one product."""
+        factors = product_factors(nest.kernel, atom.kind)
+        self._require_dtype(atom, factors)
+        allowed = ", ".join(other.name for other in product_atoms(atom.kind))
+        self.require(
+            atom.m <= MAX_PRODUCT_ROWS,
+            f"{atom.m} rows are for products back to back; for one product there are {allowed}",
+        )
+        left, right = factors
+        return left, right
+
     def _tile_back_to_back(self, nest: Nest, both: BackToBack) -> Nest:
         """`nest` with its products back to back in tiles.
 
@@ -107,29 +117,23 @@ class Tensorize(Move):
         """
         atom = ATOMS[self.atom]
         self._require_size(atom, both)
-        column, step = both.column, both.step
-        row_axes = both.factors[0].row_axes
+        numbers = _new_numbers(nest)
+        tile_axes = _axes_of_tiles(both, numbers)
         # Atoms of 16 bits split rows and columns alike for both kinds of tiles.
         row_split = atom.row_splits.along_steps
         column_split = atom.column_splits.along_steps
         # Steps are the columns of inner products, and are split as columns are: 64 steps into 8
         # groups, 4 lanes and 2 neighbours.
         step_split = (both.step_tile // 8, *column_split[1:])
-        numbers = _new_numbers(nest)
-        # A tile of v is filled along steps and columns, one of k along steps, all of them at once.
-        # These get axes of their own, which no loop of the nest is over; as in all tiles the one
-        # along the elements of a row is a reduced axis, and that along rows is not.
-        tile_axes = {
-            column: ix.axis(next(numbers), column.arg.size, reduce=True),
-            step: ix.axis(next(numbers), step.arg.size),
-        }
+        row_axes = both.factors[0].row_axes  # of queries
         nest = replace(nest, kernel=both.with_masked_ends(nest.kernel))
         nest, rows = self._tile(nest, _Side(row_axes, atom.m, row_split, BAND), numbers)
-        nest, columns = self._tile(nest, _Side((column,), atom.n, column_split), numbers)
-        nest, steps = self._tile(nest, _Side((step,), both.step_tile, step_split), numbers)
+        nest, columns = self._tile(nest, _Side((both.column,), atom.n, column_split), numbers)
+        nest, steps = self._tile(nest, _Side((both.step,), both.step_tile, step_split), numbers)
         fills: list[Store] = []
         for factor in both.factors:
-            row_index = rows.index if factor.row_axes == row_axes else steps.index
+            has_queries = factor.row_axes == row_axes
+            row_index = rows.index if has_queries else steps.index
             fills.append(_fill_of(factor, _lies_across(factor), row_index, tile_axes))
         return self._bind(replace(nest, tiles=tuple(fills)), rows, columns, steps)
 
@@ -223,6 +227,18 @@ def _grid(nest: Nest, rows: _TiledSide, columns: _TiledSide) -> Axes:
 def _new_numbers(nest: Nest) -> Iterator[int]:
     """Numbers that no axis of `nest` has."""
     return count(1 + max(axis.arg.number for axis in nest.order))
+
+
+def _axes_of_tiles(both: BackToBack, numbers: Iterator[int]) -> dict[Node, Node]:
+    """For the column and the step of products back to back, the axes that tiles of factors have in
+    their place. A tile of v is filled along steps and columns, one of k along steps, all of them at
+    once: no loop of the nest is over these. As in all tiles, the axis along the elements of a row
+    is a reduced one, and that along rows is not."""
+    column, step = both.column, both.step
+    return {
+        column: ix.axis(next(numbers), column.arg.size, reduce=True),
+        step: ix.axis(next(numbers), step.arg.size),
+    }
 
 
 def _indices_along(axes: Axes, as_one: Node) -> dict[Node, Node]:
