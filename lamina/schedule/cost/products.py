@@ -1,5 +1,7 @@
 """The time of products in tiles that the threads of a GPU's block share."""
 
+from math import ceil
+
 from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.ir.kernel import bound_axes, free_axes, points
@@ -65,7 +67,7 @@ def _steps(nest: Nest) -> int:
     within = set(nest.tiles[0].axes)
     lines = [axis for axis in bound_axes(reduction) if axis in within]
     others = [axis for axis in bound_axes(reduction) if axis not in within]
-    return -(-points(lines) * itemsize // LINE_BYTES) * points(others)
+    return ceil(points(lines) * itemsize / LINE_BYTES) * points(others)
 
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
@@ -92,7 +94,7 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
     products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
     blocks = _tiles(nest)
     workers = min(blocks, target.multiprocessors)
-    turns = -(-blocks // workers)
+    turns = ceil(blocks / workers)
     return turns * (products / blocks) / rate
 
 

@@ -70,7 +70,8 @@ def joined(costs: Sequence[KernelCost]) -> KernelCost:
     seconds: see `joined_seconds`
     demands: the sums
     bound: the largest, as arrays between the kernels need not leave the caches
-    need: that of the first kernel, as a program adds up those of its kernels itself
+    need: that of the first kernel; no report reads it of a step, and a program adds up those of its
+        kernels
     """
     if len(costs) == 1:
         return costs[0]

@@ -133,8 +133,8 @@ def tile_row_reductions(plan: CpuPlanner) -> bool:
 
 
 def _has_reductions_alone(plan: CpuPlanner) -> bool:
-    """Are reductions or scans over the same axes all that runs inside the rows? A softmax has loops
-    over columns, too."""
+    """Are reductions over the same axes all that runs inside the rows? A softmax and a scan have
+    loops over columns, too: they have results along the axis that they reduce or scan."""
     has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
     return len(plan.inner()) == 1 and not has_columns
 

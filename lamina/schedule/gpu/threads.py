@@ -18,7 +18,8 @@ GATHERED_ROWS = 2
 @dataclass(frozen=True)
 class _Loops:
     """The loops over the rows: those in `order`, outermost first, whose points are the threads of
-    the grid, and `unrolled` ones inside them, whose points are the elements of a thread."""
+    the grid, and `unrolled` ones inside them, whose points are the elements of a thread. Row axes
+    that are in neither are outside of all, and of the grid too."""
 
     order: list[Node]
     unrolled: list[Node]
