@@ -38,6 +38,7 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     if not reductions:
         return False
+    # Only the one reduction of a kernel has such a block: of several, `can_accumulate` says no.
     block = accumulated_block(plan, reductions[0], row, reuse=1)
     if block is not None:
         _accumulate_blocks(plan, reductions[0], row, block)
@@ -53,10 +54,10 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
 def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
     """Add up blocks of rows in the result, panel by panel::
 
-    panels of 512 columns
-      blocks of 8 steps               the result accumulates them
-        32 vectors of 16 columns
-          8 steps                     unrolled
+        panels of 512 columns
+          blocks of 8 steps               the result accumulates them
+            32 vectors of 16 columns
+              8 steps                     unrolled
     """
     panels, columns = plan.split(row, block.columns)
     blocks, step = plan.split(bound_axes(reduction)[0], block.steps)
