@@ -173,6 +173,8 @@ def can_accumulate(kernel: Kernel) -> bool:
     - It stores every element, and combines it with nothing yet.
     - It does not read the array that it stores: there would be parts of results.
     - Its dtype is no float of fewer than 32 bits (`is_small`): memory would round each part.
+    - No other reduction or scan runs over an axis of it: a part of the sum of
+      ``x[r1] - (max over r1 of x[r1])`` needs the maximum of all parts.
     """
     if len(kernel.stores) > 1:
         return False
@@ -182,7 +184,10 @@ def can_accumulate(kernel: Kernel) -> bool:
         return False
     stores_every_element = store.condition is ix.TRUE and store.monoid is None
     reads_result = any(load.arg.parameter == store.parameter for load in kernel.of(Op.LOAD))
-    return stores_every_element and not reads_result and not reduction.dtype.is_small
+    if reads_result or not stores_every_element or reduction.dtype.is_small:
+        return False
+    others = [node for node in kernel.nodes if node is not reduction]
+    return all(set(bound_axes(node)).isdisjoint(bound_axes(reduction)) for node in others)
 
 
 def dot_axes(kernel: Kernel) -> list[Node]:

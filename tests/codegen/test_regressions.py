@@ -107,6 +107,19 @@ def test_rows_that_change_forget_how_the_old_ones_were_split() -> None:
     np.testing.assert_array_equal(total.numpy(), wanted.sum((0, 2)))
 
 
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("rows", [64, 500, 512])
+def test_sums_down_columns_of_what_other_reductions_of_these_shift(rows: int) -> None:
+    """Blocks of rows are added in memory only where a row needs nothing of later blocks."""
+    x = np.random.default_rng(9).standard_normal((rows, 4096)).astype(np.float32)
+    columns = lm.asarray(x)
+    squares = lm.sum((columns - lm.mean(columns, axis=0)) ** 2, axis=0)
+    exponentials = lm.sum(lm.exp(columns - lm.max(columns, axis=0)), axis=0)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(squares.numpy(), ((wide - wide.mean(0)) ** 2).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(exponentials.numpy(), np.exp(wide - wide.max(0)).sum(0), rtol=1e-5)
+
+
 def test_a_condition_on_columns_stays_outside_of_a_reduction_of_their_extent() -> None:
     x = leaf(np.random.default_rng(6).standard_normal((20, 8)).astype(np.float32))
     total = build.reshape(build.reduce(ADD, (1,), x), (20, 1))

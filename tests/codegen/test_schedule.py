@@ -18,7 +18,7 @@ from lamina.fuse.program import Launch
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store, free_axes
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op, Scatter
 from lamina.loops.moves import (
@@ -183,6 +183,18 @@ def test_sums_accumulate_in_the_result(rest: str) -> None:
         text = f"accumulate(a{axis})"
         with using(schedule=text) as options, pytest.raises(FormatError, match="over"):
             run(program, options)
+
+
+def test_no_part_of_a_sum_is_added_before_the_maximum_of_all_parts() -> None:
+    x = leaf(0, (32, 45), float32)
+    highest = build.expand(build.reshape(build.reduce(MAX, [0], x), (1, 45)), x.shape)
+    total = build.reduce(ADD, [0], Node(Op.EXP, (x - highest,)))
+    (launch,) = pipeline.compile_source([total], current()).program.launches
+    assert isinstance(launch.kernel, Kernel)
+    (step,) = (axis.arg.number for axis in apply(launch.kernel, ()).order if axis.arg.reduce)
+    moves = parse(f"split(a{step}, 8) -> a7, a8; accumulate(a7)")[""]
+    with pytest.raises(FormatError, match="no plain reduction"):
+        apply(launch.kernel, moves)
 
 
 def scattering_sums() -> tuple[RandomProgram, Kernel]:

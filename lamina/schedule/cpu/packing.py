@@ -15,7 +15,7 @@ from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
-from lamina.loops.nest import can_accumulate, sums_bytes
+from lamina.loops.nest import sums_bytes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
 
@@ -153,7 +153,7 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     steps_beneath = points(others)  # of one step of the outermost reduced axis
     in_word = packed_in_word(reduction)
     is_long = first.arg.size * steps_beneath > plan.knobs.deep * in_word
-    if not is_long or not can_accumulate(plan.kernel):
+    if not is_long or not plan.accumulates(reduction):
         return None
     strides_of_result, _ = ix.terms_of(plan.kernel.stores[0].index)
     if abs(strides_of_result.get(vector, 0)) >= plan.knobs.far:

@@ -52,7 +52,12 @@ class CpuPlanner(Planner):
         loads = loads_along(reduction, axis)
         large = [load for load in loads if points(free_axes(load)) > self.knobs.cached]
         is_even = reduced.arg.size % steps == 0
-        return is_even and bool(self.distant(large, reduced)) and can_accumulate(self.kernel)
+        return is_even and bool(self.distant(large, reduced)) and self.accumulates(reduction)
+
+    def accumulates(self, reduction: Node) -> bool:
+        """Can the memory of the result accumulate blocks of `reduction`? It is what the kernel
+        stores, and not one beneath that, such as the maximum in a sum of maxima."""
+        return can_accumulate(self.kernel) and self.kernel.stores[0].value is reduction
 
 
 def _widest_element(kernel: Kernel) -> int:

@@ -38,7 +38,7 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     if not reductions:
         return False
-    # Only the one reduction of a kernel has such a block: of several, `can_accumulate` says no.
+    # The first one has such a block only if it is the one that is stored: see `accumulates`.
     block = accumulated_block(plan, reductions[0], row, reuse=1)
     if block is not None:
         _accumulate_blocks(plan, reductions[0], row, block)
