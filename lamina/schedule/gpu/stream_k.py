@@ -1,4 +1,6 @@
-"""How blocks of a GPU divide the tiles of a product among them, and about how long that takes."""
+"""How blocks of a GPU share the steps of all tiles of a product (stream-K), and about how long that
+takes.
+"""
 
 from dataclasses import dataclass
 from math import ceil
