@@ -52,7 +52,9 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
 
 
 def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
-    """Add up blocks of rows in the result, panel by panel::
+    """Add up blocks of rows in the result, panel by panel.
+
+    The loops, outermost first::
 
         panels of 512 columns
           blocks of 8 steps               the result accumulates them
