@@ -18,14 +18,15 @@ from lamina.models.generate import Generator
 from lamina.models.sampling import Sampling
 from tests.models.gguf_models import written
 
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
 ROOT = Path(__file__).parent.parent.parent
 PROMPT = [int(one) for one in np.random.default_rng(1).integers(4, 600, 11)]
 
 
 def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
     """What transformers writes."""
-    import torch
-
     ids = list(prompt)
     with torch.no_grad():
         for _ in range(count):
@@ -35,8 +36,6 @@ def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
 
 @pytest.mark.parametrize("name", ["smollm", "llama", "qwen2", "qwen3"])
 def test_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
-    import torch
-
     theirs = written(name, tmp_path / "model.gguf")
     network = models.load(tmp_path / "model.gguf", device="interp").network
     assert isinstance(network.model.layers[0].mlp.up_proj.weight, Packed)
