@@ -101,7 +101,7 @@ class Device(Heap):
         self.driver, self.name = driver, f"cuda:{number}"
         self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         # What programs that are gone had: a function of the driver, and what that lets go of.
-        self.retired: deque[tuple[str, Any]] = deque()
+        self.retired: deque[tuple[str, *tuple[Any, ...]]] = deque()
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -157,6 +157,24 @@ class Device(Heap):
             with suppress(IndexError):  # another thread was quicker
                 self.call(*self.retired.popleft())
 
+    def lead(self, stream: int) -> None:
+        """Let another stream of this GPU wait for everything that was launched here. `stream` is
+        its address, 1 the legacy default stream and 2 that of the thread, as in DLPack."""
+        self._wait(self.driver.CUstream(stream), self.stream)
+
+    def follow(self, stream: int) -> None:
+        """Let what is launched here from now on wait for another stream, told as in `lead`."""
+        self._wait(self.stream, self.driver.CUstream(stream))
+
+    def _wait(self, waiting: Any, first: Any) -> None:
+        """Let one stream wait for what another one has to do until now. The host does not wait."""
+        self.enter()
+        untimed = self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        event = self.call("cuEventCreate", untimed)
+        self.call("cuEventRecord", event, first)
+        self.call("cuStreamWaitEvent", waiting, event, 0)
+        self.call("cuEventDestroy", event)  # the driver keeps what a stream still waits for
+
     def reserve(self, size: int, function: str = "cuMemAlloc") -> int:
         self.enter()
         try:
@@ -185,6 +203,7 @@ class CudaProgram:
     def __init__(self, source: Source, launches: Sequence[Launch], options: Options) -> None:
         self._modules: dict[str, Any] = {}  # by the name of the kernel
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
+        self._ran_elsewhere = self._is_recorded = False  # see `run_on`
         device = heap_of(options.device)
         assert isinstance(device, Device)
         self.device = device
@@ -211,6 +230,10 @@ class CudaProgram:
         inside any call, and the last launch may not have ended."""
         graphs = [("cuGraphExecDestroy", graph) for graph in self._graphs.values() if graph]
         modules = [("cuModuleUnload", module) for module in self._modules.values()]
+        if self._is_recorded:  # graphs of another library's launch the kernels
+            return
+        if self._ran_elsewhere and (graphs or modules):
+            self.device.retired.append(("cuCtxSynchronize",))  # the wait is for one stream
         if graphs or modules:
             self.device.retired.extend(graphs + modules)
 
@@ -220,13 +243,29 @@ class CudaProgram:
         places = tuple([one.pointer for one in buffers])
         if timed:
             return self._timed(places)
+        self._launch(places, self.device.stream)
+        return []
+
+    def run_on(self, stream: int, places: tuple[int, ...], is_captured: bool = False) -> None:
+        """Launch the program on a stream of another library's, whose address is given, 0 for the
+        legacy default stream: what it does next waits for the results. places: the addresses of the
+        buffers, all multiples of 64. is_captured: the stream is recorded for a graph of that
+        library's, into which each kernel goes. Its GPU is to be the calling thread's."""
+        self._ran_elsewhere = True
+        handle = self.device.driver.CUstream(stream)
+        if is_captured:
+            self._is_recorded = True
+            list(self._launched(places, handle))
+        else:
+            self._launch(places, handle)
+
+    def _launch(self, places: tuple[int, ...], stream: Any) -> None:
         with self.device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
-                self.device.call("cuGraphLaunch", graph, self.device.stream, about=self._about)
+                self.device.call("cuGraphLaunch", graph, stream, about=self._about)
             else:
-                list(self._launched(places, self.device.stream))
+                list(self._launched(places, stream))
         self.device.launched.extend(self.launches[-_REMEMBERED:])
-        return []
 
     def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:
         """Launch the kernels, each when it is asked for: it may begin while the one before ends."""

@@ -2,9 +2,10 @@
 ``torch.compile(..., backend="lamina")``, values and derivatives beside PyTorch's.
 
 Programs run in the reference interpreter, unless LAMINA_DEVICE says otherwise. A line for each
-operation that is not wholly lamina's says why; the last one counts. With ``--results`` the outcomes
-of a dtype are kept in a JSON file, in place of those that it had, and ``--markdown`` writes a page
-of all that are there.
+operation that is not wholly lamina's says why; the last one counts. With ``--results`` each outcome
+becomes a line of a JSON Lines file; the last line of an operation and a dtype counts. ``--resume``
+passes over operations that have a line, so that a run that was stopped goes on where it was.
+``--markdown`` writes a page of all outcomes in the file.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +36,12 @@ LEFT_OUT = frozenset({
     "jiterator_2inputs_2outputs", "jiterator_4inputs_with_extra_args",
 })  # fmt: skip
 # Which of equal elements these name is not determined. Samples of these dtypes have equal ones.
-FREE_INDICES = {"argsort": 0, "kthvalue": 1, "msort": 1, "sort": 1, "topk": 1}  # results compared
+# The value: how many results are compared.
+FREE_INDICES = {"argsort": 0, "kthvalue": 1, "mode": 1, "msort": 1, "sort": 1, "topk": 1}
 WITH_EQUALS = (torch.bfloat16, torch.int64, torch.bool)
 OK, LEFT, REFUSED, WRONG = "ok", "left to PyTorch", "refused by Dynamo", "wrong"
-STATUSES = (OK, LEFT, REFUSED, WRONG)
+SLOW, CRASHED = "out of time", "crashed"
+STATUSES = (OK, LEFT, REFUSED, WRONG, SLOW, CRASHED)
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
 
 
@@ -58,7 +63,8 @@ _TOLERANCES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an operation's samples: the worst of OK, LEFT, REFUSED and WRONG."""
+    """What became of an operation's samples: the worst of OK, LEFT, REFUSED and WRONG; or SLOW, if
+    the time limit passed before the last sample, or CRASHED, if the process ended meanwhile."""
 
     name: str
     dtype: str
@@ -105,17 +111,56 @@ class _Recorder:
         return list(dict.fromkeys(f"{one.operation}: {one.reason}" for one in operations))
 
 
-def run(entry: Any, limit: int, dtype: torch.dtype = torch.float32) -> Outcome:
-    """Compare the first samples of an entry."""
-    name = ".".join(filter(None, (entry.name, entry.variant_test_name)))
+class _OutOfTimeError(BaseException):
+    """Not an Exception, which PyTorch's tracer would catch."""
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raise _OutOfTimeError in the block when the process computed that long; 0: never."""
+    def stop(*_: Any) -> None:
+        raise _OutOfTimeError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def name_of(entry: Any) -> str:
+    """``norm.nuc``: the operation's name, and that of the variant if there is one."""
+    return ".".join(filter(None, (entry.name, entry.variant_test_name)))
+
+
+def spread(samples: Sequence[Any], count: int) -> list[Any]:
+    """`count` of the samples, from the first to the last in even steps; all if there are fewer."""
+    if len(samples) <= count:
+        return list(samples)
+    if count == 1:
+        return [samples[0]]
+    # 10 samples, 4 of them: places 0, 3, 6, 9.
+    return [samples[round(step * (len(samples) - 1) / (count - 1))] for step in range(count)]
+
+
+def run(
+    entry: Any, limit: int, dtype: torch.dtype = torch.float32, seconds: int = 0
+) -> Outcome:
+    """Compare `limit` samples of an entry, in at most `seconds` if that is not 0."""
+    name = name_of(entry)
     dtype_name = str(dtype).removeprefix("torch.")
     is_differentiable = entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
     recorder = _Recorder()
     try:
-        samples = entry.sample_inputs("cpu", dtype, requires_grad=is_differentiable)
-        for _, sample in zip(range(limit), samples, strict=False):
-            torch._dynamo.reset()
-            _compare(entry, sample, recorder)
+        samples = list(entry.sample_inputs("cpu", dtype, requires_grad=is_differentiable))
+        with _at_most(seconds):
+            for sample in spread(samples, limit):
+                torch._dynamo.reset()
+                _compare(entry, sample, recorder)
+    except _OutOfTimeError:
+        return Outcome(name, dtype_name, SLOW, f"{seconds} seconds")
     except AssertionError as error:
         return Outcome(name, dtype_name, WRONG, _sentence(error))
     except Exception as error:  # PyTorch's tracer raises errors of many types
@@ -269,40 +314,65 @@ def page(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, "", "## Whole in every dtype", "", ", ".join(whole), ""])
 
 
-def _kept(path: Path | None) -> list[Outcome]:
-    if path is None or not path.exists():
-        return []
-    return [Outcome(**fields) for fields in json.loads(path.read_text())]
+class Record:
+    """Outcomes in a JSON Lines file. The last line of an operation and a dtype counts."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        outcomes = [Outcome(**json.loads(line)) for line in lines]
+        self._outcomes = {(one.name, one.dtype): one for one in outcomes}
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return list(self._outcomes.values())
+
+    def has(self, name: str, dtype: str) -> bool:
+        return (name, dtype) in self._outcomes
+
+    def add(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.name, outcome.dtype] = outcome
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def _run_dtype(options: argparse.Namespace, dtype: str, record: Record) -> None:
+    count: Counter[str] = Counter()
+    for entry in entries(options.names, getattr(torch, dtype)):
+        name = name_of(entry)
+        if options.resume and record.has(name, dtype):
+            continue
+        record.add(Outcome(name, dtype, CRASHED))  # stays if the process ends before the next line
+        outcome = run(entry, options.limit, getattr(torch, dtype), options.seconds)
+        record.add(outcome)
+        count[outcome.status] += 1
+        if outcome.status != OK:
+            print(outcome, flush=True)
+    numbers = ", ".join(f"{number} {status}" for status, number in count.most_common())
+    print(f"{dtype}: {numbers}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="operations; all by default")
     parser.add_argument("--limit", type=int, default=2, help="samples of each entry")
-    parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=DTYPES)
-    parser.add_argument("--results", type=Path, help="JSON of the outcomes, which are added to")
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="of processor time for an entry; 0: no limit"
+    )
+    parser.add_argument("--dtypes", nargs="*", default=["float32"], choices=DTYPES)
+    parser.add_argument("--results", type=Path, help="JSON Lines of the outcomes, appended to")
+    parser.add_argument("--resume", action="store_true", help="pass over what has an outcome")
     parser.add_argument("--markdown", type=Path, help="write the page of all outcomes there")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     draw_in_place()
-    outcomes = _kept(options.results)
+    record = Record(options.results)
     with lm.using(device=os.environ.get("LAMINA_DEVICE", "interp")):
         for dtype in options.dtypes:
-            ran = []
-            for entry in entries(options.names, getattr(torch, dtype)):
-                ran.append(run(entry, options.limit, getattr(torch, dtype)))
-                if ran[-1].status != OK:
-                    print(ran[-1], flush=True)
-            count = Counter(one.status for one in ran).most_common()
-            print(f"{dtype}: {', '.join(f'{number} {status}' for status, number in count)}")
-            names = {one.name for one in ran}
-            outcomes = [one for one in outcomes if one.dtype != dtype or one.name not in names]
-            outcomes += ran
-            if options.results:
-                rows = ",\n".join(json.dumps(asdict(one)) for one in outcomes)
-                options.results.write_text(f"[{rows}]\n")
+            _run_dtype(options, dtype, record)
     if options.markdown:
-        options.markdown.write_text(page(outcomes))
+        options.markdown.write_text(page(record.outcomes))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 from lamina.core import dtypes
 from lamina.core.dtypes import Scalar, default_float
 from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from lamina.frontend import gpu_dlpack
 from lamina.frontend import realize as memory
 from lamina.frontend.arguments import as_dtype, fitting, integer, sizes_of
 from lamina.frontend.functions.elementwise import named
@@ -181,6 +182,8 @@ def _type_code(capsule: Any) -> ctypes.c_uint8:
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
     """DLPack's numbers for the device of x."""
+    if x.device.startswith("cuda:"):
+        return gpu_dlpack.device_of(x)
     if x.device not in HOST_DEVICES:
         raise DeviceError(f"dlpack: the memory of {x.device} cannot be shared; move it to cpu")
     return (_CPU, 0)
@@ -190,13 +193,17 @@ def to_dlpack(
     x: Tensor, *, stream: Any = None, max_version: tuple[int, int] | None = None,
     dl_device: tuple[int, int] | None = None, copy: bool | None = None,
 ) -> Any:  # fmt: skip
-    """A DLPack capsule over the memory of x, which is computed first."""
+    """A DLPack capsule over the memory of x, which is computed first. stream: on a GPU the
+    consumer's, which waits for that: the address of a CUDA stream, 1 or None for the legacy default
+    stream, 2 for that of the thread, -1 for no waiting; elsewhere None."""
+    if x.dtype in dtypes.STORAGE_ONLY:
+        raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
+    if x.device.startswith("cuda:"):
+        return gpu_dlpack.exported(x, stream, max_version, dl_device, copy)
     if stream not in (None, -1):
         raise ArgumentError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
     if dl_device not in (None, dlpack_device(x)):
         raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
-    if x.dtype in dtypes.STORAGE_ONLY:
-        raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
     memory.memory_of(x).exported = True
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
@@ -207,14 +214,17 @@ def to_dlpack(
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of a DLPack producer, such as a NumPy or PyTorch array: whoever
-    writes to it changes this tensor too. It is copied if `copy` says so, it is not contiguous or
-    `device` has other memory; raises BufferError if ``copy=False`` forbids that."""
+    """A tensor over the memory of a DLPack producer, such as a NumPy, PyTorch or CuPy array:
+    whoever writes to it changes this tensor too. What is on an NVIDIA GPU stays there unless
+    `device` says otherwise. It is copied if `copy` says so, it is not contiguous or `device` has
+    other memory; raises BufferError if ``copy=False`` forbids that."""
     where = check_device(device)
     if isinstance(x, Tensor):
         moved = x if device is None else x.to(where)
         return moved.clone() if copy else moved
-    kind, _ = x.__dlpack_device__()
+    kind, number = x.__dlpack_device__()
+    if kind == gpu_dlpack.CUDA:
+        return _from_gpu(x, number, None if device is None else where, copy)
     if kind != _CPU:
         raise DeviceError(f"from_dlpack: device kind {kind} cannot be read; move it to the CPU")
     array = _borrowed(x)
@@ -228,6 +238,15 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     shared = Tensor.of(memory.buffer_node(buffer, array.shape, dtype), where)
     buffer.exported = True
     return shared
+
+
+def _from_gpu(x: Any, number: int, wanted: str | None, copy: bool | None) -> Tensor:
+    """As `from_dlpack` of a producer on the GPU of that number; `wanted`: a device, if named."""
+    where = wanted or f"cuda:{number}"
+    if copy is False and where != f"cuda:{number}":
+        raise BufferError(f"from_dlpack: memory of cuda:{number} needs a copy for {where}")
+    shared = gpu_dlpack.borrowed(x, number, may_copy=copy is not False).to(where)
+    return shared.clone() if copy else shared
 
 
 def _borrowed(x: Any) -> Any:

@@ -13,9 +13,14 @@ from lamina.interop.torch.rows import ROWS
 aten = torch.ops.aten
 
 
-def dropout_mask(sizes: list[int], p: float) -> torch.Tensor:
-    """Where elements are kept; the same numbers as of ``torch.native_dropout``."""
-    return torch.empty(sizes, dtype=torch.bool).bernoulli_(1 - p)
+def dropout_mask(
+    sizes: list[int], p: float, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Where elements are kept; the same numbers as of ``torch.native_dropout``, whose kernel for
+    GPUs draws others than ``bernoulli_``."""
+    if device.type == "cpu":
+        return torch.empty(sizes, dtype=torch.bool).bernoulli_(1 - p)
+    return torch.native_dropout(torch.ones(sizes, dtype=dtype, device=device), p, True)[1]
 
 
 def is_draw(node: fx.Node) -> bool:
@@ -44,7 +49,8 @@ def _replace_dropout(graph: fx.Graph, node: fx.Node, x: fx.Node, p: float) -> No
         return new
 
     with graph.inserting_before(node):
-        mask = call(dropout_mask, (list(value.shape), p), mask_value)
+        arguments = (list(value.shape), p, value.dtype, value.device)
+        mask = call(dropout_mask, arguments, mask_value)
         factor = call(aten._to_copy.default, (mask,), value)
         kept = call(aten.mul.Tensor, (x, factor), value)
         scaled = call(aten.mul.Tensor, (kept, 1 / (1 - p)), value)

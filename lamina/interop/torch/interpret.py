@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import fx
 
+import lamina as lm
 from lamina.errors import LaminaError
 from lamina.frontend.tensor import Tensor
 from lamina.interop.torch.arrays import DTYPES
 from lamina.interop.torch.rows import PROMOTED, ROWS
+from lamina.interop.torch.rows.unread import Unread
 
 # Where and how memory is laid out is not a row's business.
 OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
@@ -79,9 +81,13 @@ def _promoted(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def _as_promised(result: Any, fake: Any, name: str) -> Any:
-    """The result with the dtypes of `fake`; its shapes must be those already."""
+    """The result with the dtypes of `fake`; its shapes must be those already. What nobody reads is
+    zeros."""
     if fake is None or result is None:
-        return result
+        return None
+    if result is Unread.RESULT:
+        is_tensor = isinstance(fake, torch.Tensor)
+        return lm.zeros(tuple(fake.shape), dtype=DTYPES[fake.dtype]) if is_tensor else fake
     if isinstance(fake, torch.Tensor):
         if tuple(result.shape) != tuple(fake.shape):
             raise RefusedError(f"{name}: the row gave {result.shape}, not {tuple(fake.shape)}")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from lamina.core.options import current
 from lamina.interop.torch.arrays import DTYPES
 from lamina.interop.torch.draws import is_draw
 from lamina.interop.torch.rows import ROWS
@@ -67,9 +68,11 @@ class Result:
 
 @dataclass(eq=False)
 class Segment:
-    """The operations of one program. inputs: tensors it reads. outputs: those that others read."""
+    """The operations of one program. place: the device that runs it. inputs: tensors it reads.
+    outputs: those that others read."""
 
     nodes: list[fx.Node]
+    place: torch.device
     inputs: list[fx.Node] = field(default_factory=list)
     outputs: list[fx.Node] = field(default_factory=list)
 
@@ -121,7 +124,8 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
     (output,) = graph.find_nodes(op="output")
     results = [_result(one) for one in output.args[0]]
     writes = [node for node in calls if node.target is _COPY]
-    here = _ours(calls, refused)
+    place = _place_of(nodes)
+    here = _ours(calls, refused, place)
     stages = _stages(calls, here)
     needed = {result.node for result in results} | {node.args[1] for node in writes}
     steps: list[Segment | HostStep] = []
@@ -129,13 +133,26 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
         members = [node for node in calls if stages[node] == stage]
         ours = [node for node in members if here[node]]
         if ours:
-            steps.append(_segment(ours, needed))
+            steps.append(_segment(ours, needed, place))
         steps += [_host_step(node) for node in members if not here[node]]
     produced = [node for step in steps for node in step.outputs]
     return Plan(inputs, constants, produced, steps, results, dict(refused))
 
 
-def _ours(calls: Sequence[fx.Node], refused: Refusals) -> dict[fx.Node, bool]:
+def _place_of(nodes: Iterable[fx.Node]) -> torch.device:
+    """Where the programs of a graph run: on the first GPU that has one of its tensors, and on the
+    CPU if there is none, or the interpreter is to run them."""
+    if current().device != "interp":
+        for node in nodes:
+            for tensor in tensors_in(node.meta.get("val")):
+                if tensor.device.type == "cuda":
+                    return tensor.device
+    return torch.device("cpu")
+
+
+def _ours(
+    calls: Sequence[fx.Node], refused: Refusals, place: torch.device
+) -> dict[fx.Node, bool]:
     """Whether a program runs each operation; the parts of a result are where the result is."""
     here: dict[fx.Node, bool] = {}
     for node in calls:
@@ -143,24 +160,32 @@ def _ours(calls: Sequence[fx.Node], refused: Refusals) -> dict[fx.Node, bool]:
             here[node] = here.get(node.args[0], False)
             continue
         is_known = node.target is _COPY or is_draw(node)
-        reason = None if is_known else _reason_against(node)
+        reason = None if is_known else _reason_against(node, place)
         if reason is not None:
             refused.setdefault(node, reason)
         here[node] = not (node in refused or is_draw(node) or node.target is _COPY)
     return here
 
 
-def _reason_against(node: fx.Node) -> str | None:
-    """Why no program can run an operation, as far as its name and its tensors say."""
+def _reason_against(node: fx.Node, place: torch.device) -> str | None:
+    """Why no program on `place` can run an operation, as far as its name and its tensors say."""
     if str(node.target) not in ROWS:
         return "it has no row"
-    for value in [node.meta.get("val"), *[one.meta.get("val") for one in node.all_input_nodes]]:
+    operands = [one.meta.get("val") for one in node.all_input_nodes]
+    for value in [node.meta.get("val"), *operands]:
         for tensor in tensors_in(value):
             if tensor.dtype not in DTYPES:
                 return f"lamina lacks {tensor.dtype}"
-            if tensor.device.type != "cpu":
-                return f"tensors on {tensor.device} are not taken yet"
+            if tensor.device != place and not _is_moved(tensor, operands):
+                return f"it has a tensor on {tensor.device}, and the programs run on {place}"
     return None
+
+
+def _is_moved(tensor: torch.Tensor, operands: Sequence[Any]) -> bool:
+    """Whether an operand is copied to the place of a program: the CPU's tensors of shape (), which
+    PyTorch allows beside those of a GPU."""
+    is_operand = any(tensor is one for one in operands)
+    return is_operand and tensor.device.type == "cpu" and tensor.ndim == 0
 
 
 def is_number(node: fx.Node) -> bool:
@@ -195,10 +220,12 @@ def _stages(calls: Sequence[fx.Node], here: dict[fx.Node, bool]) -> dict[fx.Node
     return stages
 
 
-def _segment(ours: list[fx.Node], needed: Iterable[fx.Node | None]) -> Segment:
+def _segment(
+    ours: list[fx.Node], needed: Iterable[fx.Node | None], place: torch.device
+) -> Segment:
     members = set(ours)
     wanted = set(needed)
-    segment = Segment(ours)
+    segment = Segment(ours, place)
     for node in ours:
         for operand in node.all_input_nodes:
             is_known = operand in members or operand in segment.inputs or is_number(operand)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lamina.interop.torch.rows import (
+    attention,
     elementwise,
     indexing,
     movement,
@@ -26,5 +27,5 @@ Row = Callable[..., Any]
 PROMOTED: Mapping[str, Row] = elementwise.ROWS
 ROWS: Mapping[str, Row] = {
     **PROMOTED, **elementwise.UNPROMOTED, **movement.ROWS, **indexing.ROWS, **reductions.ROWS,
-    **products.ROWS, **neural.ROWS, **pooling.ROWS, **segments.ROWS,
+    **products.ROWS, **attention.ROWS, **neural.ROWS, **pooling.ROWS, **segments.ROWS,
 }  # fmt: skip

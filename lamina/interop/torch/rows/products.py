@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lamina as lm
-from lamina.errors import ArgumentError
 from lamina.frontend.tensor import Tensor
 from lamina.interop.torch.rows.vjp import vjp
 
@@ -52,33 +51,6 @@ def _convolution_backward(
     return [*vjp(forward, [x, weight], upstream, mask[:2]), of_bias]
 
 
-def _attention(
-    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
-    *, attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The result, and zeros for the logarithms of the sums, which only the backward operation
-    reads; ours computes them again."""
-    if dropout_p:
-        raise ArgumentError(f"attention: dropout_p={dropout_p} draws PyTorch's random numbers")
-    result = lm.scaled_dot_product_attention(
-        query, key, value, attn_mask, 0.0, is_causal, scale, query.shape[-3] != key.shape[-3]
-    )
-    return result, lm.zeros((*query.shape[:2], query.shape[2]), dtype=lm.float32)
-
-
-def _attention_backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, result: Tensor, logsumexp: Tensor,
-    dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> list[Tensor | None]:  # fmt: skip
-    def forward(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return _attention(
-            query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-        )[0]
-
-    return vjp(forward, [query, key, value], upstream)
-
-
 def _trilinear(
     x: Tensor, y: Tensor, z: Tensor, new1: Sequence[int], new2: Sequence[int],
     new3: Sequence[int], summed: Sequence[int], unroll: int = 1,
@@ -92,6 +64,18 @@ def _trilinear(
     return lm.sum(first * second * third, axis=tuple(summed))
 
 
+def _scaled(function: Row) -> Row:
+    """A row of a product and a summand. PyTorch takes factors of integers towards zero: of 0.6,
+    nothing is left."""
+    def row(x: Tensor, y: Tensor, z: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        if x.dtype.is_int:
+            beta, alpha = int(beta), int(alpha)
+        result: Tensor = function(x, y, z, beta=beta, alpha=alpha)
+        return result
+
+    return row
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return lm.sum(x * y)
 
@@ -102,11 +86,11 @@ ROWS: dict[str, Row] = {
     "aten.mv.default": lm.matmul,
     "aten.matmul.default": lm.matmul,
     "aten.dot.default": _dot,
-    "aten.addmm.default": lm.addmm,
-    "aten.addmv.default": lm.addmv,
-    "aten.addbmm.default": lm.addbmm,
-    "aten.baddbmm.default": lm.baddbmm,
-    "aten.addr.default": lm.addr,
+    "aten.addmm.default": _scaled(lm.addmm),
+    "aten.addmv.default": _scaled(lm.addmv),
+    "aten.addbmm.default": _scaled(lm.addbmm),
+    "aten.baddbmm.default": _scaled(lm.baddbmm),
+    "aten.addr.default": _scaled(lm.addr),
     "aten._trilinear.default": _trilinear,
     "aten._cdist_forward.default": lambda x, y, p, mode: lm.cdist(x, y, p),
     "aten._cdist_backward.default": lambda upstream, x, y, p, distances: vjp(
@@ -118,6 +102,4 @@ ROWS: dict[str, Row] = {
     )[0],
     "aten.convolution.default": convolution,
     "aten.convolution_backward.default": _convolution_backward,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
 }

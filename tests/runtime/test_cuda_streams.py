@@ -1,0 +1,87 @@
+"""Programs on streams of other libraries. A fake driver notes what it is asked."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from lamina.runtime import cuda
+from tests.runtime.test_cuda_errors import LAUNCHES, OPTIONS, SOURCE, FakeDriver, buffers, driver
+
+__all__ = ["driver"]  # the fixture
+
+PLACES = (64, 128)
+STREAM = 77
+
+
+@pytest.fixture
+def calls(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Each function of the driver that was called, with the stream that work was given to."""
+    noted: list[tuple[str, Any]] = []
+    call = cuda.Device.call
+
+    def noting(self: cuda.Device, function: str, *arguments: Any, about: object = "") -> Any:
+        streams = {"cuLaunchKernelEx": lambda: arguments[0].hStream,
+                   "cuGraphLaunch": lambda: arguments[1]}  # fmt: skip
+        noted.append((function, streams.get(function, lambda: None)()))
+        return call(self, function, *arguments, about=about)
+
+    monkeypatch.setattr(cuda.Device, "call", noting)
+    monkeypatch.setattr(driver, "CUstream", lambda stream: ("stream", stream), raising=False)
+    return noted
+
+
+def program(calls: list[tuple[str, Any]]) -> cuda.CudaProgram:
+    made = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
+    calls.clear()
+    return made
+
+
+def test_kernels_are_launched_on_the_stream_and_then_as_a_graph(
+    calls: list[tuple[str, Any]],
+) -> None:
+    ours = program(calls)
+    ours.run_on(STREAM, PLACES)
+    assert calls == [("cuLaunchKernelEx", ("stream", STREAM))] * 2
+    calls.clear()
+    ours.run_on(STREAM, PLACES)
+    assert calls[-1] == ("cuGraphLaunch", ("stream", STREAM))
+
+
+def test_a_recorded_stream_gets_kernels_which_stay_loaded(calls: list[tuple[str, Any]]) -> None:
+    ours = program(calls)
+    device = ours.device
+    for _ in range(3):
+        ours.run_on(STREAM, PLACES, is_captured=True)
+    assert [name for name, _ in calls] == ["cuLaunchKernelEx"] * 6
+    del ours
+    gc.collect()
+    assert not device.retired
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_kernels_are_unloaded_when_every_stream_is_done(
+    calls: list[tuple[str, Any]], is_elsewhere: bool
+) -> None:
+    ours = program(calls)
+    device = ours.device
+    if is_elsewhere:
+        ours.run_on(STREAM, PLACES)
+    else:
+        ours.run(buffers())
+    del ours
+    gc.collect()
+    names = [name for name, *_ in device.retired]
+    waits = ["cuCtxSynchronize"] if is_elsewhere else []
+    assert names == [*waits, "cuModuleUnload", "cuModuleUnload"]
+
+
+def test_streams_wait_for_each_other(calls: list[tuple[str, Any]]) -> None:
+    device = program(calls).device
+    calls.clear()
+    device.lead(STREAM)
+    device.follow(STREAM)
+    names = ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+    assert [name for name, _ in calls] == names * 2
