@@ -61,11 +61,11 @@ class _Sizing:
         """The rows that number the blocks, the one that is cut into blocks last; none if row blocks
         are impossible.
 
-        They are all shared rows, as far as what is read again stays small. Two products of
-        (512, 512) by (512, 2048), multiplied by each other, share 512 rows and 2048 columns.
-        Numbered by both, a block would be a part of one row of 2048 numbers: the blocks of one row
-        would read both factors of 4 MiB, for 8 KiB that they hold. Numbered by the 512 rows alone,
-        blocks are 64 whole rows.
+        They are all shared rows, unless blocks would read too much again: then the last one is
+        dropped, and blocks are whole along it. Two products x @ a and x @ b, multiplied by each
+        other, with x of (512, 512), a and b of (512, 2048), share 512 rows and 2048 columns.
+        Numbered by both, a block would be a part of one row of the results; numbered by the rows
+        alone, it is 64 whole rows. `_rereads_much` has the numbers.
         """
         rows = self._in_order()
         while len(rows) > 1 and self._rereads_much(rows):
@@ -76,9 +76,10 @@ class _Sizing:
         return rows
 
     def _in_order(self) -> list[int]:
-        """The shared rows; a row along which a member sums comes last, as the blocks along the last
-        one run one after the other if memory adds up their parts. Empty if a member sums along
-        another row too, or if too few blocks would run in parallel then."""
+        """The shared rows in the order of the axes of the last kernel, but with the row along which
+        members sum at the end. Memory adds up the parts of such a sum: blocks along the last row
+        then run one after the other, and others in parallel. Empty if members sum along several
+        rows, or if too few blocks would run in parallel."""
         shared = self.row_blocks.shared_rows
         summed = {row for row in shared if self._is_summed(row)}
         rows = sorted(shared, key=lambda row: (row in summed, row))
@@ -93,10 +94,12 @@ class _Sizing:
         return any(self.row_blocks.sums_along(member, row) for member in self.row_blocks.members)
 
     def _rereads_much(self, rows: Sequence[int]) -> bool:
-        """Whether blocks at other indices of one of `rows` but the last read much of the same.
+        """Whether all blocks along the last of `rows` together read much that is read again at each
+        index of another one.
 
-        All blocks at one index of these rows together hold the whole extent of the last one, and
-        share what they read: 8 KiB for one row of 2048 numbers.
+        In the example of `numbering_rows` all blocks at one of the 512 rows hold 2048 numbers of
+        x @ a, 8 KiB. They read a and b, 8 MiB, and so do the blocks at each other row: 1024 times
+        as much as they hold.
         """
         held_bytes = self.row_bytes(rows) * self._extent(rows[-1])
         limit = limits.REREAD_LIMIT * held_bytes
