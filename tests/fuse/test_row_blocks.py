@@ -143,6 +143,35 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
     np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_a_kernel_is_copied_once_for_all_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row blocks compute the exponentials and the quotients again, of which the maximum needs all
+    rows before: by one copy of the kernel that makes both."""
+    for name, small in {**SMALL, "MIN_BYTES": 1 << 14}.items():
+        monkeypatch.setattr(row_block_limits, name, small)
+    grown: list[RowBlocks] = []
+    grow = RowBlocks.grow
+
+    def kept(blocks: RowBlocks, early: Any) -> None:
+        grow(blocks, early)
+        grown.append(blocks)
+
+    monkeypatch.setattr(RowBlocks, "grow", kept)
+    x, w = tensor(64, 8), tensor(8, 64)
+    scores = x @ w
+    exponentials = lm.exp(scores - scores.max(axis=1, keepdims=True))
+    quotients = exponentials / exponentials.sum(axis=1, keepdims=True)
+    top = (exponentials * quotients).sum(axis=0).max()
+    result = (exponentials + quotients * top).sum(axis=1)
+    assert names(program(result))[-1] == 3
+    assert any(len(blocks.copy_of) == 2 for blocks in grown)
+    for blocks in grown:
+        originals = set(blocks.dataflow.maker_of.values())
+        assert blocks.members - originals == set(blocks.copy_of.values())
+    e = np.exp(x.numpy() @ w.numpy() - (x.numpy() @ w.numpy()).max(1, keepdims=True))
+    q = e / e.sum(1, keepdims=True)
+    np.testing.assert_allclose(result.numpy(), (e + q * (e * q).sum(0).max()).sum(1), rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["the maximum first", "both at once", "both turned"])
 def test_no_sum_over_blocks_is_added_up_where_the_maximum_of_all_is_needed(
     kind: str, monkeypatch: pytest.MonkeyPatch
