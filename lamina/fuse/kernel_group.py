@@ -171,7 +171,7 @@ class KernelGroup:
         """The product of matrices that the member `node` is or needs, unless the kernel is that of
         this product in the state `after`. Then `node` is part of its epilogue."""
         store = self.stores[node]
-        product = contraction([store.value], store.axes)
+        product = contraction([store.value], store.axes)  # over rows, and columns if it has any
         return None if product is after.contraction else product
 
     def _state_for(self, node: Node, before: _State) -> _State | None:
@@ -391,7 +391,7 @@ class KernelGroup:
         initial kernel stores what memory begins with; it may read the values that this one reads,
         and computes everything else."""
         member = self.members[-1]
-        self.first = member
+        self.first = member  # whose slot the initial kernel stores in
         self.members = [member]
         self.accumulated = accumulation.total
         start = accumulation.rest or full(member.shape, 0, member.dtype)

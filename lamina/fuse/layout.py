@@ -208,13 +208,15 @@ class _Rebuilder:
         self.done[node] = permute(permuted, _inverse(order))
 
     def _in_order(self, operand: Node, axis: int, order: Sequence[int]) -> Node:
-        """An operand with its axes in `order`, which moves `axis` to the end."""
+        """An operand with its axes in `order`, which moves `axis` to the end. One that is computed
+        in this order is taken as it is; any other is permuted."""
         if self.last_axis.get(operand) == axis:
             return self._permuted[operand]
         return permute(self.done[operand], order)
 
     def _over_new_operands(self, node: Node) -> Node:
-        """`node` over new operands; the memory that an ASSIGN writes to stays as it is."""
+        """`node` over new operands. The first operand of an ASSIGN is the buffer that it writes to,
+        and stays that, even if kernels read the buffer in another order."""
         operands = [self.done[operand] for operand in node.src]
         if node.op is Op.ASSIGN:
             operands[0] = node.src[0]

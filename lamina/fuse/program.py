@@ -161,11 +161,12 @@ class _Builder:
         scratch memory, with padding if the groups give the value any."""
         array = array_of(node)
         if array not in self.slot_of:
-            kind, number = "scratch", next(self.numbers)
-            if node.op is Op.BUFFER:
-                kind, number = "input", node.arg.storage
             group = self.group_of.get(node)
             shape = group.values.get(node, node.shape) if group else node.shape
+            if node.op is Op.BUFFER:
+                kind, number = "input", node.arg.storage
+            else:
+                kind, number = "scratch", next(self.numbers)
             self.slot_of[array] = Slot(kind, number, node.dtype, prod(shape))
         return self.slot_of[array]
 
