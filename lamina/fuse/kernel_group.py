@@ -252,9 +252,12 @@ class KernelGroup:
         return _State(shape, plan, contraction=None)
 
     def _index_read_by(self, finer: "KernelGroup") -> Index | None:
-        """The index at which the kernel `finer` reads members of this one, without the 0 along axes
-        of size 1. None if it reads none, or at several indices: a kernel computes each member at
-        one."""
+        """The index at which the kernel `finer` reads members of this one. None if it reads none,
+        or at several indices: a kernel computes each member at one.
+
+        Every 0 is left out, as that along an axis of size 1. With a 0 along a longer axis the index
+        walks too few rows, which `_can_be_shared_at` finds.
+        """
         indices = {
             tuple(part for part in index if part is not ix.ZERO)
             for member in self.members

@@ -46,7 +46,7 @@ class Step:
 
     @property
     def src(self) -> tuple["Step", ...]:
-        """The steps that must run before. `_Former.add_step` gives all groups of a step the same
+        """The steps that must run before. `_Former._add_step` gives all groups of a step the same
         ones, so the first group speaks for all."""
         return tuple(dict.fromkeys(self.step_of[group] for group in self.groups[0].src))
 

@@ -149,7 +149,8 @@ def _thread_rows(nest: Nest) -> Checks:
 
 
 def _thread_loops(nest: Nest) -> Checks:
-    """4. Of the loops of threads over columns or reductions, none is inside another one."""
+    """4. Of the loops of threads over columns or reductions, none is inside another one: each list
+    of axes has one thread axis at most, and a reduction with one depends on no axes but rows."""
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     for axes in axis_lists(nest.kernel):
