@@ -1,0 +1,1 @@
+"""Mutated files of ONNX: `python -m tests.interop.onnx_fuzz --count 10000`."""
