@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
 from lamina.core.options import Options, current
-from lamina.errors import LaminaError, UnknownDeviceError
+from lamina.errors import ArgumentError, LaminaError, UnknownDeviceError
 from lamina.explain.report import KernelRecord, pass_lines, profile
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
@@ -24,6 +24,8 @@ from lamina.runtime.cpu import disk_cache, usable_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from lamina.interop.onnx import Model
 
 EXAMPLE = """\
 import lamina as lm
@@ -82,6 +84,15 @@ def _parser() -> argparse.ArgumentParser:
     explain = command("explain", _explain, "show what each pass makes of a program")
     explain.add_argument("program", type=Path, nargs="?", help="a Python file; a softmax if none")
     explain.add_argument("--source", action="store_true", help="print the generated source as well")
+    run = command("run", _run, "run a model of ONNX")
+    run.add_argument("model", type=Path, help="a file; inputs without a value are drawn")
+    named = "a value: the name of an input, and a file of NumPy's; can be repeated"
+    run.add_argument("--input", type=_named_file, action="append", default=[], dest="inputs",
+                     metavar="x=FILE.npy", help=named)  # fmt: skip
+    run.add_argument("--seed", type=int, default=0, help="of the inputs that are drawn")
+    run.add_argument("--profile", action="store_true", help="print the time of each kernel")
+    run.add_argument("--check", action="store_true", help="compare with onnxruntime where it is "
+                     "installed, otherwise with onnx's reference evaluator")  # fmt: skip
     command("doctor", _doctor, "look for what lamina needs on this machine")
     generate = command("generate", _generate, "write what follows a text, with a language model")
     _add_model(generate)
@@ -118,6 +129,13 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is less than 1")
     return value
+
+
+def _named_file(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not name or not equals or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.npy")
+    return name, Path(path)
 
 
 def _flush() -> None:
@@ -183,6 +201,88 @@ def _explain(options: argparse.Namespace) -> None:
     for record in records:
         for line in pass_lines(record, text_of, options.source and record.step.writes == "source"):
             print(line)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """The status is 1 where results differ from another runtime's."""
+    from lamina.interop.onnx import load
+    from lamina.interop.onnx.check import on_host
+
+    model = load(options.model)
+    arguments = _arguments(model, options.inputs, options.seed)
+    started = time.perf_counter()
+    outputs = _outputs(model, arguments)
+    first = time.perf_counter() - started
+    with profile() as records:
+        started = time.perf_counter()
+        _outputs(model, arguments)
+        second = time.perf_counter() - started
+    for name, value in zip(model.outputs, outputs, strict=True):
+        print(f"{name}: {_summary(on_host(value))}")
+    print(f"first call {first:.3f} s, compilation included; second call {second:.3f} s")
+    if options.profile:
+        _print_kernels(records, "kernels of the second call")
+    return _compared(options.model, model, arguments, outputs) if options.check else 0
+
+
+def _arguments(model: Model, files: Sequence[tuple[str, Path]], seed: int) -> dict[str, Any]:
+    """The values of files, and drawn ones for the other inputs that need some."""
+    import numpy as np
+
+    from lamina.interop.onnx.check import drawn
+
+    arguments = dict[str, Any]()
+    for name, path in files:
+        if name not in model.types:
+            raise ArgumentError(f"no input {name!r}; inputs are {', '.join(model.types)}")
+        try:
+            value = np.load(path)
+        except (EOFError, ValueError) as error:
+            raise ArgumentError(f"{path} is no array of NumPy's: {error}") from error
+        if not isinstance(value, np.ndarray):
+            raise ArgumentError(f"{path} has several arrays: save each in a file of its own")
+        arguments[name] = value
+    generator = np.random.default_rng(seed)
+    for name in model.inputs:
+        if name not in arguments:
+            arguments[name] = drawn(name, model.types[name], generator)
+    return arguments
+
+
+def _outputs(model: Model, arguments: dict[str, Any]) -> list[Any]:
+    """The results of a call, computed."""
+    from lamina.interop.onnx.check import on_host
+
+    results = model(**arguments)
+    return [on_host(result) for result in (results if isinstance(results, tuple) else (results,))]
+
+
+def _summary(value: Any) -> str:
+    """A value's dtype, shape and range."""
+    if isinstance(value, list):
+        return f"a sequence of {len(value)}"
+    if value is None:
+        return "nothing"
+    text = f"{value.dtype} {tuple(value.shape)}"
+    if value.dtype.kind not in "fiu" or not value.size:
+        return text
+    return f"{text}, from {value.min():.6g} to {value.max():.6g}, mean {value.mean():.6g}"
+
+
+def _compared(
+    path: Path, model: Model, arguments: dict[str, Any], outputs: Sequence[Any]
+) -> int:
+    from lamina.interop.onnx.check import compare, peer_of
+
+    peer = peer_of(path, arguments)
+    status = 0
+    for name, value, expected in zip(model.outputs, outputs, peer.outputs, strict=True):
+        found = compare(value, expected)
+        verdict = "agrees" if found.agrees else "DIFFERS"
+        print(f"{name} {verdict} with {peer.name}: largest difference {found.difference:.2g}, "
+              f"allowed {found.tolerance:.2g}")  # fmt: skip
+        status = status if found.agrees else FAILED
+    return status
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -280,7 +380,7 @@ def _demo(options: argparse.Namespace) -> None:
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     answers = model(data.test_images).numpy().argmax(1)
     labels = data.test_labels.numpy()
-    _print_kernels(records)
+    _print_kernels(records, "kernels of the training")
     _print_digits(data.test_images.numpy(), labels, answers)
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(answers == labels).mean():.2%}[/]")
@@ -300,7 +400,7 @@ def _writable(output: Path | None) -> Path:
     return output
 
 
-def _print_kernels(records: Iterable[KernelRecord]) -> None:
+def _print_kernels(records: Iterable[KernelRecord], heading: str) -> None:
     """A row for each of the most expensive kernels, and one for the others."""
     import numpy as np
     from rich.table import Column
@@ -317,7 +417,7 @@ def _print_kernels(records: Iterable[KernelRecord]) -> None:
         for name, (runs, seconds, *work) in table
     ]  # fmt: skip
     titles = (Column(title, justify="right") for title in ("runs", "ms", "GB/s", "GFLOP/s"))
-    _print_table(("name", *titles), rows, title="kernels of the training")
+    _print_table(("name", *titles), rows, title=heading)
 
 
 def _print_digits(images: Any, labels: Any, answers: Any) -> None:

@@ -67,15 +67,16 @@ class Model(Mapping[str, Tensor]):
     """A model of ONNX as a function of tensors, and a mapping of its parameters: the initializers
     that are tensors, by name.
 
-    inputs: the names that a call has to give values for. outputs: the names of the results.
+    inputs: the names that a call has to give values for. outputs: the names of the results. types:
+    of all inputs by name, those too that the model has values for.
     """
 
     def __init__(self, proto: onnx.ModelProto, storage: Storage) -> None:
         self._library = Library(functions_of(proto), storage)
         self._graph = Graph(proto.graph, self._library, versions(proto.opset_import))
-        self._types = {entry.name: entry.type for entry in proto.graph.input}
+        self.types = {entry.name: entry.type for entry in proto.graph.input}
         constants = self._graph.initializers
-        self.inputs = tuple([name for name in self._types if name not in constants])
+        self.inputs = tuple([name for name in self.types if name not in constants])
         self.outputs = tuple(self._graph.outputs)
 
     __hash__ = object.__hash__
@@ -103,15 +104,15 @@ class Model(Mapping[str, Tensor]):
             raise OnnxError(f"{len(args)} arguments for the inputs {', '.join(self.inputs)}")
         given = dict(zip(self.inputs, args, strict=False))
         twice = [name for name in kwargs if name in given]
-        unknown = [name for name in kwargs if name not in self._types]
+        unknown = [name for name in kwargs if name not in self.types]
         if twice or unknown:
-            raise OnnxError(f"arguments {(twice + unknown)!r}; inputs are {', '.join(self._types)}")
+            raise OnnxError(f"arguments {(twice + unknown)!r}; inputs are {', '.join(self.types)}")
         given.update(kwargs)
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise OnnxError(f"no value for the inputs {', '.join(missing)}")
         values = {
-            name: argument_of(name, value, self._types[name]) for name, value in given.items()
+            name: argument_of(name, value, self.types[name]) for name, value in given.items()
         }
         results = [result_of(value) for value in self._graph.run(Scope(values, Budget()))]
         return results[0] if len(results) == 1 else tuple(results)
