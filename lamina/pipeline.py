@@ -29,7 +29,7 @@ from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
-from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
+from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, OutOfMemoryError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -565,7 +565,11 @@ def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> 
         for node in toposort(sinks)
         if node.op is Op.BUFFER
     }
-    results = [value.tobytes() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
+    try:
+        # Copies: an ASSIGN changes leaves.
+        results = [value.tobytes() for value in evaluate(sinks, leaves)]
+    except MemoryError as error:
+        raise OutOfMemoryError(f"{device}: the interpreter stores each value: {error}") from error
     buffers = []
     for sink, result in zip(sinks, results, strict=True):
         is_assigned = sink.op is Op.ASSIGN

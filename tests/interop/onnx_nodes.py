@@ -1,18 +1,20 @@
 """The tests that come with ONNX, of single nodes and of models: how many pass?
 
-``python -m tests.interop.onnx_nodes --only REGEX --jobs 2 --write`` runs them on the default device
-(``LAMINA_DEVICE``). A test passes when all outputs of all its data sets have the shapes and dtypes
-that are said, and values within the test's tolerance.
+``python -m tests.interop.onnx_nodes --only REGEX --outcomes FILE --write`` runs them on the default
+device (``LAMINA_DEVICE``), in pieces if need be: the file keeps the outcomes of tests that other runs
+had, and the page has all of them. A test passes when all outputs of all its data sets have the shapes
+and dtypes that are said, and values within the test's tolerance.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,18 @@ from lamina.frontend.tensor import Tensor, default_device
 from lamina.interop.onnx import Model, load
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
-RESULTS = Path(__file__).parents[2] / "bench" / "results" / "onnx_nodes.md"
+RESULTS = Path(__file__).parents[2] / "bench" / "results" / "onnx.md"
+# Why tests fail that no mending of a row makes pass.
+REASONS = {
+    "node/test_attention_4d_causal_fp16": "two of 192 elements are one float16 away from the "
+    "expected ones, which ONNX computes with roundings between the steps",
+    "node/test_bernoulli": "the expected values are draws of NumPy's global generator, which ONNX "
+    "does not ask for",
+    "node/test_dft_inverse": "ten of 200 elements are 0, where float32 rounding of NumPy's transform "
+    "leaves 1.9e-7, above the allowed 1e-7",
+    "node/test_loop16_seq_none": "the runner cannot compare the elements without axes of a sequence, "
+    "whichever backend they are of; the values are equal",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="a regular expression of names")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--outcomes", type=Path, help="a file that keeps them between runs")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
     names = [name for name in all_cases() if re.search(options.only, name)]
@@ -150,20 +164,46 @@ def main() -> int:
             outcomes = list(pool.map(run_named, names, chunksize=16))
     else:
         outcomes = [run_named(name) for name in names]
+    if options.outcomes:
+        outcomes = _with_earlier(options.outcomes, outcomes)
     text = report(outcomes)
     print(text)
     if options.write:
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        replace_section(RESULTS, text)
     return int(any(outcome.error for outcome in outcomes))
+
+
+def _with_earlier(path: Path, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those of a file too, which gets all."""
+    known = json.loads(path.read_text()) if path.exists() else []
+    every = {(one["kind"], one["name"]): Outcome(**one) for one in known}
+    every.update({(one.kind, one.name): one for one in outcomes})
+    path.write_text(json.dumps([asdict(one) for one in every.values()], indent=0) + "\n")
+    return list(every.values())
+
+
+def replace_section(page: Path, section: str) -> None:
+    """Write `section`, whose first line is its heading, in place of the page's of that heading, or
+    at the end."""
+    heading = section.partition("\n")[0]
+    old = page.read_text(encoding="utf-8") if page.exists() else "# ONNX models\n"
+    sections = re.split(r"^(?=## )", old, flags=re.MULTILINE)
+    others = [part for part in sections if not part.startswith(f"{heading}\n")]
+    parts = [part.strip() for part in (*others, section)]
+    page.write_text("\n\n".join([parts[0], *sorted(parts[1:], reverse=True)]) + "\n", "utf-8")
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
     """Counts of each kind, then the failures."""
     passed = [outcome for outcome in outcomes if not outcome.error]
     lines = [
-        "# ONNX's tests", "",
+        "## Tests of nodes and models that come with ONNX", "",
         f"{len(passed)} of {len(outcomes)} tests of onnx {onnx.__version__} pass on the device "
-        f"`{default_device()}`: `python -m tests.interop.onnx_nodes --write`.", "",
+        f"`{default_device()}`. `python -m tests.interop.onnx_nodes --write` counts them: a test "
+        "passes when the outputs of all its data sets have the shapes and dtypes that ONNX expects, "
+        "and values within the test's own tolerance (1e-3 relative, 1e-7 absolute unless it says "
+        "otherwise), compared by the function of ONNX's own runner. No test is left out. Those of "
+        "images need Pillow.", "",
         "| kind | tests | pass |", "|---|---|---|",
     ]  # fmt: skip
     for kind in KINDS:
@@ -173,8 +213,15 @@ def report(outcomes: Sequence[Outcome]) -> str:
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed:
         lines += ["", "| fails | why |", "|---|---|"]
-        lines += [f"| {outcome.kind}/{outcome.name} | {outcome.error} |" for outcome in failed]
+        lines += [f"| {outcome.kind}/{outcome.name} | {reason(outcome)} |" for outcome in failed]
     return "\n".join(lines)
+
+
+def reason(outcome: Outcome) -> str:
+    """Why a test fails: what is known of it, otherwise its error."""
+    name = f"{outcome.kind}/{outcome.name}"
+    known = [why for stem, why in REASONS.items() if name.startswith(stem)]
+    return known[0] if known else outcome.error
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
 from lamina.frontend.tensor import Tensor
 from lamina.interop.onnx.errors import OnnxError
-from lamina.interop.onnx.values import LARGEST_VALUE, dtype_of
+from lamina.interop.onnx.values import dtype_of
 
 _SINGLE = defs.OpSchema.FormalParameterOption.Single
 
@@ -85,6 +84,7 @@ class Definition:
 
     inputs: Sequence[Formal]
     is_variadic: bool
+    least: int  # inputs
     attributes: Mapping[str, int]
 
     def check_attributes(self, node: NodeProto) -> None:
@@ -111,6 +111,8 @@ class Definition:
         """Raises OnnxError for inputs that are missing, too many, or of other types."""
         for number, value in enumerate(values):
             self._formal(number).check(value)
+        if len(values) < self.least:
+            raise OnnxError(f"it has {len(values)} inputs, not {self.least} or more")
         for formal in self.inputs[len(values) :]:
             if formal.is_required:
                 raise OnnxError(f"input {formal.name!r} is absent")
@@ -143,17 +145,4 @@ def definition_of(operator: str, version: int, domain: str) -> Definition | None
     variadic = defs.OpSchema.FormalParameterOption.Variadic
     is_variadic = bool(inputs) and schema.inputs[-1].option == variadic
     attributes = {name: formal.type.value for name, formal in schema.attributes.items()}
-    return Definition(inputs, is_variadic, attributes)
-
-
-def check_size(value: Any) -> None:
-    """Raises OnnxError for a value that is larger than the machine's memory. Parts of sequences
-    were values of their own before."""
-    if not isinstance(value, (Tensor, np.ndarray)):
-        return
-    size = prod(value.shape) * dtype_of(value).itemsize
-    if size > LARGEST_VALUE:
-        raise OnnxError(
-            f"a result of shape {tuple(value.shape)} has {size:,} bytes, more than the "
-            f"{LARGEST_VALUE:,} that lamina gives a value of a model"
-        )
+    return Definition(inputs, is_variadic, schema.min_input, attributes)

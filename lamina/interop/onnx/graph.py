@@ -18,7 +18,7 @@ from onnx import AttributeProto, defs
 
 from lamina.errors import CompileError, LaminaError, MissingNameError, VerifyError
 from lamina.frontend.tensor import Tensor
-from lamina.interop.onnx.checks import check_size, definition_of
+from lamina.interop.onnx.checks import definition_of
 from lamina.interop.onnx.errors import OnnxError, RowError
 from lamina.interop.onnx.interface import argument_of, described, result_of, type_of
 from lamina.interop.onnx.model import (
@@ -31,7 +31,7 @@ from lamina.interop.onnx.model import (
     versions,
 )
 from lamina.interop.onnx.rows import Context, find_row, without_row
-from lamina.interop.onnx.values import held
+from lamina.interop.onnx.values import check_size, held
 
 Attributes = Mapping[str, Any]
 
@@ -397,7 +397,7 @@ class Graph:
             raise _located(f"node {index}, {proto.op_type}", error) from error
 
     def _node(self, index: int, proto: onnx.NodeProto) -> Node:
-        domain = called(proto)[0]
+        domain, operator, _ = called(proto)
         plain, references, graphs = dict[str, Any](), dict[str, str](), dict[str, Any]()
         for attribute in proto.attribute:
             if attribute.ref_attr_name:
@@ -414,10 +414,10 @@ class Graph:
         if self._library.function(called(proto)) is None:
             if not version:
                 raise OnnxError(f"the model imports no operators of {domain!r}")
-            definition = definition_of(proto.op_type, version, domain)
+            definition = definition_of(operator, version, domain)
             if definition is not None:
                 definition.check_attributes(proto)
-        return Node(proto, index, proto.op_type, domain, version, plain, references, graphs)
+        return Node(proto, index, operator, domain, version, plain, references, graphs)
 
 
 def _located(place: str, error: Exception) -> OnnxError:

@@ -111,7 +111,7 @@ class Storage:
         """The `needed` bytes of an external tensor."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
         what = f"tensor {tensor.name!r}"
-        content = self._file(entries.get("location", ""), what)
+        content = self._file(text(entries.get("location", "")), what)
         offset = _count(entries.get("offset", "0"), f"offset of {what}")
         length = _count(entries.get("length", str(needed)), f"length of {what}")
         if length != needed:
@@ -147,17 +147,22 @@ def _count(text: str, what: str) -> int:
 
 def identity(function: onnx.FunctionProto) -> Identity:
     """By what a node calls a function."""
-    return _domain(function.domain), function.name, function.overload
+    return _domain(function.domain), text(function.name), text(function.overload)
 
 
 def called(node: onnx.NodeProto) -> Identity:
     """The function that a node calls, if the model has it."""
-    return _domain(node.domain), node.op_type, node.overload
+    return _domain(node.domain), text(node.op_type), text(node.overload)
 
 
-def _domain(name: str) -> str:
+def _domain(name: str | bytes) -> str:
     """ONNX's default domain has two names."""
-    return "" if name == "ai.onnx" else name
+    return "" if name == "ai.onnx" else text(name)
+
+
+def text(value: str | bytes) -> str:
+    """A text of a file, which protocol buffers give as bytes where it is not of UTF-8."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -78,6 +79,26 @@ def dtype_of(value: Any) -> np.dtype[Any]:
     """The NumPy dtype of a value."""
     dtype: np.dtype[Any] = value.dtype.numpy if isinstance(value, Tensor) else value.dtype
     return dtype
+
+
+def check_size(value: Any) -> None:
+    """Raises OnnxError for a value that is larger than the machine's memory. Parts of sequences
+    were values of their own before."""
+    if not isinstance(value, (Tensor, np.ndarray)):
+        return
+    size = prod(value.shape) * dtype_of(value).itemsize
+    if size > LARGEST_VALUE:
+        raise OnnxError(
+            f"a result of shape {tuple(value.shape)} has {size:,} bytes, more than the "
+            f"{LARGEST_VALUE:,} that lamina gives a value of a model"
+        )
+
+
+def check_padded(sizes: Sequence[int], padded: Sequence[int]) -> None:
+    """Raises OnnxError for images of `sizes` that padding makes larger than the machine's memory,
+    if they had a byte for each pixel."""
+    if prod(padded) > LARGEST_VALUE:
+        raise OnnxError(f"images of {list(sizes)} become ones of {list(padded)} by padding")
 
 
 def space(*values: Any) -> Any:

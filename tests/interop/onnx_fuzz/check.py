@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from lamina.core.options import using
+from lamina.errors import OutOfMemoryError
 from lamina.frontend.tensor import Tensor
-from lamina.interop.onnx import Model, OnnxError, checks, graph, load
+from lamina.interop.onnx import Model, OnnxError, graph, load, values
 from lamina.interop.onnx.errors import RowError
 from tests.interop.onnx_fuzz.models import Sample
 from tests.interop.onnx_fuzz.mutate import mutated
@@ -32,8 +32,8 @@ class FuzzError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: ``result``, ``load`` or ``call`` for an error of either. text: the error's first
-    line."""
+    """kind: ``result``, ``load`` or ``call`` for an error of either, ``memory`` for results that
+    need more than there is. text: the error's first line."""
 
     kind: str
     text: str = ""
@@ -53,14 +53,14 @@ def prepare(folder: Path) -> Path:
 @contextmanager
 def small_limits() -> Iterator[None]:
     """With less room for values and fewer steps than lamina gives models, in the interpreter."""
-    before = checks.LARGEST_VALUE, graph.MAX_STEPS
-    checks.LARGEST_VALUE, graph.MAX_STEPS = _LARGEST, _STEPS
+    before = values.LARGEST_VALUE, graph.MAX_STEPS
+    values.LARGEST_VALUE, graph.MAX_STEPS = _LARGEST, _STEPS
     try:
         with using(device="interp"), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             yield
     finally:
-        checks.LARGEST_VALUE, graph.MAX_STEPS = before
+        values.LARGEST_VALUE, graph.MAX_STEPS = before
 
 
 def outcome_of(samples: Sequence[Sample], seed: int, folder: Path) -> Outcome:
@@ -82,6 +82,8 @@ def outcome_of(samples: Sequence[Sample], seed: int, folder: Path) -> Outcome:
     except OnnxError as error:
         text = str(error).splitlines()[0] if str(error) else ""
         return Outcome(kind, text)
+    except OutOfMemoryError as error:
+        return Outcome("memory", str(error))
     except FuzzError as error:
         raise FuzzError(f"seed {seed}: {error}") from error
     except Exception as error:
@@ -96,21 +98,12 @@ def _arguments(model: Model, sample: Sample, rng: random.Random) -> list[Any]:
     return [given.get(name, rng.choice(sample.arguments)) for name in model.inputs]
 
 
-def _check_secret(values: Sequence[Any]) -> None:
+def _check_secret(results: Sequence[Any]) -> None:
     """Computes tensors, as whoever gets them would."""
-    for value in values:
+    for value in results:
         if isinstance(value, (list, tuple)):
             _check_secret(value)
         elif isinstance(value, Tensor):
             array = value.numpy()
             if array.dtype == np.float32 and (array == SECRET).any():
                 raise FuzzError("values of a file outside of the model's folder")
-
-
-def has_model(content: bytes) -> bool:
-    """Whether the content still is a protocol buffer of a model."""
-    try:
-        onnx.ModelProto.FromString(content)
-    except Exception:
-        return False
-    return True

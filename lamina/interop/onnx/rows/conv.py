@@ -12,7 +12,7 @@ from lamina.frontend.functions import spatial
 from lamina.frontend.tensor import Tensor
 from lamina.interop.onnx.rows import Context, row
 from lamina.interop.onnx.rows.windows import Windows
-from lamina.interop.onnx.values import maybe_tensor, tensor
+from lamina.interop.onnx.values import check_padded, maybe_tensor, tensor
 
 Sizes = Sequence[int]
 
@@ -78,6 +78,8 @@ def conv_transpose(
     rank = images.ndim - 2
     steps, gaps = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     extra = tuple(output_padding or (0,) * rank)
+    parts = zip(images.shape[2:], weight.shape[2:], steps, gaps, extra, strict=True)
+    check_padded(images.shape[2:], [(n - 1) * s + (k - 1) * d + 1 + e for n, k, s, d, e in parts])
     whole = spatial.conv_transpose(
         "ConvTranspose", rank, images, weight, stride=steps, groups=group, dilation=gaps
     )

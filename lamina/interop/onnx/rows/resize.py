@@ -170,7 +170,7 @@ def upsample(context: Context, x: Any, *, scales: Sequence[float], mode: str = "
 @row("Upsample", since=9)
 @row("Resize", since=10)
 def resize_by_scales(context: Context, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    return upsample(context, x, scales=context.host(scales).tolist(), mode=mode)
+    return upsample(context, x, scales=context.host(scales).reshape(-1).tolist(), mode=mode)
 
 
 @row("Resize", since=11)
@@ -194,7 +194,7 @@ def resize(
             factors = [scale] * len(which)
             counts = [math.floor(images.shape[axis] * scale + 0.5) for axis in which]
     elif scales is not None:
-        factors = context.host(scales).tolist()
+        factors = context.host(scales).reshape(-1).tolist()
     else:
         raise OnnxError("neither scales nor sizes")
     options = Options(
@@ -203,5 +203,5 @@ def resize(
     )  # fmt: skip
     part: Sequence[float] = ()
     if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
-        part = context.host(roi).tolist()
+        part = context.host(roi).reshape(-1).tolist()
     return _resize(images, _lines(images.shape, which, factors, counts, part), options)

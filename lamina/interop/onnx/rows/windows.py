@@ -12,7 +12,7 @@ import numpy as np
 import lamina as lm
 from lamina.frontend.functions.spatial import views
 from lamina.frontend.tensor import Tensor
-from lamina.interop.onnx.values import check_table
+from lamina.interop.onnx.values import check_padded, check_table
 
 Sizes = Sequence[int]
 
@@ -47,6 +47,10 @@ class Windows:
             margins = list(zip(pads[:rank], pads[rank:], strict=True))
             if auto_pad == "VALID":
                 margins = [(0, 0)] * rank
+        padded = [size + sum(margin) for size, margin in zip(sizes, margins, strict=True)]
+        check_padded(sizes, padded)
+        # A step over the whole axis leads outside, as any larger one does.
+        steps = tuple(min(step, max(size, 1)) for step, size in zip(steps, padded, strict=True))
         rows = zip(sizes, reach, steps, margins, strict=True)
         counts = [_count(*row, ceil_mode) for row in rows]
         begins, ends = (tuple(side) for side in zip(*margins, strict=True))
