@@ -1,9 +1,9 @@
 """The tests that come with ONNX, of single nodes and of models: how many pass?
 
 ``python -m tests.interop.onnx_nodes --only REGEX --outcomes FILE --write`` runs them on the default
-device (``LAMINA_DEVICE``), in pieces if need be: the file keeps the outcomes of tests that other runs
-had, and the page has all of them. A test passes when all outputs of all its data sets have the shapes
-and dtypes that are said, and values within the test's tolerance.
+device (``LAMINA_DEVICE``), in pieces if need be: the file keeps the outcomes of earlier runs, and
+the page has all of them. A test passes when all outputs of all its data sets have the shapes and
+dtypes that are said, and values within the test's tolerance.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ REASONS = {
     "expected ones, which ONNX computes with roundings between the steps",
     "node/test_bernoulli": "the expected values are draws of NumPy's global generator, which ONNX "
     "does not ask for",
-    "node/test_dft_inverse": "ten of 200 elements are 0, where float32 rounding of NumPy's transform "
-    "leaves 1.9e-7, above the allowed 1e-7",
-    "node/test_loop16_seq_none": "the runner cannot compare the elements without axes of a sequence, "
-    "whichever backend they are of; the values are equal",
+    "node/test_dft_inverse": "ten of 200 elements are 0, where float32 rounding of NumPy's "
+    "transform leaves 1.9e-7, above the allowed 1e-7",
+    "node/test_loop16_seq_none": "the runner cannot compare the elements without axes of a "
+    "sequence, whichever backend they are of; the values are equal",
 }  # fmt: skip
 
 
@@ -200,10 +200,10 @@ def report(outcomes: Sequence[Outcome]) -> str:
         "## Tests of nodes and models that come with ONNX", "",
         f"{len(passed)} of {len(outcomes)} tests of onnx {onnx.__version__} pass on the device "
         f"`{default_device()}`. `python -m tests.interop.onnx_nodes --write` counts them: a test "
-        "passes when the outputs of all its data sets have the shapes and dtypes that ONNX expects, "
-        "and values within the test's own tolerance (1e-3 relative, 1e-7 absolute unless it says "
-        "otherwise), compared by the function of ONNX's own runner. No test is left out. Those of "
-        "images need Pillow.", "",
+        "passes when the outputs of all its data sets have the shapes and dtypes that ONNX "
+        "expects, and values within the test's own tolerance (1e-3 relative, 1e-7 absolute unless "
+        "it says otherwise), compared by the function of ONNX's own runner. No test is left out. "
+        "Those of images need Pillow.", "",
         "| kind | tests | pass |", "|---|---|---|",
     ]  # fmt: skip
     for kind in KINDS:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from lamina.interop.onnx import OnnxError, load  # noqa: E402
+from lamina.interop.onnx.rows import find_row  # noqa: E402
 
 FLOATS = np.random.default_rng(0)
 
@@ -323,3 +324,26 @@ def test_a_transform_beyond_bounds_is_refused() -> None:
     x, length = np.zeros((1, 2**15, 1), np.float32), np.array(2**40)
     with pytest.raises(OnnxError, match="is beyond"):
         load(_model("DFT", [x, length]))(x, length)
+
+
+def test_every_operator_since_version_7_has_a_row_or_a_body() -> None:
+    missing = set()
+    for version in range(7, onnx.defs.onnx_opset_version() + 1):
+        for name in {schema.name for schema in onnx.defs.get_all_schemas_with_history()}:
+            try:
+                schema = onnx.defs.get_schema(name, version)
+            except onnx.defs.SchemaError:
+                continue
+            bodies = schema.function_opset_versions
+            bodies += schema.context_dependent_function_opset_versions
+            has_body = any(body <= version for body in bodies)
+            if not schema.deprecated and not has_body and not find_row(name, version, ""):
+                missing.add(name)
+    assert missing == {"MaxRoiPool"}
+
+
+@pytest.mark.parametrize("opset", [13, 17, 22])
+def test_bodies_are_for_later_versions_too(opset: int) -> None:
+    targets = np.array([[0, 1, 3]])
+    _agrees("NegativeLogLikelihoodLoss", _floats(1, 4, 3), targets, opset=opset)
+    _agrees("HardSwish", _floats(5), opset=max(opset, 14))

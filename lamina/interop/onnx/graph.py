@@ -219,18 +219,25 @@ def _content_of_body(
     schema: defs.OpSchema, node: Node, inputs: Sequence[Any], attributes: Attributes
 ) -> bytes:
     """The body of an operator as a serialized FunctionProto; empty where it has none."""
-    if schema.has_function:
-        return bytes(schema.get_function_with_opset_version(node.version))
-    if not schema.has_context_dependent_function:
+    version = _latest(schema.function_opset_versions, node.version)
+    if version:
+        return bytes(schema.get_function_with_opset_version(version))
+    version = _latest(schema.context_dependent_function_opset_versions, node.version)
+    if not version:
         return b""
     types = [type_of(value).SerializeToString() for value in inputs]
     content = node.resolved(attributes).SerializeToString()
     try:
         return bytes(
-            schema.get_context_dependent_function_with_opset_version(node.version, content, types)
+            schema.get_context_dependent_function_with_opset_version(version, content, types)
         )
     except Exception as error:  # of onnx's C++, which refuses nodes by several types
         raise OnnxError(f"onnx makes no body of it for such inputs: {error}") from error
+
+
+def _latest(versions: Sequence[int], bound: int) -> int:
+    """The last of the versions that bodies are written in, up to `bound`; 0 where there is none."""
+    return max([version for version in versions if version <= bound], default=0)
 
 
 class Function:

@@ -44,6 +44,7 @@ def _work(pipe: Connection, first: int, last: int, with_nodes: bool) -> None:
                 pipe.send((seed, outcome_of(cases, seed, inner).kind))
             except FuzzError as error:
                 pipe.send((seed, f"FAILS {error}"[:1500]))
+    pipe.send((last, "end"))
 
 
 def _run(first: int, last: int, seconds: float, with_nodes: bool) -> Counter[str]:
@@ -64,7 +65,7 @@ def _listen(
 ) -> int:  # fmt: skip
     """The seed to go on with once the process has ended."""
     seed, limit = first, 120.0  # seconds for the imports
-    while seed < last:
+    while True:
         failure = ""
         try:
             if pipe.poll(limit):
@@ -74,22 +75,22 @@ def _listen(
                 failure = f"not done in {seconds} s"
         except EOFError:
             worker.join()
-            failure = f"exit status {worker.exitcode}" if seed < last - 1 else "end"
-        if failure == "end":
-            return last
+            failure = f"exit status {worker.exitcode}"
         if failure:
             worker.kill()
             worker.join()
             counts["FAILS"] += 1
             print(f"seed {seed}: {failure}", flush=True)
             return seed + 1
+        if outcome == "end":
+            worker.join()
+            return last
         if outcome is not None:
             counts[outcome.split()[0]] += 1
             if outcome.startswith("FAILS"):
                 print(outcome, flush=True)
             if sum(counts.values()) % 500 == 0:
                 print(dict(counts), flush=True)
-    return last
 
 
 def main() -> int:
