@@ -84,7 +84,9 @@ class _Decoder:
 
     def __init__(self, config: LlamaConfig, source: Source) -> None:
         self._config = config
-        self.embed_tokens = Lookup(source, "model.embed_tokens", config.vocabulary, config.size)
+        self.embed_tokens = Lookup(
+            source, "model.embed_tokens", config.vocabulary, config.size, projects=config.tied
+        )
         self.layers = [
             _Layer(config, source, f"model.layers.{number}") for number in range(config.layers)
         ]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lamina.errors import FormatError
+from lamina.core.options import current
+from lamina.errors import CompilerNotFoundError, FormatError
 from lamina.frontend.tensor import check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
 from lamina.models.llama import Llama, LlamaConfig
 from lamina.models.weights import StoredWeights, Weight
+from lamina.runtime.devices import target_of
 from lamina.text.tokenizer import Tokenizer
 
 __all__ = ["Model", "load"]
@@ -39,19 +41,40 @@ class Model:
         return tokenizer
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> Model:
+def load(
+    path: str | os.PathLike[str], device: str | None = None, round_activations: bool = False
+) -> Model:
     """The model in a GGUF file, or in a folder with ``config.json`` and safetensors files. Weights
     are views of the mapped files, and quantised ones stay so.
+
+    round_activations: where one token is computed at a time on a CPU, vectors are rounded to 8 bits
+    a block of 32 before they are multiplied with weights of the types Q4_0, Q4_1 and Q8_0, of which
+    there is a second copy then. That is several times as fast, and not exact.
 
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
     another shape. Raises OSError for files that cannot be read."""
     where, place = check_device(device), Path(path)
-    return _from_folder(place, where) if place.is_dir() else _from_gguf(place, where)
+    if place.is_dir():
+        return _from_folder(place, where)
+    return _from_gguf(place, where, _lanes(where) if round_activations else None)
 
 
-def _network(config: LlamaConfig, tensors: Mapping[str, Weight], origin: str) -> Llama:
-    source = StoredWeights(tensors, origin)
+def _lanes(device: str) -> int | None:
+    """The words of four bytes in a vector register; None where products are not of words."""
+    if device != "cpu":
+        return None
+    try:
+        target = target_of(replace(current(), device=device))
+    except CompilerNotFoundError:
+        return None
+    return target.vector_bytes // 4
+
+
+def _network(
+    config: LlamaConfig, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None
+) -> Llama:
+    source = StoredWeights(tensors, origin, lanes)
     network = Llama(config, source)
     source.check()
     return network
@@ -118,14 +141,14 @@ _GGUF_NAMES = {
 }  # fmt: skip
 
 
-def _from_gguf(path: Path, device: str) -> Model:
+def _from_gguf(path: Path, device: str, lanes: int | None) -> Model:
     content, origin = gguf.load(path, device), str(path)
     tensors = {_name(name): weight for name, weight in content.tensors.items()}
     config = configuration.from_gguf(content.metadata, tensors, origin)
     tensors.pop("rope_freqs.weight", None)
     if content.metadata["general.architecture"] == "llama":
         tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
-    network = _network(config, tensors, origin)
+    network = _network(config, tensors, origin, lanes)
     return Model(network, config, device, partial(Tokenizer.from_gguf, content.metadata))
 
 

@@ -15,6 +15,7 @@ from lamina.frontend.functions.projection import linear
 from lamina.frontend.functions.scatter import index_copy
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
+from lamina.io.interleaved import Interleaved
 from lamina.models.rope import Rotation
 from lamina.models.weights import Source, Weight
 
@@ -28,19 +29,23 @@ class Projection:
         self, source: Source, name: str, inputs: int, outputs: int, bias: bool = False
     ) -> None:
         self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs))
+        self._interleaved = source.interleaved(self.weight)
         self.bias = source.vector(f"{name}.bias", outputs) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.cast(float32)
-        return linear(x, _floats(self.weight), bias)
+        product = _product(x, self.weight, self._interleaved)
+        return product if self.bias is None else product + self.bias.cast(float32)
 
 
 class Lookup:
-    """The rows of a weight (count, size) at integers of any shape, and its use as a projection of
-    vectors on all rows, where a model has one weight for both."""
+    """The rows of a weight (count, size) at integers of any shape. projects: it is used as a
+    projection of vectors on all rows as well."""
 
-    def __init__(self, source: Source, name: str, count: int, size: int) -> None:
+    def __init__(
+        self, source: Source, name: str, count: int, size: int, projects: bool = False
+    ) -> None:
         self.weight: Weight = source.take(f"{name}.weight", (count, size))
+        self._interleaved = source.interleaved(self.weight) if projects else None
 
     def __call__(self, ids: Tensor) -> Tensor:
         if isinstance(self.weight, Packed):
@@ -48,7 +53,16 @@ class Lookup:
         return embedding(ids, self.weight).cast(float32)
 
     def project(self, x: Tensor) -> Tensor:
-        return linear(x, _floats(self.weight))
+        return _product(x, self.weight, self._interleaved)
+
+
+def _product(x: Tensor, weight: Weight, interleaved: Interleaved | None) -> Tensor:
+    """``x @ weight.T``. A chunk of a prompt is multiplied as floats: the decoded weight is used for
+    all its vectors."""
+    is_single = x.size == x.shape[-1]
+    if interleaved is not None and is_single:
+        return interleaved.product(x)
+    return linear(x, _floats(weight))
 
 
 def _floats(weight: Weight) -> Tensor:

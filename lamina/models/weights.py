@@ -11,6 +11,7 @@ from lamina.errors import FormatError
 from lamina.frontend.functions.creation import ones, zeros
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
+from lamina.io.interleaved import Interleaved
 from lamina.nn.state import parameter
 
 __all__ = ["DrawnWeights", "Source", "StoredWeights", "Weight"]
@@ -28,8 +29,8 @@ class Source(Protocol):
     def vector(self, name: str, size: int) -> Tensor:
         """The weight `name`, (size,), which is never quantised."""
 
-    def has(self, name: str) -> bool:
-        """Whether a weight that a model may lack is there."""
+    def interleaved(self, weight: Weight) -> Interleaved | None:
+        """A copy of a weight for products with single vectors, where these are to be rounded."""
 
     def ignore(self, name: str) -> None:
         """Nothing needs the weight `name`, which may be there."""
@@ -38,10 +39,13 @@ class Source(Protocol):
 class StoredWeights:
     """The tensors of a file. Each is to be taken once, with its shape; `check` says what is not so.
 
-    origin: the name of the file, for messages."""
+    origin: the name of the file, for messages. lanes: of `Interleaved`, where single vectors are to
+    be rounded as they are multiplied with quantised weights."""
 
-    def __init__(self, tensors: Mapping[str, Weight], origin: str) -> None:
-        self._tensors, self._origin = tensors, origin
+    def __init__(
+        self, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None
+    ) -> None:
+        self._tensors, self._origin, self._lanes = tensors, origin, lanes
         self._used: set[str] = set()
         self._missing: list[str] = []
         self._misshapen: list[str] = []
@@ -61,8 +65,10 @@ class StoredWeights:
         weight = self.take(name, (size,))
         return weight.decode() if isinstance(weight, Packed) else weight
 
-    def has(self, name: str) -> bool:
-        return name in self._tensors
+    def interleaved(self, weight: Weight) -> Interleaved | None:
+        if self._lanes is None or not isinstance(weight, Packed):
+            return None
+        return Interleaved.of(weight, self._lanes)
 
     def ignore(self, name: str) -> None:
         self._used.add(name)
@@ -93,8 +99,8 @@ class DrawnWeights:
     def vector(self, name: str, size: int) -> Tensor:
         return parameter(zeros((size,)) if name.endswith("bias") else ones((size,)))
 
-    def has(self, name: str) -> bool:
-        return False
+    def interleaved(self, weight: Weight) -> None:
+        return None
 
     def ignore(self, name: str) -> None:
         pass

@@ -63,6 +63,16 @@ def test_greedy_tokens_are_those_of_transformers(smollm: tuple[Any, Path]) -> No
     assert list(generator.tokens(PROMPT, 99)) == greedy(theirs, PROMPT, 32 - len(PROMPT) + 1)
 
 
+def test_rounded_activations_change_logits_by_little(smollm: tuple[Any, Path]) -> None:
+    theirs, path = smollm
+    network = models.load(path, round_activations=True).network
+    ids = PROMPT[:1]
+    with torch.no_grad():
+        exact = theirs(torch.tensor([ids])).logits.numpy()
+    error = np.abs(network(Tensor([ids])).numpy() - exact).max()
+    assert 0 < error < 0.03 * np.abs(exact).max()
+
+
 def test_drawn_tokens_follow_from_the_seed(smollm: tuple[Any, Path]) -> None:
     network = models.load(smollm[1], device="interp").network
     texts = []
