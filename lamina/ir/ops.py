@@ -125,6 +125,10 @@ class Row:
     adjoint g, the result z and the operands to a contribution for each operand; or the reason why
     there is none. Other operations have theirs in that module.
 
+    instructions, of an elementwise operation: how many instructions it takes on a vector of
+    float32, about as many as its function in `lamina/targets/c/math.c` has; of a maximum, with its
+    tests for NaN.
+
     What targets print is checked against this table: see `docs/how-to/add-an-operation.md`.
     """
 
@@ -134,6 +138,7 @@ class Row:
     meaning: str = ""  # where the name does not say it
     numpy: str | Callable[..., Any] = ""
     derivative: Derivative | str = ""
+    instructions: int = 1
 
 
 _DISCRETE = "bools and integers have no derivative"
@@ -198,43 +203,44 @@ class Op(enum.Enum):
         derivative=lambda g, z, x: (g * 0.5 / z,),
     )  # fmt: skip
     EXP = Row(
-        "transcendental", Kinds.FLOAT, numpy="exp",
+        "transcendental", Kinds.FLOAT, numpy="exp", instructions=30,
         derivative=lambda g, z, x: (g * z,),
     )  # fmt: skip
     EXP2 = Row(
-        "transcendental", Kinds.FLOAT, numpy="exp2",
+        "transcendental", Kinds.FLOAT, numpy="exp2", instructions=24,
         derivative=lambda g, z, x: (g * z * math.log(2.0),),
     )  # fmt: skip
     LOG = Row(
-        "transcendental", Kinds.FLOAT, numpy="log",
+        "transcendental", Kinds.FLOAT, numpy="log", instructions=30,
         derivative=lambda g, z, x: (g / x,),
     )  # fmt: skip
     LOG2 = Row(
-        "transcendental", Kinds.FLOAT, numpy="log2",
+        "transcendental", Kinds.FLOAT, numpy="log2", instructions=28,
         derivative=lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
     )  # fmt: skip
     SIN = Row(
-        "transcendental", Kinds.FLOAT, numpy="sin",
+        "transcendental", Kinds.FLOAT, numpy="sin", instructions=90,
         derivative=lambda g, z, x: (g * x.apply(Op.COS),),
     )  # fmt: skip
     COS = Row(
-        "transcendental", Kinds.FLOAT, numpy="cos",
+        "transcendental", Kinds.FLOAT, numpy="cos", instructions=90,
         derivative=lambda g, z, x: (-(g * x.apply(Op.SIN)),),
     )  # fmt: skip
     ATAN = Row(
-        "transcendental", Kinds.FLOAT, numpy="arctan",
+        "transcendental", Kinds.FLOAT, numpy="arctan", instructions=30,
         derivative=lambda g, z, x: (g / (x * x + 1.0),),
     )  # fmt: skip
     ERF = Row(
-        "transcendental", Kinds.FLOAT, numpy=_erf,
+        "transcendental", Kinds.FLOAT, numpy=_erf, instructions=24,
         derivative=lambda g, z, x: (g * (-(x * x)).apply(Op.EXP) * (2.0 / math.sqrt(math.pi)),),
     )  # fmt: skip
     LOGISTIC = Row(
         "transcendental", Kinds.FLOAT, numpy=_logistic, meaning="1 / (1 + exp(-x))",
+        instructions=36,
         derivative=lambda g, z, x: (g * (z * (1.0 - z)),),
     )  # fmt: skip
     TRUNC = Row(
-        "unary", Kinds.FLOAT, numpy="trunc",
+        "unary", Kinds.FLOAT, numpy="trunc", instructions=2,
         derivative=lambda g, z, x: (None,),  # flat almost everywhere
     )  # fmt: skip
     CAST = Row(
@@ -266,17 +272,17 @@ class Op(enum.Enum):
         meaning="rounds down; x // 0 is 0",
     )  # fmt: skip
     MOD = Row(
-        "binary", Kinds.REAL, numpy="remainder",
+        "binary", Kinds.REAL, numpy="remainder", instructions=8,
         meaning="sign of the divisor; integer x % 0 is 0",
         derivative=lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
     )  # fmt: skip
-    POW = Row("binary", Kinds.REAL, numpy=_power, derivative=_d_power)
+    POW = Row("binary", Kinds.REAL, numpy=_power, derivative=_d_power, instructions=90)
     MAX = Row(
-        "binary", Kinds.ORDERED, numpy="maximum", meaning="NaN wins",
+        "binary", Kinds.ORDERED, numpy="maximum", meaning="NaN wins", instructions=4,
         derivative=lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
     )  # fmt: skip
     MIN = Row(
-        "binary", Kinds.ORDERED, numpy="minimum", meaning="NaN wins",
+        "binary", Kinds.ORDERED, numpy="minimum", meaning="NaN wins", instructions=4,
         derivative=lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     )  # fmt: skip
     LT = Row("binary", Kinds.ORDERED, numpy="less", derivative=_DISCRETE)
@@ -287,9 +293,9 @@ class Op(enum.Enum):
     )  # fmt: skip
     OR = Row("binary", Kinds.BITS, numpy="bitwise_or", derivative=_DISCRETE)
     XOR = Row("binary", Kinds.BITS, numpy="bitwise_xor", derivative=_DISCRETE)
-    SHL = Row("binary", Kinds.INTEGER, numpy="left_shift", derivative=_DISCRETE)
+    SHL = Row("binary", Kinds.INTEGER, numpy="left_shift", derivative=_DISCRETE, instructions=2)
     SHR = Row(
-        "binary", Kinds.INTEGER, numpy="right_shift", derivative=_DISCRETE,
+        "binary", Kinds.INTEGER, numpy="right_shift", derivative=_DISCRETE, instructions=2,
         meaning="arithmetic on signed integers",
     )  # fmt: skip
     COMPLEX = Row(

@@ -1,7 +1,7 @@
 """The places where an elementwise operation stands, and which of them lack it.
 
 An operation is one record (`lamina/ir/ops.py`), one function of the front, a row in each text that
-calls a function for it, a cost, and a row of `tests/elementwise_cases.py`. Nothing here runs a
+calls a function for it, and a row of `tests/elementwise_cases.py`. Nothing here runs a
 compiler.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 import lamina as lm
 from lamina.frontend.functions import elementwise
 from lamina.ir.ops import Group, Op, Row
-from lamina.schedule.cost.operations import INSTRUCTIONS
 from lamina.targets.c.operations import OPERATIONS, VECTORS_OF_FLOAT64
 from tests.elementwise_cases import CASES
 from tests.test_layers import ROOT
@@ -21,12 +20,13 @@ from tests.test_layers import ROOT
 TEXTS = "lamina/targets"
 RECORDS = "lamina/ir/ops.py"
 FRONT = "lamina/frontend"
-COSTS = "lamina/schedule/cost/operations.py"
 TESTS = "tests/elementwise_cases.py"
 LIBM = "tests/transcendental/c_check.py"
 
 # What the interpreter evaluates with the node at hand, because the result's dtype decides.
 CONVERSIONS = frozenset({"CAST", "BITCAST", "COMPLEX"})
+# Functions that processors have an instruction for.
+INSTRUCTIONS = frozenset({"SQRT"})
 # Functions of one float in C's library, which CUDA has as well (C17, 7.12).
 C_LIBRARY = frozenset({
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "cos", "cosh", "erf",
@@ -47,22 +47,15 @@ def read(name: str) -> str:
 
 
 def missing_places(
-    name: str,
-    row: Row,
-    cases: Collection[str],
-    costs: Collection[str],
-    texts: Mapping[str, str] | None = None,
+    name: str, row: Row, cases: Collection[str], texts: Mapping[str, str] | None = None
 ) -> list[str]:
     """What the elementwise operation `name` with the record `row` still needs, each with the file
     and what to write there; nothing when it is complete. cases: the names that have a row of
-    tests. costs: those that have a count of instructions. texts: in place of files, their contents
-    by name."""
+    tests. texts: in place of files, their contents by name."""
     lacks = [*_missing_in_record(name, row), *_missing_in_front(name)]
     if _is_called(name):
         lacks += _missing_in_texts(name, row, texts or {})
     if row.group == "transcendental":
-        if name not in costs and name != "SQRT":
-            lacks.append(f"{COSTS}: INSTRUCTIONS lacks Op.{name}, which then counts as one")
         if name not in cases:
             lacks.append(f"{TESTS} lacks Op.{name}: a formula, an interval and a bound")
         word = name.lower()
@@ -80,6 +73,8 @@ def _missing_in_record(name: str, row: Row) -> list[str]:
         lacks.append(f"{where} numpy: the name of NumPy's function, or a function")
     if not row.derivative:
         lacks.append(f"{where} derivative: a rule, or the reason why there is none")
+    if row.group == "transcendental" and row.instructions == 1 and name not in INSTRUCTIONS:
+        lacks.append(f"{where} instructions: about how many its function of vectors has")
     return lacks
 
 
@@ -137,13 +132,13 @@ def _missing_in_texts(name: str, row: Row, texts: Mapping[str, str]) -> list[str
 
 def all_missing() -> list[str]:
     """The missing places of every operation."""
-    cases, costs = {op.name for op in CASES}, {op.name for op in INSTRUCTIONS}
+    cases = {op.name for op in CASES}
     lacks = [f"{FRONT}/functions/elementwise.py: __all__ lacks {name}"
              for name, value in vars(elementwise).items()
              if getattr(value, "__module__", "") == "lamina" and not name.startswith("_")
              and name not in lm.__all__]  # fmt: skip
     for op in sorted(Group.ELEMENTWISE, key=lambda one: one.name):
-        lacks += missing_places(op.name, op.value, cases, costs)
+        lacks += missing_places(op.name, op.value, cases)
     spelled = set(OPERATIONS) | {Op.REAL, Op.IMAG, Op.COMPLEX}  # these are split into pairs before
     lacks += [f"lamina/targets/c/operations.py: OPERATIONS lacks Op.{op.name}"
               for op in Group.ELEMENTWISE - spelled]  # fmt: skip

@@ -9,14 +9,8 @@ from lamina.core.rates import Rates
 from lamina.ir.ops import Op
 from lamina.schedule.cost.body import Work
 
-# Vector instructions of an operation on float32, about as many as its function has in
-# `lamina/targets/c/math.c`; of a maximum, with its tests for nan. All others take one.
-INSTRUCTIONS: dict[Op, float] = {
-    Op.EXP: 30, Op.EXP2: 24, Op.LOG: 30, Op.LOG2: 28, Op.SIN: 90, Op.COS: 90, Op.ATAN: 30,
-    Op.ERF: 24, Op.LOGISTIC: 36, Op.POW: 90, Op.MAX: 4, Op.MIN: 4, Op.TRUNC: 2, Op.SHL: 2,
-    Op.SHR: 2, Op.MOD: 8,
-}  # fmt: skip
-# The same of float64, in `doubles.c` for vectors; a scalar is left to the C library.
+# Instructions of an operation on a vector of float64, by `lamina/targets/c/doubles.c`; a scalar is
+# left to the C library. Those of float32 stand in the record of an operation.
 INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
     Op.EXP: 26, Op.EXP2: 24, Op.LOG: 36, Op.LOG2: 46, Op.SIN: 56, Op.COS: 56, Op.ATAN: 38,
     Op.ERF: 50, Op.LOGISTIC: 34,
@@ -133,7 +127,7 @@ def _divides_integers(work: Work) -> bool:
 def instructions_of(op: Op | None) -> float:
     """The vector instructions of an operation on float32, or of the step of a monoid whose `op`
     this is: None for one of several components."""
-    return COMPOUND_STEP if op is None else INSTRUCTIONS.get(op, 1.0)
+    return COMPOUND_STEP if op is None else op.value.instructions
 
 
 def latency_of(op: Op | None, dtype: DType) -> float:
