@@ -135,15 +135,13 @@ def _disarm() -> None:
 
 
 def exported(
-    x: Tensor, stream: Any, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None
-) -> Any:
-    """A capsule over the memory of x, on a GPU; x is computed first. `stream` of the consumer,
-    which waits for that: its address, 1 or None for the legacy default stream, 2 for that of the
-    thread, and -1 where nothing needs to wait. Raises ArgumentError for other streams, and
-    BufferError for another device."""
-    device = device_of(x)
-    if dl_device not in (None, device):
-        raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
+    x: Tensor, device: tuple[int, int], stream: Any, max_version: tuple[int, int] | None,
+    copy: bool | None,
+) -> Any:  # fmt: skip
+    """A capsule over the memory of x, on the GPU with DLPack's numbers `device`; x is computed
+    first. `stream` of the consumer, which waits for that: its address, 1 or None for the legacy
+    default stream, 2 for that of the thread, and -1 where nothing needs to wait. Raises
+    ArgumentError for other streams."""
     is_number = stream is None or (isinstance(stream, int) and not isinstance(stream, bool))
     if not is_number or stream == 0 or (stream is not None and stream < _NO_SYNCHRONISATION):
         raise ArgumentError(
@@ -155,22 +153,17 @@ def exported(
     if stream != _NO_SYNCHRONISATION:
         cast("Device", heap_of(x.device)).lead(_LEGACY_STREAM if stream is None else stream)
     is_versioned = max_version is not None and max_version[0] >= _VERSION[0]
-    return _capsule(x, buffer, _VERSIONED if is_versioned else _OLD)
+    return _capsule(x, device, buffer, _VERSIONED if is_versioned else _OLD)
 
 
-def device_of(x: Tensor) -> tuple[int, int]:
-    """DLPack's numbers for the GPU that has x."""
-    return CUDA, int(x.device.partition(":")[2])
-
-
-def _capsule(x: Tensor, buffer: Buffer, name: bytes) -> Any:
+def _capsule(x: Tensor, device: tuple[int, int], buffer: Buffer, name: bytes) -> Any:
     rank = x.ndim
     managed = _FORMS[name]()
     sizes = (ctypes.c_int64 * rank)(*x.shape)
     strides = (ctypes.c_int64 * rank)(*_row_major(x.shape))
     array = managed.array
     array.data, array.rank, array.lanes, array.bits = buffer.pointer, rank, 1, x.dtype.bits
-    array.device_kind, array.device_id = device_of(x)
+    array.device_kind, array.device_id = device
     array.code = _BFLOAT if x.dtype is dtypes.bfloat16 else _CODES[x.dtype.kind]
     array.sizes = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     array.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))

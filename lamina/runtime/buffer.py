@@ -51,6 +51,7 @@ class Heap:
     gives a block of a size to `reserve`, or 0 when it refuses; to `release` goes its address."""
 
     visible = True  # to the host
+    dlpack: tuple[int, int] | None = (1, 0)  # its kind and number there; None if it shares nothing
     reserve: Callable[[int], int] = staticmethod(_allocate)
     release: Callable[[int], None] = staticmethod(_libc.free)
 

@@ -99,6 +99,7 @@ class Device(Heap):
         from cuda.bindings import driver
 
         self.driver, self.name = driver, f"cuda:{number}"
+        self.dlpack = (2, number)
         self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         # What programs that are gone had: a function of the driver, and what that lets go of.
         self.retired: deque[tuple[str, *tuple[Any, ...]]] = deque()

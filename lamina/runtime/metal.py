@@ -42,6 +42,8 @@ def names() -> list[str]:
 class Device(Heap):
     """The GPU: its queue, its memory and what was compiled for it."""
 
+    dlpack = None
+
     def __init__(self, number: int) -> None:
         import Metal
         import objc

@@ -74,7 +74,7 @@ def _missing_in_record(name: str, row: Row) -> list[str]:
     if not row.derivative:
         lacks.append(f"{where} derivative: a rule, or the reason why there is none")
     if row.group == "transcendental" and row.instructions == 1 and name not in INSTRUCTIONS:
-        lacks.append(f"{where} instructions: about how many its function of vectors has")
+        lacks.append(f"{where} instructions: those of its function of vectors")
     return lacks
 
 

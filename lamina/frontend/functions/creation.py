@@ -23,7 +23,7 @@ from lamina.frontend.functions.movement import broadcast_arrays, broadcast_to, r
 from lamina.frontend.functions.spatial import Sizes, resized
 from lamina.frontend.tensor import Data, Tensor, as_tensor, check_device, is_scalar, leaf
 from lamina.ir import build
-from lamina.runtime.buffer import HOST_DEVICES, Buffer
+from lamina.runtime.buffer import HOST_DEVICES, Buffer, heap_of
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -182,11 +182,10 @@ def _type_code(capsule: Any) -> ctypes.c_uint8:
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
     """DLPack's numbers for the device of x."""
-    if x.device.startswith("cuda:"):
-        return gpu_dlpack.device_of(x)
-    if x.device not in HOST_DEVICES:
+    numbers = heap_of(x.device).dlpack
+    if numbers is None:
         raise DeviceError(f"dlpack: the memory of {x.device} cannot be shared; move it to cpu")
-    return (_CPU, 0)
+    return numbers
 
 
 def to_dlpack(
@@ -198,12 +197,13 @@ def to_dlpack(
     stream, 2 for that of the thread, -1 for no waiting; elsewhere None."""
     if x.dtype in dtypes.STORAGE_ONLY:
         raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
-    if x.device.startswith("cuda:"):
-        return gpu_dlpack.exported(x, stream, max_version, dl_device, copy)
+    device = dlpack_device(x)
+    if dl_device not in (None, device):
+        raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
+    if device[0] == gpu_dlpack.CUDA:
+        return gpu_dlpack.exported(x, device, stream, max_version, copy)
     if stream not in (None, -1):
         raise ArgumentError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
-    if dl_device not in (None, dlpack_device(x)):
-        raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
     memory.memory_of(x).exported = True
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
