@@ -1,6 +1,22 @@
-"""A program in C: one translation unit, a function a kernel, and `lamina_run`, which calls them in
-order and hands loops bound to threads to the pool, after what it needs of the C texts beside this
-file.
+"""A program in C: one translation unit of helper texts, a function a kernel, and `lamina_run`.
+
+That calls the functions in order, and hands those of several chunks to the pool.
+
+Attention of 4 heads of 256 queries is three kernels that run together, for one head after the
+other, and so a fourth function:
+
+    KERNEL(reduce0_4x1x256x256) { ... }                  and two more
+    ROW_BLOCKS(rows3, 524288, 1,
+        ON_BLOCK(reduce0_4x1x256x256, b[0], block + 0)
+        ON_BLOCK(reduce1_4x1x256x256, block + 0, block + 262144)
+        ON_BLOCK(reduce2_4x1x256x64, block + 262144, b[0], b[1])
+    )
+    RUN {
+        LAUNCH(0, parallel(4, rows3, b), AT(2, 0), AT(1, 0))
+    }
+
+LAUNCH has the number of the step, the call, and where each buffer begins: ``AT(2, 0)`` is byte 0 of
+buffer 2 of the program. In a function, ``b[0]`` is the first of these buffers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +26,10 @@ from lamina.core.dtypes import SHORT
 from lamina.fuse.program import Launch, Program, Slot
 from lamina.ir.kernel import AnyKernel, SortKernel
 from lamina.loops.moves import Plan
+from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
 from lamina.targets.c.dots import DotPrinter
+from lamina.targets.c.operations import VECTORS
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
@@ -19,6 +37,7 @@ TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
     "c/doubles.c", "c/dots.c",
 )  # fmt: skip
+OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 
 
 @dataclass(frozen=True)
@@ -28,68 +47,94 @@ class Function:
     name: str
     chunks: int
 
+    @property
+    def call(self) -> str:
+        """The call that runs all chunks, on the threads of the pool if there are several."""
+        if self.chunks > 1:
+            return f"parallel({self.chunks}, {self.name}, b)"
+        return f"{self.name}(b, 0)"
+
 
 def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
     """The translation unit of a program, of which each kernel has a plan."""
-    needed = {(text, 0) for text in TEXTS[:2]}  # which are not written for a number of lanes
-    kernels: dict[str, str] = {}
-    functions: dict[AnyKernel, Function] = {}
-    for kernel, (name, _, nest) in plans.items():
+    return _ProgramPrinter(program, plans).source()
+
+
+class _ProgramPrinter:
+    """The functions of one program."""
+
+    def __init__(self, program: Program, plans: Mapping[AnyKernel, Plan]) -> None:
+        self.program = program
+        self.texts: dict[str, str] = {}  # of each function by its name
+        self.needed = {(text, 0) for text in OF_SCALARS}  # helper texts, and their lanes
+        self.functions: dict[AnyKernel, Function] = {}
+        for kernel, (name, _, nest) in plans.items():
+            self.functions[kernel] = self._print_kernel(name, nest)
+        self.row_blocks: dict[str, Function] = {}  # by their text after the name
+
+    def source(self) -> Source:
+        """The whole unit."""
+        launches = []
+        for number, step in enumerate(self.program.steps):
+            if len(step) > 1:
+                function = self._print_row_blocks(step)
+            else:
+                function = self.functions[step[0].kernel]
+            places = [self._place(slot) for slot in _memory_of(step)]
+            arguments = ", ".join([str(number), function.call, *places])
+            launches.append(f"    LAUNCH({arguments})")
+        entry = "\n".join(["RUN {", *launches, "}\n"])
+        return Source(_helpers(self.needed), self.texts, entry)
+
+    def _print_kernel(self, name: str, nest: Nest | SortKernel) -> Function:
+        """Print the function of one kernel."""
         if isinstance(nest, SortKernel):
-            keys, chunks = SHORT[nest.parameters[0].dtype], nest.rows
-            kernels[name] = f"SORT({name}, {keys}, {nest.length})"
-        else:
-            kernels[name], chunks = DotPrinter(nest, name, needed).print()
-        functions[kernel] = Function(name, chunks)
-    launches = []
-    for number, group in enumerate(program.steps):
-        if len(group) > 1:
-            function = _print_row_blocks(program, group, functions, kernels)
-        else:
-            function = functions[group[0].kernel]
-        call = f"{function.name}(b, 0)"
-        if function.chunks > 1:
-            call = f"parallel({function.chunks}, {function.name}, b)"
-        buffers = ", ".join(f"AT{program.location(slot)}" for slot in _memory_of(group))
-        launches.append(f"    LAUNCH({number}, {call}, {buffers})")
-    entry = "\n".join(["RUN {", *launches, "}\n"])
-    return Source(_helpers(needed), kernels, entry)
+            keys = SHORT[nest.parameters[0].dtype]
+            self.texts[name] = f"SORT({name}, {keys}, {nest.length})"
+            return Function(name, nest.rows)
+        self.texts[name], chunks = DotPrinter(nest, name, self.needed).print()
+        return Function(name, chunks)
+
+    def _place(self, slot: Slot) -> str:
+        """Where a slot begins: ``AT(2, 0)``, byte 0 of buffer 2."""
+        buffer, offset = self.program.location(slot)
+        return f"AT({buffer}, {offset})"
+
+    def _print_row_blocks(self, step: Sequence[Launch]) -> Function:
+        """Print the function that runs every kernel of `step` on one block of rows, unless an equal
+        one is there. Where blocks add up sums in memory, it runs all blocks of a sum, one after the
+        other, so that their order is always the same.
+
+        Slots of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
+        ``block`` and an offset in bytes.
+        """
+        # A chunk of the first kernel is a block of rows; all kernels of the step have as many.
+        blocks = self.functions[step[0].kernel].chunks
+        accumulates = any(store.monoid for launch in step for store in launch.kernel.stores)
+        blocks_of_sum = step[0].kernel.block_axes[-1].arg.size if accumulates else 1
+        buffers = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(step))}
+        calls = []
+        for launch in step:
+            pointers = [buffers.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
+            arguments = ", ".join([self.functions[launch.kernel].name, *pointers])
+            calls.append(f"    ON_BLOCK({arguments})\n")
+        rest = f"{self.program.block}, {blocks_of_sum},\n{''.join(calls)})"
+        if rest not in self.row_blocks:
+            name = f"rows{len(self.texts)}"
+            self.texts[name] = f"ROW_BLOCKS({name}, {rest}"
+            self.row_blocks[rest] = Function(name, blocks // blocks_of_sum)
+        return self.row_blocks[rest]
 
 
-def _memory_of(group: Sequence[Launch]) -> list[Slot]:
-    """The slots of a group of kernels but for blocks of rows, in the order of first use."""
-    slots = dict.fromkeys(slot for launch in group for slot in launch.slots)
+def _memory_of(step: Sequence[Launch]) -> list[Slot]:
+    """The slots of a step's kernels but for blocks of rows, in the order of first use."""
+    slots = dict.fromkeys(slot for launch in step for slot in launch.slots)
     return [slot for slot in slots if slot.kind != "block"]
 
 
-def _print_row_blocks(
-    program: Program, group: Sequence[Launch], functions: Mapping[AnyKernel, Function],
-    kernels: dict[str, str],
-) -> Function:  # fmt: skip
-    """Add the function that runs every kernel of `group` on one block of rows to `kernels`, unless
-    an equal one is there. Sums that blocks add up in memory are in the order of the blocks: then
-    it runs all blocks over which they are summed, one after the other.
-
-    Slots of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
-    ``block`` and an offset in bytes.
-    """
-    first = functions[group[0].kernel]
-    accumulates = any(store.monoid for launch in group for store in launch.kernel.stores)
-    steps = group[0].kernel.block_axes[-1].arg.size if accumulates else 1
-    arguments = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(group))}
-    calls = []
-    for launch in group:
-        pointers = [arguments.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
-        calls.append(f"    ON_BLOCK({functions[launch.kernel].name}, {', '.join(pointers)})\n")
-    rest = f"{program.block}, {steps},\n{''.join(calls)})"
-    equal = (name for name, text in kernels.items() if text == f"ROW_BLOCKS({name}, {rest}")
-    name = next(equal, f"rows{len(kernels)}")
-    kernels[name] = f"ROW_BLOCKS({name}, {rest}"
-    return Function(name, first.chunks // steps)
-
-
 def _helpers(needed: set[tuple[str, int]]) -> str:
-    """The helper texts that kernels use, each once for each number of lanes, in their order."""
-    needed = needed | {("c/vectors.c", lanes) for _, lanes in needed if lanes}
-    texts = sorted(needed, key=lambda text: (TEXTS.index(text[0]), text[1]))
+    """The helper texts that kernels use, each once for each number of lanes, in their order. Every
+    text of vectors needs `vectors.c` for as many lanes."""
+    vectors = {(VECTORS, lanes) for _, lanes in needed if lanes}
+    texts = sorted(needed | vectors, key=lambda text: (TEXTS.index(text[0]), text[1]))
     return "\n".join(helper_text(*text) for text in texts)
