@@ -151,29 +151,38 @@ class _Formulas:
 
     def _expression(self, node: Node) -> _Expression:
         """A node written out, its operands by their own expressions or names."""
-        op, src = node.op, node.src
-        if op is Op.CONST:
-            text = _number(node.arg.value)
-            return _Expression(text, NEGATIVE if text.startswith("-") else ATOM)
-        if op in (Op.AXIS, Op.AFFINE):
-            return self._index(node)
-        if op is Op.LOAD:
-            return self._load(node)
-        if op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
-            return self._reduction(node)
-        if op is Op.WHERE:
-            condition, yes, no = map(self._text, src)
-            return _Expression(f"({yes} if {condition} else {no})", ATOM)
-        if op in _INFIX:
-            return self._infix(node)
-        if op is Op.NEG:
-            return _Expression(f"-{self._text(src[0], NEGATIVE)}", NEGATIVE)
-        if op is Op.NOT and node.dtype is bool_:
-            return _Expression(f"not {self._text(src[0], BOOL_NOT)}", BOOL_NOT)
-        if op is Op.NOT:
-            return _Expression(f"~{self._text(src[0], NEGATIVE)}", NEGATIVE)
-        name = SHORT[node.dtype] if op is Op.CAST else op.name.lower()
-        return _Expression(f"{name}({', '.join(map(self._text, src))})", ATOM)
+        match node.op:
+            case Op.CONST:
+                return _constant(node.arg.value)
+            case Op.AXIS | Op.AFFINE:
+                return self._index(node)
+            case Op.LOAD:
+                return self._load(node)
+            case Op.LOOP_REDUCE | Op.LOOP_SCAN:
+                return self._reduction(node)
+            case Op.WHERE:
+                condition, yes, no = map(self._text, node.src)
+                return _Expression(f"({yes} if {condition} else {no})", ATOM)
+            case Op.NEG:
+                return self._prefix("-", node, NEGATIVE)
+            case Op.NOT:
+                if node.dtype is bool_:
+                    return self._prefix("not ", node, BOOL_NOT)
+                return self._prefix("~", node, NEGATIVE)
+            case op if op in _INFIX:
+                return self._infix(node)
+            case _:
+                return self._call(node)
+
+    def _prefix(self, sign: str, node: Node, tightness: int) -> _Expression:
+        """``-a``, ``~a`` and ``not a``, which may stand before one another: ``-~a``."""
+        return _Expression(f"{sign}{self._text(node.src[0], tightness)}", tightness)
+
+    def _call(self, node: Node) -> _Expression:
+        """``exp(a)``; of a cast ``f32(a)``."""
+        name = SHORT[node.dtype] if node.op is Op.CAST else node.op.name.lower()
+        arguments = ", ".join(map(self._text, node.src))
+        return _Expression(f"{name}({arguments})", ATOM)
 
     def _load(self, node: Node) -> _Expression:
         """``p0[row, k]``; under a condition ``(p0[row, k] if ... else 0)``, as it reads nothing
@@ -218,14 +227,19 @@ class _Formulas:
         terms, constant = ix.terms_of(index)
         if not constant and [*terms.values()] == [1]:
             return _Expression(self._term(*terms), ATOM)
-        text = ""  # each term with its sign before it: " + 4 * row - column + 1"
-        for term, factor in terms.items():
-            size = "" if abs(factor) == 1 else f"{abs(factor)} * "
-            text += f" {'-' if factor < 0 else '+'} {size}{self._term(term)}"
-        if constant or not text:
-            text += f" {'-' if constant < 0 else '+'} {abs(constant)}"
-        text = f"-{text[3:]}" if text.startswith(" - ") else text[3:]
+        parts = [(factor, self._scaled(term, abs(factor))) for term, factor in terms.items()]
+        if constant or not parts:
+            parts.append((constant, str(abs(constant))))
+        (first_factor, text), *others = parts
+        if first_factor < 0:
+            text = f"-{text}"
+        for factor, part in others:
+            text += f" - {part}" if factor < 0 else f" + {part}"
         return _Expression(text, SUM)
+
+    def _scaled(self, term: Node, factor: int) -> str:
+        """``4 * row``; with a factor of 1 ``row``."""
+        return self._term(term) if factor == 1 else f"{factor} * {self._term(term)}"
 
     def _term(self, term: Node) -> str:
         """An operand of an index, which may have a factor or a minus before it: an axis by its
@@ -242,9 +256,10 @@ class _Formulas:
         return ", ".join(self.names[axis] for axis, _ in steps)
 
 
-def _number(value: Scalar) -> str:
+def _constant(value: Scalar) -> _Expression:
     """A constant to read: of a float six digits, 0.333333, which are not all that it has."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return _Expression(text, NEGATIVE if text.startswith("-") else ATOM)
 
 
 def _walks_rows(steps: Sequence[tuple[Node, int]]) -> bool:
