@@ -18,7 +18,7 @@ from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.schedule.knobs import GpuKnobs
-from lamina.targets import gpu
+from lamina.targets import gpu, threads
 from tests.generators import leaf
 from tests.msl.emulator import TSAN_THREADS, Job
 from tests.programs import layer_norm, slots_of, softmax
@@ -85,7 +85,7 @@ def prepared(*sinks: Node) -> Prepared:
     """Compile `sinks` in one program for small threadgroups, with random inputs."""
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("BLOCK", "MAX_SHARED_THREADS"):
-            patch.setattr(gpu, limit, TSAN_THREADS)
+            patch.setattr(threads, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
         fusion = replace(pipeline.OF_GPUS, sort_run=gpu.RUN)
         knobs = GpuKnobs(enough=1 << 12)  # of 1 << 15, a scatter has 1536 threadgroups

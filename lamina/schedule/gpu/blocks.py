@@ -255,8 +255,8 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
 
 def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
     """How a block divides its rows of `size` elements among its threads. None where no block holds
-    the row in registers: the printer then chooses the threads (`_block_threads` of targets/gpu.py),
-    and each pass reads the row again.
+    the row in registers: the printer then chooses the threads (`_block_threads` of
+    targets/threads.py), and each pass reads the row again.
 
     held: registers for each element of a row that the schedule has a use for; 0 if there is none
 

@@ -9,7 +9,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.runtime.metal import TABLE
-from lamina.targets.gpu import MAX_SHARED_THREADS, GpuPrinter
+from lamina.targets.gpu import GpuPrinter
+from lamina.targets.threads import MAX_SHARED_THREADS
 
 # By how much the index of a loop passes its end, at most: in blocks of 1024 iterations, each thread
 # goes on by the number of threads.
