@@ -5,6 +5,28 @@ prints for one kernel: what fills the tiles, which tiles a mask leaves out, and 
 from the sums of inner products. In ``softmax(q @ k.T) @ v`` rows are queries, steps are keys, the
 inner product is ``q @ k.T``, and the outer one adds up ``p @ v`` over tiles of, say, 64 keys.
 
+Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
+
+    TURN {                                     one tile of 128 rows after the other: `_set_turns`
+        TILE(0, 1, 0, bf16, 0, 128, 64);       q, then k and v: `_print_tiles`
+        TILE(1, 2, 1, bf16, 0, 64, 64);
+        TILE(2, 3, 1, bf16, 0, 64, 64);
+        NESTED(3, 1, 1, 1, 1, 64, 64);
+        LIES(0); LIES(1); LIES(2);
+        FILL_TILES(i32, a20) { ... };          `_print_fill_tiles`; a20 numbers the tiles of keys
+        WITHIN(tile0, tile1);                  `_print_loop`
+        BEYOND(tile2);
+        BOUNDS(i32, 64);                       `_print_masks`; a MASK for each mask, here none
+        COUNT;
+        ELEMENTS(i32, a20) { ... };            `_print_elements`
+        NESTED_LOOP(1, 2, 1, 2, 1);            all tiles of keys
+        finish(0, where_174);                  `_print_finish`, for the rows 0 and 1 of a thread
+        finish(1, where_177);
+        FINISH(1);
+        ROWS(store0, 0, p3 + ..., 64, ...);    then the results: ``store0(0, ...);``
+        ...
+    }; TAKE_TURNS(1, 2, 1, 64, 32, 1048576, 0);
+
 A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
 of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
 has two neighbours. Thread 5 of a warp, with rows 1 and 9:
@@ -18,7 +40,7 @@ Four threads side by side, the lanes 0 to 3, have all columns of a row.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import e, log2
+from math import ceil, e, log2
 
 from lamina.core.dtypes import bool_, float32
 from lamina.core.shape import Shape
@@ -42,7 +64,9 @@ from lamina.targets.language import Point, Value, Values
 
 # Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
 SHARED_BYTES = 226 << 10
-PANEL = 64  # elements of 16 bits of a line of 128 bytes
+ELEMENT_BYTES = 2  # of factors, which have 16 bits
+PANEL = 64  # elements of a line of 128 bytes
+GROUP_ROWS = 64  # rows of a group of four warps, which compute them together
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
 
 
@@ -63,7 +87,7 @@ class _Tile:
     @property
     def nbytes(self) -> int:
         rows, elements = self.shape
-        return 2 * rows * elements
+        return ELEMENT_BYTES * rows * elements
 
 
 @dataclass(frozen=True)
@@ -75,6 +99,11 @@ class _StepLoops:
     group: Node
     lane: Node
     neighbour: Node
+
+    @property
+    def steps_of_tile(self) -> int:
+        """Steps of one tile: 64 in 8 groups."""
+        return points([self.group, self.lane, self.neighbour])
 
 
 @dataclass(frozen=True)
@@ -185,24 +214,24 @@ class AttentionPrinter(ProductPrinter):
         each. Rows of 80 elements are padded to two lines of PANEL = 64.
         """
         steps = sums.steps
-        step_tile = 8 * steps.group.arg.size
-        staying, passing = [], []
+        tiles = []
         for store in dict.fromkeys(self.nest.tiles):
             step_axis = next(axis for axis in store.axes if axis.arg.reduce)
-            elements = -(-step_axis.arg.size // PANEL) * PANEL
-            if steps.tile in free_axes(store.index):
-                passing.append(_Tile(store, step_axis, (step_tile, elements), passes_by=True))
-            else:
-                staying.append(_Tile(store, step_axis, (self.atom.m, elements), passes_by=False))
-        return staying + passing
+            elements = ceil(step_axis.arg.size / PANEL) * PANEL
+            # A tile of keys has its rows by the number of the tile of steps.
+            passes_by = steps.tile in free_axes(store.index)
+            rows = steps.steps_of_tile if passes_by else self.atom.m
+            tiles.append(_Tile(store, step_axis, (rows, elements), passes_by))
+        return sorted(tiles, key=lambda tile: tile.passes_by)
 
     def _print_tiles(self, tiles: Sequence[_Tile], sums: _Sums) -> None:
         """Print the types of the tiles, what a thread holds, and where the tiles lie.
 
-        For attention with heads of 64 and tiles of 64 keys: three lines such as
-        ``TILE(0, 1, 0, bf16, 0, 128, 64);`` (number, next number, whether it passes by, type,
-        whether it is transposed, rows, elements of a row), one NESTED with the counts of tiles,
-        results and sums, and three LIES, the places in shared memory.
+        ``TILE(1, 2, 1, bf16, 0, 64, 64);``  of k its number and the next one; 1 as it passes by;
+        its type; 0 as it is not transposed; its rows, and elements of a row.
+        ``NESTED(3, 1, 1, 1, 1, 64, 64);``  how many tiles, stores, inner products, outer products
+        and sums of rows; the steps of a tile, and the columns of results.
+        ``LIES(1);``  its place in shared memory.
         """
         for number, tile in enumerate(tiles):
             transposed = tile.store.axes[0] is tile.step_axis
@@ -210,7 +239,7 @@ class AttentionPrinter(ProductPrinter):
             self.line(call("TILE", number, number + 1, *layout))
         stores = self.nest.kernel.stores
         counts = map(len, (tiles, stores, sums.inner, sums.outer, sums.of_rows))
-        self.line(call("NESTED", *counts, 8 * sums.steps.group.arg.size, self.atom.n))
+        self.line(call("NESTED", *counts, sums.steps.steps_of_tile, self.atom.n))
         for number in range(len(tiles)):
             self.line(call("LIES", number))
 
@@ -242,7 +271,7 @@ class AttentionPrinter(ProductPrinter):
         *_, bands, _, _, row_tiles_of_band = self.grid
         row_tiles = points([bands, row_tiles_of_band])
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
-        row_groups = self.atom.m // 64  # of four warps, which compute 64 rows
+        row_groups = self.atom.m // GROUP_ROWS
         tail = call(
             "TAKE_TURNS", int(has_producers), row_groups, _count_staying(tiles), workers,
             row_tiles, passing_bytes, int(self.last_rows_first),
@@ -297,7 +326,9 @@ class AttentionPrinter(ProductPrinter):
 
         has the parts that MASK takes: `place` ``-128 * block``, known to the whole block; from
         `low` ``0 - 64 - 63`` to `high` ``63 - 0 - 0`` within a tile and block; `step` 64 for each
-        tile; and `by_row_group` -64, so that a group of rows can narrow the range to its own.
+        tile; and `by_row_group` -64, so that a group of rows can narrow the range to its own. If
+        the axes a7 and a8 of the grid number blocks, it is
+        ``MASK(0, 128 * (-1 * a7 + -1 * a8) + 0, -127, 63, 64, -64);``.
         """
         terms, constant = ix.terms_of(mask.index)
         step = terms.pop(tile, 0)
@@ -312,7 +343,7 @@ class AttentionPrinter(ProductPrinter):
         of_tile = {axis: factor for axis, factor in terms.items() if axis not in known_axes}
         place = self.index_text(ix.affine(of_block, 0), {})
         low, high = bounds(ix.affine(of_tile, constant))
-        row_group = self.rows_inside[0]  # 64 rows each, side by side in a block
+        row_group = self.rows_inside[0]  # GROUP_ROWS each, side by side in a block
         by_row_group = of_tile.get(row_group, 0)
         self.line(call("MASK", number, place, low, high, step, by_row_group))
         return True
@@ -382,6 +413,8 @@ class AttentionPrinter(ProductPrinter):
         """
         steps, row_max = sums.steps, sums.exp_factor.row_max
         assert row_max is not None
+        # What the maximum and the shift are up to this tile: running maxima along the tiles. Their
+        # texts are kept below, so that these nodes are never printed as scans.
         so_far = Node(Op.LOOP_SCAN, (row_max, steps.tile), LoopReduce(MAX))
         shift = Node(Op.LOOP_SCAN, (sums.exp_factor.shift, steps.tile), LoopReduce(MAX))
         wanted = ix.replaced(sums.exp_factor.shift, {row_max: so_far})
@@ -439,7 +472,8 @@ class AttentionPrinter(ProductPrinter):
         column = ix.row_major((registers.column_group, lane, registers.neighbour))
         rows = points(axis for axis in first.axes if not axis.arg.reduce)
         columns = points(axis for axis in last.axes if axis.arg.reduce)
-        self._store_rows(ResultSide(first.index, rows), ResultSide(column, columns), corner)
+        sides = ResultSide(first.index, rows), ResultSide(column, columns)
+        self.print_row_stores(self.row_stores(*sides, corner))
 
 
 def _count_staying(tiles: Sequence[_Tile]) -> int:

@@ -98,10 +98,7 @@ def engine_copy(tile: Store, lines: int, line_elements: int, is_tf32: bool) -> E
     if source is None or not _is_readable(source):
         return None
     itemsize = load.dtype.itemsize
-    dimensions = source.dimensions
-    offset = source.offset * itemsize
-    strides = [dimension.stride * itemsize for dimension in dimensions[1:]]  # but the fastest
-    if any(count % CHUNK_BYTES != 0 for count in (offset, *strides)):
+    if not _is_in_chunks(source, itemsize):
         return None
     # 300 steps in lines of 64: the last line has 20 elements that must be zeros.
     steps = points(axis for axis in source.axes if axis.arg.reduce)
@@ -110,16 +107,25 @@ def engine_copy(tile: Store, lines: int, line_elements: int, is_tf32: bool) -> E
     windows = _windows(source) if source.needs_im2col else []
     if windows is None:
         return None
+    dimensions = source.dimensions
     array = TensorMap(
         parameter=load.arg.parameter,
         element_kind="TFLOAT32" if is_tf32 else f"UINT{8 * itemsize}",
-        offset=offset,
+        offset=source.offset * itemsize,
         sizes=tuple(dimension.size for dimension in dimensions),
-        strides=tuple(strides),
+        strides=tuple(dimension.stride * itemsize for dimension in dimensions[1:]),
+        # One index of each dimension that lines do not walk.
         box=(line_elements, lines, *[1] * (len(dimensions) - 2)),
         corners=tuple((window.low, window.high, window.stride) for window in windows),
     )
     return EngineCopy(array, _coordinates(dimensions, windows))
+
+
+def _is_in_chunks(source: _Source, itemsize: int) -> bool:
+    """Does the array begin at a whole chunk, and each dimension go in steps of whole chunks, but
+    the one along lines? Rows of 300 elements of 2 bytes, 600 bytes, are 37 chunks and a half."""
+    strides = [dimension.stride for dimension in source.dimensions[1:]]
+    return all(count * itemsize % CHUNK_BYTES == 0 for count in (source.offset, *strides))
 
 
 def _coordinates(dimensions: Sequence[_Dimension], windows: Sequence[_Window]) -> tuple[Node, ...]:
@@ -144,9 +150,10 @@ def _source(load: Node, axes: Axes) -> _Source | None:
     # has zeros beyond one of them alone.
     if not extents.keys() <= {dimension.index for dimension in dimensions}:
         return None
-    walked = [ix.scale(dimension.index, -dimension.stride) for dimension in dimensions]
-    terms, offset = ix.terms_of(ix.add(load_index, *walked))
-    # Terms are left where the load depends on an axis of the tile by its condition alone.
+    # The index, less what the dimensions contribute to it. Terms are left where the load depends on
+    # an axis of the tile by its condition alone.
+    contributions = [ix.scale(dimension.index, -dimension.stride) for dimension in dimensions]
+    terms, offset = ix.terms_of(ix.add(load_index, *contributions))
     return None if terms else _Source(dimensions, offset, axes)
 
 
@@ -167,17 +174,7 @@ def _indices_by_axis(load_index: Node, axes: Axes, extents: Mapping[Node, int]) 
         terms, _ = ix.terms_of(bounded)
         in_tile = [axis for axis in terms if axis in axes]
         index_of[in_tile[0] if in_tile else next(iter(terms))] = bounded
-    in_dimensions = frozenset[Node]().union(*map(free_axes, index_of.values()))
-    strides, _ = ix.terms_of(load_index)
-    pixel_of_stride = {strides[axis]: axis for axis in axes[1:] if axis in strides}
-    for axis, stride in strides.items():
-        if axis in in_dimensions:
-            continue
-        if stride in pixel_of_stride:
-            pixel = pixel_of_stride[stride]
-            index_of[pixel] = ix.add(index_of[pixel], axis)
-        else:
-            index_of[axis] = axis
+    _add_other_axes(index_of, load_index, axes)
     # In im2col mode the last dimension numbers the images. Where the last axis of the tile walks
     # windows, it is one along an image. The images are then the only other axis, or there is one
     # image, whose dimension has the index 0.
@@ -186,6 +183,26 @@ def _indices_by_axis(load_index: Node, axes: Axes, extents: Mapping[Node, int]) 
     if walks_windows and len(index_of) == len(axes):
         index_of[ix.ZERO] = ix.ZERO
     return index_of
+
+
+def _add_other_axes(index_of: dict[Node, Node], load_index: Node, axes: Axes) -> None:
+    """Add to `index_of` the axes of `load_index` that are in none of its indices: a place in a
+    window to the index of the pixels that have its stride, any other axis as a dimension.
+
+    ``x[100 * y + 100 * k + c]`` in a tile with the axes c and y: k has the stride of y, whose index
+    becomes ``y + k``.
+    """
+    known = frozenset[Node]().union(*map(free_axes, index_of.values()))
+    strides, _ = ix.terms_of(load_index)
+    pixel_of_stride = {strides[axis]: axis for axis in axes[1:] if axis in strides}
+    for axis, stride in strides.items():
+        pixel = pixel_of_stride.get(stride)
+        if axis in known:
+            continue
+        if pixel is None:
+            index_of[axis] = axis
+        else:
+            index_of[pixel] = ix.add(index_of[pixel], axis)
 
 
 def _dimensions(

@@ -2,16 +2,16 @@
 
 The pipeline is a text, `products.cu`. It has all but what is special to a product: what fills the
 tiles, and what becomes of the sums. A step is 128 bytes of each row of a tile. A kernel of
-``a @ b + c`` in bfloat16, a (4096, 300), b (300, 4096), with the atom mma_bf16_128x256, is
+``a @ b + c`` in bfloat16, a (4096, 300), b (300, 4096), c (4096,), with the atom mma_bf16_128x256:
 
     RINGS(bf16, 4, 128, 256, 16384);            the multistage buffers: `_print_buffers`
     FILL(tile, number, slot, full) { ... };     fills both tiles of a step: `_print_fill`
     BEGIN(16, 256, 1, mma_bf16, 0, 1);          the first steps, beside results of the tile before
     ROWS(store0, ...);                          a function that stores results by whole rows
     KEEPS {
-    const u16 load_3 = p2[...];                 loads of c, while products run
+    const u16 load_3 = p2[...];                 loads of c, which arrive while products run
     PIPELINE(16, 256, 1, mma_bf16, 0, 1);       all other steps; then `sums` has the results
-    kept.put(0, add_71);                        16 bits of each result stay in registers
+    kept.put(0, cast_71);                       16 bits of each result stay in registers
     }
     DUE(0) { store0(0, (u16)kept[0], ...); }    results 0 to 7, beside steps of the next tile
 
@@ -20,17 +20,24 @@ the threads that multiply, how many tiles the copy engine fills, the function th
 whether the left and the right tile are transposed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from lamina.core.dtypes import bfloat16, float16, float32
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import WARP
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.stream_k import StreamK, stream_k
-from lamina.targets.cuda.tiles import MAX_ROW_STORES, ResultSide, TilePrinter, call
+from lamina.targets.cuda.tiles import (
+    MAX_ROW_STORES,
+    ResultSide,
+    RowStore,
+    TilePrinter,
+    call,
+)
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value
 
@@ -43,21 +50,23 @@ PRODUCER_THREADS = 4 * WARP  # which ask the copy engine for tiles
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of a product.
+    """The steps of a product. A step of the pipeline is a line of a tile: 64 iterations of a
+    reduction in bfloat16. A convolution of 300 channels by windows of 3 x 3 has the inner axis of
+    channels, which are 5 lines, and the outer axes of 9 places: 45 steps.
 
-    axes   along which tiles lie, a line of a tile at a time
-    outer  other reduced axes: all steps pass by for each of their points
-    tiles  lines along `axes`: 300 steps of bfloat16 are 5 lines of 64
-    total  lines of all of these: 45 where `outer` are the 9 places of a window
+    inner           reduced axes along which tiles lie
+    outer           all other reduced axes
+    lines_of_inner  lines for each point of the outer axes
     """
 
-    axes: list[Node]
+    inner: list[Node]
     outer: list[Node]
-    tiles: int
+    lines_of_inner: int
 
     @property
-    def total(self) -> int:
-        return self.tiles * points(self.outer)
+    def count(self) -> int:
+        """All steps of a tile of results."""
+        return self.lines_of_inner * points(self.outer)
 
 
 @dataclass(frozen=True)
@@ -79,24 +88,22 @@ class ProductPrinter(TilePrinter):
         """Print the pipeline of a sum of products, as the module's example shows, and keep the
         texts of a thread's sums as the values of `reduction`."""
         steps = self._steps(reduction)
-        division = stream_k(self.atom, points(self.grid), steps.total, self.target.multiprocessors)
+        division = stream_k(self.atom, points(self.grid), steps.count, self.target.multiprocessors)
         corner = self.corner()
         self._print_buffers()
         self._print_fill(steps, corner)
         sum_points = self._keep_sums(reduction)
-        lines = self.scopes[-1].lines
+        # Slices begin with what is known now: of the rest of the text they have ROWS alone.
         self.known_before_slices = dict(self.scopes[-1].cache)
-        start = len(lines)
-        self._print_row_stores(corner)
-        overlap = self._overlap(reduction)
+        row_stores = self.row_stores(*self._result_sides(), corner)
+        overlap = self._overlap(reduction, row_stores)
         slice_sums = overlap.slice_sums if overlap else 0
-        transposed = [int(tile.axes[0] in steps.axes) for tile in self.nest.tiles]
+        transposed = [int(tile.axes[0] in steps.inner) for tile in self.nest.tiles]
         arguments = (slice_sums, self.threads, len(self.maps), self.atom.function, *transposed)
-        # Slices of the tile before come first: of the rest of the text they need the functions that
-        # store rows alone.
-        lines.insert(start, call("BEGIN", *arguments))
+        self.line(call("BEGIN", *arguments))
+        self.print_row_stores(row_stores)
         if overlap:
-            lines.append("KEEPS {")
+            self.line("KEEPS {")
         self._print_early_loads(reduction)
         self.line(call("PIPELINE", *arguments))
         self._set_launch(division, steps, slice_sums)
@@ -112,13 +119,14 @@ class ProductPrinter(TilePrinter):
         of results on their way to memory: a line for each of 128 rows, of one store, 16 KiB.
         """
         atom = self.atom
-        # As if all stores went by whole rows: which ones do is known when `_store_rows` has run.
-        row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
-        result_bytes = row_stores * atom.m * LINE_BYTES
         stage_bytes = (atom.m + atom.n) * LINE_BYTES
-        self.shared_bytes = atom.stages * stage_bytes + result_bytes
-        self.has_all_registers = atom.instruction == "fma"  # tensor cores need fewer
+        # For each store, whether it goes by whole rows or not: the buffers leave room for them.
+        result_lines = atom.m * min(len(self.nest.kernel.stores), MAX_ROW_STORES)
+        result_bytes = result_lines * LINE_BYTES
         self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
+        self.shared_bytes = atom.stages * stage_bytes + result_bytes
+        # Without tensor cores a thread holds the factors of a step in registers too.
+        self.has_all_registers = atom.instruction == "fma"
 
     def _keep_sums(self, reduction: Node) -> list[Point]:
         """Keep ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
@@ -132,19 +140,20 @@ class ProductPrinter(TilePrinter):
             self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
         return sum_points
 
-    def _print_row_stores(self, corner: Point) -> None:
-        """Print the functions that store results by whole rows."""
-        rows, columns = (
+    def _result_sides(self) -> tuple[ResultSide, ResultSide]:
+        """The rows and the columns of results: of 4096 rows and columns in tiles of 128 x 256 the
+        index ``128 * tile + ...``, of the left factor's tiles, and 4096; and the right one's."""
+        left, right = (
             ResultSide(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
             for tile in self.nest.tiles
         )
-        self._store_rows(rows, columns, corner)
+        return left, right
 
     def _steps(self, reduction: Node) -> _Steps:
         """The reduced axes by their roles: those along the rows of tiles, and all others."""
-        axes = [axis for axis in self.nest.tiles[0].axes if axis.arg.reduce]
-        outer = [axis for axis in bound_axes(reduction) if axis not in axes]
-        return _Steps(axes, outer, -(-points(axes) // self._line_elements))
+        inner = [axis for axis in self.nest.tiles[0].axes if axis.arg.reduce]
+        outer = [axis for axis in bound_axes(reduction) if axis not in inner]
+        return _Steps(inner, outer, ceil(points(inner) / self._line_elements))
 
     @property
     def _line_elements(self) -> int:
@@ -155,17 +164,18 @@ class ProductPrinter(TilePrinter):
         """Print the function that fills both tiles of a step of a tile of results.
 
         Its arguments are numbers: `tile` of the tile of results, from which the indices of the grid
-        follow; `number` of the step, of `steps.total`; `slot` of the stage; and the barrier `full`
-        that the copies report to. With 5 lines along the steps, `number` 7 is the point 1 of the
-        outer reduced axes, and line 2, whose first element is 64 * 2.
+        follow; `number` of the step, of `steps.count`; `slot` of the stage; and the barrier `full`
+        that the copies report to. With 5 lines along the inner axes, `number` 7 is the point 1 of
+        the outer axes, and line 2, whose first element is 64 * 2.
         """
         left, right = self.nest.tiles
         atom, width = self.atom, self._line_elements
         head = "FILL(tile, number, slot, full) {"
         with self._function(head, [*self.grid, *steps.outer], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
-            self.scopes[-1].lines += self.indices(steps.outer, f"number / {steps.tiles}")
-            first = self._walk(steps.axes, f"{width} * (number % {steps.tiles})")
+            self.scopes[-1].lines += self.indices(steps.outer, f"number / {steps.lines_of_inner}")
+            line_of_inner = f"number % {steps.lines_of_inner}"
+            first = self._walk(steps.inner, f"{width} * ({line_of_inner})")
             self._fill_tile("left", left, first, (atom.m, width), corner)
             self._fill_tile("right", right, first, (atom.n, width), corner)
 
@@ -196,7 +206,7 @@ class ProductPrinter(TilePrinter):
         has_producers = len(self.maps) == len(self.nest.tiles) and not self.has_all_registers
         tail = call(
             f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,
-            points(self.grid), steps.total, division.steps, division.blocks,
+            points(self.grid), steps.count, division.steps, division.blocks,
         )  # fmt: skip
         self.work_loop = WorkLoop("PART", f"; {tail}", division.blocks)
         if has_producers:
@@ -219,7 +229,7 @@ class ProductPrinter(TilePrinter):
         scope.cache = dict(self.known_before_slices)
         self.slice_start = len(scope.lines)
 
-    def _overlap(self, reduction: Node) -> _Overlap | None:
+    def _overlap(self, reduction: Node, row_stores: Mapping[Store, RowStore]) -> _Overlap | None:
         """How the epilogue overlaps with the steps of the next tile; None if it does not.
 
         Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
@@ -229,22 +239,24 @@ class ProductPrinter(TilePrinter):
         none that comes after a transcendental function: long arithmetic is what should overlap.
         """
         stores = self.nest.kernel.stores
+        if len(row_stores) < len(stores):
+            return None
         values = [store.value for store in stores]
 
         def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
-            """The nodes that `roots` reach by paths that do not enter `node`."""
+            """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
             return toposort(roots, lambda other: other is not node)
 
-        are_stored_by_rows = len(self.results) == len(stores)
-        nodes = nodes_without(reduction, values)  # operands before users
+        nodes = nodes_without(reduction, values)
         long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
-        kept: list[Node] = []
+        kept: list[Node] = []  # what could be
         for node in nodes:
             has_16_bits = node.dtype in (bfloat16, float16)
             is_before_long = long.isdisjoint(nodes_without(reduction, [node]))
+            # Without it, results would not reach the sums: they need nothing else of these.
             stands_for_sums = reduction not in nodes_without(node, values)
             if has_16_bits and is_before_long and stands_for_sums:
                 kept.append(node)
-        if not kept or not are_stored_by_rows:
+        if not kept:
             return None
         return _Overlap(kept[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)

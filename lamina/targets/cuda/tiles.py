@@ -1,8 +1,8 @@
 """CUDA C++: what fills the tiles of products, and the stores of their results by whole rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from lamina.core.shape import Shape
 from lamina.core.target import Target
@@ -37,6 +37,26 @@ class ResultSide:
     extent: int
 
 
+@dataclass(frozen=True)
+class RowStore:
+    """A store by whole rows, the arguments of ROWS in their order:
+    ``ROWS(store0, 0, p3 + <first element>, 4096, <rows left>, <columns left>);``.
+
+    name          of the function
+    offset        in bytes of its lines, in the shared memory for results
+    place         where the results of the block begin
+    pitch         elements from row to row
+    rows_left     rows that there are from the first one of the block on; columns_left likewise
+    """
+
+    name: str
+    offset: int
+    place: str
+    pitch: int
+    rows_left: str
+    columns_left: str
+
+
 class TilePrinter(GpuPrinter):
     """One kernel, if it has products in tiles; a subclass prints what these add up to."""
 
@@ -57,12 +77,12 @@ class TilePrinter(GpuPrinter):
         axes, at 0."""
         return dict.fromkeys((*self.rows_inside, *self.unrolled, *more), 0)
 
-    def _fill_tile(self, name: str, tile: Store, step: str, box: Shape, corner: Point) -> None:
+    def _fill_tile(self, name: str, tile: Store, step: str, shape: Shape, corner: Point) -> None:
         """Print what fills a tile: the copy engine, if the GPU has one and it can, or threads.
 
         name: of the tile in the text
         step: text of the first step
-        box: how many rows, or columns, and steps the tile has
+        shape: how many rows, or columns, and steps the tile has
         corner: the point at which its rows begin
 
         The left tile of 128 rows and 64 steps, of 4096 rows of 300 elements, by 256 threads:
@@ -79,17 +99,19 @@ class TilePrinter(GpuPrinter):
         """
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
-        row = self._walk(rows, self.index_text(tile.index, corner))
-        tile_rows, tile_steps = box
+        tile_rows, tile_steps = shape
         order = _fill_order(tile, rows, steps)
-        row_end, step_end = _end(rows, tile_rows), _end(steps, tile_steps)
-        arguments = (name, row, step, order, self.threads, row_end, step_end)
+        is_transposed = order == FILL_TRANSPOSED
+        row = self._walk(rows, self.index_text(tile.index, corner))
+        ends = (_end(rows, tile_rows), _end(steps, tile_steps))
+        arguments = (name, row, step, order, self.threads, *ends)
         head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
-        lines = tile_steps if order == FILL_TRANSPOSED else tile_rows
-        copy = self._engine_copy(tile, lines, LINE_BYTES // tile.value.dtype.itemsize)
+        lines = tile_steps if is_transposed else tile_rows
+        line_elements = LINE_BYTES // tile.value.dtype.itemsize
+        copy = self._engine_copy(tile, lines, line_elements)
         if copy is not None:
             self.maps[f"{name}_map"] = copy.array
-            head = f"{self._copy_head(name, tile, copy, order == FILL_TRANSPOSED)} {head}"
+            head = f"{self._copy_head(name, tile, copy, is_transposed)} {head}"
         with self._function(head, tile.axes, "});"):
             self._walk(rows)
             self._walk(steps)
@@ -107,17 +129,16 @@ class TilePrinter(GpuPrinter):
         return f"COPY_TILE({', '.join(map(str, arguments))})"
 
     def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
-        """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32
-        to tf32 on the way if the atom multiplies that."""
-        is_tf32 = self.atom.kind == "tf32"
-        return engine_copy(tile, lines, line_elements, is_tf32)
+        """How the copy engine fills a tile of so many lines of so many elements; None if it cannot.
+        It rounds float32 to tf32 on the way if the atom multiplies that."""
+        return engine_copy(tile, lines, line_elements, is_tf32=self.atom.kind == "tf32")
 
     def _walk(self, axes: Sequence[Node], start: str = "") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
         axis. The result is the name of the former.
 
-        For a1 and a2 of 5, from "64" on: ``const i64 a1_a2 = 64;``, then a1 as ``a1_a2 / 5`` and a2
-        as ``a1_a2 % 5``. One axis has its name alone: ``const i64 a1 = 64;``.
+        For a1 of 3 and a2 of 5, from "64" on: ``const i64 a1_a2 = 64;``, then a2 as ``a1_a2 % 5``
+        and a1 as ``(a1_a2 / 5) % 3``. One axis has its name alone: ``const i64 a1 = 64;``.
         """
         name = "_".join(map(self.axis_name, axes))
         if start:
@@ -146,30 +167,35 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
-    def _store_rows(self, rows: ResultSide, columns: ResultSide, corner: Point) -> None:
-        """Print the functions that store results of tensor cores by whole rows (`ROWS`), of as many
-        stores as a block has lines for; `self.results` has these stores afterwards.
-
-        ``ROWS(store0, 0, p3 + <first element>, 4096, <rows left>, <columns left>);`` has the name
-        of the function, its offset in bytes in the shared memory for results, where the block's
-        results begin, the elements from row to row, and how many rows and columns there are from
-        there on. Without tensor cores nothing is printed.
-        """
+    def row_stores(
+        self, rows: ResultSide, columns: ResultSide, corner: Point
+    ) -> dict[Store, RowStore]:
+        """The stores whose results tensor cores' threads can write by whole rows: as many as a
+        block has lines for. Without tensor cores there are none."""
+        found: dict[Store, RowStore] = {}
         if self.atom.instruction == "fma":
-            return
-        sides = rows, columns
+            return found
         # The condition of a store that writes every result there is.
-        in_range = ix.both(*(ix.inside(side.index, side.extent) for side in sides))
-        left = [f"{side.extent} - ({self.index_text(side.index, corner)})" for side in sides]
+        in_range = ix.both(*(ix.inside(side.index, side.extent) for side in (rows, columns)))
+        rows_left, columns_left = (
+            f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
+        )
         for number, store in enumerate(self.nest.kernel.stores):
             pitch = self._row_pitch(store, rows.index, columns.index, corner)
             is_in_range = ix.both(store.condition) is in_range
-            if pitch is None or not is_in_range or len(self.results) == MAX_ROW_STORES:
-                continue
-            offset = LINE_BYTES * self.atom.m * len(self.results)
+            if pitch is not None and is_in_range and len(found) < MAX_ROW_STORES:
+                offset = LINE_BYTES * self.atom.m * len(found)
+                place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
+                name = f"store{number}"
+                found[store] = RowStore(name, offset, place, pitch, rows_left, columns_left)
+        return found
+
+    def print_row_stores(self, row_stores: Mapping[Store, RowStore]) -> None:
+        """Print the functions that store results by whole rows; their values are collected in
+        `results` from here on."""
+        for store, by_rows in row_stores.items():
             self.results[store] = []
-            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
-            self.line(call("ROWS", f"store{number}", offset, place, pitch, *left))
+            self.line(call("ROWS", *astuple(by_rows)))
 
     def _row_pitch(self, store: Store, row: Node, column: Node, corner: Point) -> int | None:
         """The elements from row to row of what `store` writes; None if it does not write rows of
