@@ -58,7 +58,8 @@ def is_compensated(reduction: Node) -> bool:
 
 def limits_of(reduction: Node, nest: Nest) -> Limits:
     """The limits of a sum: those of a contraction depend on how often it uses each number that it
-    reads."""
+    reads. A product of (64, 100) and (100, 32) has 204,800 products of 9,600 numbers, 21 of each:
+    its limits are COMPUTING. That of (64, 100) and (100, 4) has 25,600 of 6,800: SHARING."""
     kernel = nest.kernel
     results = {axis for store in kernel.stores for axis in store.axes}
     if contraction([reduction], results) is None:
@@ -87,15 +88,15 @@ def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int)
 
     limits: of each sum; the largest decide, as a register tile that they are for has no registers
     left for more totals.
-    trips: each loop, outermost first, and how often it runs. points: numbers that an accumulator
-    adds each time the innermost loop runs.
+    trips: each loop, outermost first, and how often it runs.
+    points: numbers that an accumulator adds each time the innermost loop runs.
 
     Three loops of 4096, 3 and 3 iterations around one addition, in blocks of 32: the outermost
     one is cut into blocks of 3 iterations, which are 27 additions.
     """
     if not limits:
         return None
-    chosen = max(limits)
+    chosen = max(limits)  # compared field by field: READING, then SHARING, then COMPUTING
     additions = points * prod(trips.values())
     if additions <= chosen.plain_up_to:
         return None

@@ -104,7 +104,8 @@ class GpuPrinter(ThreadPrinter):
             return None
         deciding = free_axes(kernel.stores[0].condition)
         lane_axes = self.grid[-1:]  # neighbouring lanes are neighbours along it
-        if not deciding.isdisjoint(lane_axes) or not self._fills_warps(lane_axes):
+        is_same_for_all_lanes = deciding.isdisjoint(lane_axes)
+        if not (is_same_for_all_lanes and self._fills_warps(lane_axes)):
             return None
         loops = [axis for axis in axes if axis in deciding]
         return max(loops, key=lambda axis: axis.arg.size, default=None)
@@ -143,12 +144,20 @@ class GpuPrinter(ThreadPrinter):
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments."""
         workers = points(self.grid)
+        blocks = workers if self.cooperates else ceil(workers / BLOCK)
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch, workers))
-        blocks = workers if self.cooperates else ceil(workers / BLOCK)
+        # What tiles ask for, such as `maps` and `work_loop`, is known once the body is printed.
         if self.work_loop:
             blocks = self.work_loop.blocks
             body = f"    {self.work_loop.head} {{\n{body}    }}{self.work_loop.tail}\n"
+        maps = tuple(self.maps.values())
+        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
+        return f"{self._head(pointers)} {{\n{body}}}", launch
+
+    def _head(self, pointers: list[str]) -> str:
+        """The head of the function: ``KERNEL(64) scan0_64x128(POINTER(const f32, 0), POINTER(f32,
+        1) PLACE)``. Arrays beyond the `direct` ones are in a table, and maps come last."""
         arguments = [f"POINTER({pointer})" for pointer in pointers[: self.direct]]
         if len(pointers) > self.direct:
             arguments.append(f"TABLE({self.direct})")
@@ -156,10 +165,7 @@ class GpuPrinter(ThreadPrinter):
         # The second bound is how many blocks have to fit into a multiprocessor at least: where one
         # is enough, its threads may use all registers.
         bounds = f"{self.threads}, 1" if self.has_all_registers else f"{self.threads}"
-        head = f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
-        maps = tuple(self.maps.values())
-        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
-        return f"{head} {{\n{body}}}", launch
+        return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
     def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
         """The lines that a kernel begins with: its arrays, which worker of `workers` it is, and its
@@ -213,23 +219,23 @@ def print_program(
 ) -> tuple[Source, tuple[Launch, ...]]:
     """The translation unit of a program in the dialect of a printer, and its launches."""
     kernels: dict[str, str] = {}
-    shapes: dict[AnyKernel, Launch] = {}
-    of_tiles: dict[str, None] = {}  # names, each once
-    of_sorts: tuple[str, ...] = ()
+    launch_of: dict[AnyKernel, Launch] = {}  # without arguments
+    tile_texts: dict[str, None] = {}  # each once, in the order in which kernels need them
+    sort_texts: tuple[str, ...] = ()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            kernels[name], shapes[kernel] = _print_sort(nest, name)
-            of_sorts = ("sorts.c",)
+            kernels[name], launch_of[kernel] = _print_sort(nest, name)
+            sort_texts = ("sorts.c",)
         else:
             kernel_printer = printer(nest, name, target)
-            kernels[name], shapes[kernel] = kernel_printer.print_kernel()
-            of_tiles |= dict.fromkeys(kernel_printer.tile_texts())
-    launches = [
-        shapes[launch.kernel]._replace(arguments=tuple(map(program.location, launch.slots)))
-        for launch in program.launches
-    ]
-    texts = (*printer.preludes, *of_tiles, "c/arithmetic.c", "gpu.c", *of_sorts)
+            kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
+            tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
+    texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
     helpers = "\n".join(map(helper_text, texts))
+    launches = []
+    for launch in program.launches:
+        arguments = tuple(program.location(slot) for slot in launch.slots)
+        launches.append(launch_of[launch.kernel]._replace(arguments=arguments))
     return Source(helpers, kernels), tuple(launches)
 
 

@@ -108,17 +108,21 @@ def _negated(node: Node, operand: Forms) -> Forms:
 
 
 def _computed(node: Node, forms: Mapping[Node, Forms]) -> Forms:
-    """Arithmetic in float32, whose result is rounded."""
+    """Arithmetic in float32, whose result is rounded.
+
+    The sum of products x * y of bfloat16 is held as ``cast(loop_reduce(cast(x, f32) * cast(y, f32),
+    k), bf16)``. A maximum is one of its operands: as a number, it is not rounded again.
+    """
     operands = [forms[operand].number for operand in node.src]
-    op: Op | None = node.op
+    combine: Op | None = node.op  # of a reduction, what it combines by; None if that is no one op
     if node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
         monoid, term = node.arg.monoid, node.src[0]
-        op = monoid.op
+        combine = monoid.op
         if monoid is ADD and term.op is Op.MUL:  # the sum takes the product before its rounding
             operands[0] = Node(Op.MUL, tuple(forms[factor].number for factor in term.src))
     result = Node(node.op, tuple(operands), node.arg)
     held = cast(result, node.dtype)
-    return Forms(held, result if op in EXACT else _as_number(held))
+    return Forms(held, result if combine in EXACT else _as_number(held))
 
 
 def _as_number(held: Node) -> Node:

@@ -15,7 +15,7 @@ from lamina.ir.kernel import Store
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import Nest
-from lamina.targets.language import Point, Value, Values
+from lamina.targets.language import Point, Value
 from lamina.targets.scopes import Key, ScopePrinter
 
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
@@ -53,7 +53,8 @@ class ValuePrinter(ScopePrinter):
         scratch memory once that holds it."""
         if node.op is Op.CONST:
             return self.literal(node)
-        depth, key = self.home(node), self.key(node, point)
+        depth = self.home(node)
+        key = self.key(node, point)
         cache = self.scopes[depth].cache
         if key not in cache:
             all_scopes = self.scopes
@@ -63,22 +64,23 @@ class ValuePrinter(ScopePrinter):
         return cache[key]
 
     def _compute(self, node: Node, point: Point, key: Key) -> None:
-        """Print `node` in the innermost scope, and remember it there as `key`."""
+        """Print `node` in the innermost scope, its home, and remember it there as `key`."""
         cache = self.scopes[-1].cache
         fill = self.staged.get(node)
         if fill is not None and node in self.filled:
             cache[key] = self.declare(self.load(load_of(fill), point), "load")
             return
-        if node.op is Op.LOOP_REDUCE:
-            self.loop_reduce(node)  # these two write to the cache themselves
-        elif node.op is Op.LOOP_SCAN:
-            self.scan(node, point)
-        elif node.op in (Op.AXIS, Op.AFFINE):
-            cache[key] = self._index_value(node, point)
-        elif node.op is Op.LOAD:
-            cache[key] = self.declare(self.load(node, point), "load")
-        else:
-            cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
+        match node.op:
+            case Op.LOOP_REDUCE:  # remembers all of its components at all points of the tile
+                self.loop_reduce(node)
+            case Op.LOOP_SCAN:  # remembers all of its components
+                self.scan(node, point)
+            case Op.AXIS | Op.AFFINE:
+                cache[key] = self._index_value(node, point)
+            case Op.LOAD:
+                cache[key] = self.declare(self.load(node, point), "load")
+            case _:
+                cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
         if fill is not None and fill.at is None:  # it is stored where it is first computed
             self.store(fill, cache[key], point)
             self.stored_late.add(node)
@@ -94,9 +96,11 @@ class ValuePrinter(ScopePrinter):
             self.value(node, point)
         return self.value(root, point)
 
+    # Indices.
+
     def index_text(self, index: Node, point: Point) -> str:
-        """Text of a scalar index: that of the first lane, where terms that are vectors of data
-        count as 0.
+        """Text of an index at `point`; along vectors that of the first lane. Terms of data that are
+        vectors are left out: only the caller knows what to do for each lane.
 
         ``100 * i + 10 * j + k`` with a loop over i, at the point {j: 3}, and k in vectors of 16
         lanes from 32 on: ``100 * i + 62``.
@@ -110,38 +114,30 @@ class ValuePrinter(ScopePrinter):
                 constant += factor * self.vectors[term].first
             elif self.lanes_of(term) == 1:
                 text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
-                parts.append(f"{text}" if factor == 1 else f"{factor} * {text}")
+                parts.append(str(text) if factor == 1 else f"{factor} * {text}")
         if constant or not parts:
             parts.append(str(constant))
         return " + ".join(parts)
 
-    def _index_value(self, node: Node, point: Point) -> Value:
-        """An index as data, an int64: its scalar terms as one text, to which each vector is added.
+    def _index_value(self, index: Node, point: Point) -> Value:
+        """An index as data, an int64: the text of its first lane, to which each term that is a
+        vector is added.
 
-        ``16 * i + 2 * j`` with 4 lanes along j:
+        ``16 * i + 2 * j`` with 4 lanes along j from 0 on:
 
             const i64x4 step_1 = ((i64x4){0, 1, 2, 3} * (i64)2);
             const i64x4 index_2 = (step_1 + (i64)(16 * i));
         """
-        total = Value(f"(i64)({self.index_text(node, point)})", node.dtype)
-        for term, factor in ix.terms_of(node)[0].items():
+        total = Value(f"(i64)({self.index_text(index, point)})", index.dtype)
+        for term, factor in ix.terms_of(index)[0].items():
             lanes = self.lanes_of(term)
-            if lanes > 1:
-                vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
-                vector = vector._replace(text=f"({vector.text} * (i64){factor})")
-                vector = self.declare(vector, "step")
-                total = vector._replace(text=f"({vector.text} + {total.text})")
-                total = self.declare(total, "index")
+            if lanes == 1:  # it is in the text already
+                continue
+            vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
+            scaled = vector._replace(text=f"({vector.text} * (i64){factor})")
+            step = self.declare(scaled, "step")
+            total = self.declare(step._replace(text=f"({step.text} + {total.text})"), "index")
         return total
-
-    def formula(self, results: Sequence[Node], known: dict[Node, Value]) -> Values:
-        """Print formulas over HOLEs, and give the values of `results`. `known` has the value of
-        each HOLE; what is computed on the way is added to it."""
-        for node in toposort(results):
-            if node not in known:
-                operands = [known[operand] for operand in node.src]
-                known[node] = self.declare(self.operation(node, operands), node.op.name.lower())
-        return tuple(known[result] for result in results)
 
     # What a subclass prints.
 
@@ -157,8 +153,8 @@ class ValuePrinter(ScopePrinter):
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Print `stores`, which all run over the same axes, at the points of the open tile: for a
-        batch of points every value first, then every store, so that loads of
-        the batch need not wait for its stores.
+        batch of points every value first, then every store, so that loads of the batch need not
+        wait for its stores.
 
         A value may open a reduction whose body fills scratch memory or stores too. `batch` is that
         of the innermost call, and afterwards that of the outer one again.

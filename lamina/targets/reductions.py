@@ -300,8 +300,9 @@ class NestPrinter(BlockPrinter):
         return blocks.find_cut(limits, self.trips(part, along), 1)
 
     def _sum_in_blocks(self, cut: Cut, part: NestPart, work: Work) -> None:
-        """Print one part of the loops of `work`, one loop of it in blocks. Their sums are added up
-        with their errors; accumulators of other reductions go on from block to block."""
+        """Print one part of the loops of `work`, one loop of it in blocks. Sums begin anew in each
+        block, and the sum of a block is added to a total that is kept with its rounding error: the
+        example of `block_sums.py`. Accumulators of other reductions go on from block to block."""
         compensated = [each for each in work.sums if blocks.is_compensated(each.reduction)]
         others = [each for each in work.sums if not blocks.is_compensated(each.reduction)]
         totals: list[Total] = []
@@ -311,7 +312,7 @@ class NestPrinter(BlockPrinter):
             with self.opened(inside):
                 self._body(Work(work.axes, [*of_block, *others], work.stores))
             for each, block in zip(compensated, of_block, strict=True):
-                (value,) = self.tree(each.reduction.arg.monoid, block.accumulators)
+                (value,) = self.tree(each.reduction.arg.monoid, block.accumulators)  # of a sum
                 total = self.started_total(value, each.depth)
                 self.add_to_total(total, value)
                 totals.append(total)
@@ -323,7 +324,8 @@ class NestPrinter(BlockPrinter):
         """Print one part of the loops of `work`, one loop of it in blocks. In each block the
         running sums begin at 0; the total of the blocks before is added to them."""
         with self.opened_in_blocks(cut, part) as inside:
-            # `scan` finds the block's scope here, and leaves what is to be added up at its end.
+            # While the body is printed, `scan` finds here where a block begins, and notes each sum
+            # that is to be added to its total at the end of the block.
             self.blocked_scans = scans = BlockedScans(len(self.scopes) - 1)
             with self.opened(inside):
                 self._body(work)

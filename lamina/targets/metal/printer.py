@@ -12,8 +12,8 @@ from lamina.runtime.metal import TABLE
 from lamina.targets.gpu import GpuPrinter
 from lamina.targets.threads import MAX_SHARED_THREADS
 
-# By how much the index of a loop passes its end, at most: in blocks of 1024 iterations, each thread
-# goes on by the number of threads.
+# By how much the index of a loop passes its end, at most. That of a loop over blocks goes on by a
+# whole block: 1024 iterations (`blocks.py`) of each of the threads that share the loop.
 PAST_THE_END = MAX_SHARED_THREADS << 10
 
 
@@ -32,12 +32,16 @@ class MetalPrinter(GpuPrinter):
 
 def _fits_int32(node: Node) -> bool:
     """Do 32 bits hold each sum that `node`, if it is an index, is computed by? A term that is data
-    or a quotient is a value of its own, and counts elsewhere."""
+    or a quotient is a value of its own, and counts elsewhere.
+
+    ``60000 * i + j`` with i below 60000 and j below 10 is up to 3,599,940,009: that takes 64 bits.
+    """
     if node.op not in (Op.AXIS, Op.AFFINE):
         return True
     terms, constant = ix.terms_of(node)
-    largest = abs(constant)
+    largest = abs(constant)  # of a sum of some of the terms, whatever their signs
     for term, factor in terms.items():
-        if not term.src:
-            largest += abs(factor) * max(map(abs, bounds(term)))
+        if term.op is Op.AXIS:
+            _, last = bounds(term)
+            largest += abs(factor) * last
     return largest < (1 << 31) - PAST_THE_END
