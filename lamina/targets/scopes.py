@@ -74,7 +74,9 @@ class ScopePrinter(Partitioner, Language):
         self.text_of: dict[Node, int | str] = {}
         self.unrolled: dict[Node, Unrolled] = {}
         self.vectors: dict[Node, Vector] = {}
-        self.guard = ""  # an ``if`` before whatever the open loops add up and store
+        # An ``if`` before whatever the open loops add up and store, such as ``if (thread_in_row <
+        # 100) `` where 128 threads share a loop of 100 iterations; "" if they do all of it.
+        self.guard = ""
         self._variables = 0  # declared so far in the kernel
 
     # Lines and variables.

@@ -197,9 +197,15 @@ class MemoryPrinter(CSpelling, NestPrinter):
 
     def prefetch(self, load: Node, place: str) -> None:
         """Print a prefetch of what will be read some iterations after `place`, where the hardware
-        prefetcher does not see that coming: `AHEAD` in `prelude.c` says why."""
+        prefetcher does not see that coming: `AHEAD` in `prelude.c` says why.
+
+        In a product that reads 16 columns of a panel at each step, 8 steps ahead:
+        ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``. In arithmetic on an array of 64 MiB,
+        8192 bytes ahead: ``AHEAD(p0 + 16 * i, 2048, 3);``. The numbers are elements, and caches.
+        """
         terms, _ = ix.terms_of(load.src[0])
-        # Does a register tile use the load more than once, as in a product?
+        # Does a register tile use the load more than once, as in a product? It does if there are
+        # unrolled axes, rows for a load of columns, that the load does not depend on.
         reuses_load = not self.unrolled.keys() <= free_axes(load)
         if reuses_load:
             for axis in self._accumulating_loops():

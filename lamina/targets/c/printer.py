@@ -88,7 +88,7 @@ class CPrinter(MemoryPrinter):
         in a register, if that has as many lanes.
 
         ``cast(x & 15) * 0.5 + 1`` with 16 lanes: `_lookup_table` has 1.0, 1.5, ..., 8.5, and the
-        text is ``lookup_f32x16((f32x16){1.0f, 1.5f, ..., 8.5f}, cast_3)``.
+        text is ``lookup_f32x16((f32x16){1.0f, 1.5f, ..., 8.5f}, cast_2)``.
         """
         digit = digit_of(node)
         lanes = self.lanes_of(node)

@@ -167,7 +167,7 @@ class AttentionPrinter(ProductPrinter):
 
             WITHIN(tile0, tile1);            inner products, of two tiles each
             BEYOND(tile2);                   outer products: their right factors
-            ELEMENTS(i32, a9) { ... };       `_print_elements`
+            ELEMENTS(i32, a20) { ... };      `_print_elements`
             NESTED_LOOP(1, 2, 1, 2, 1);
 
         The last line has the number of tiles that stay, 1; of those that pass by, 2; which of the
@@ -244,9 +244,9 @@ class AttentionPrinter(ProductPrinter):
             self.line(call("LIES", number))
 
     def _print_fill_tiles(self, tiles: Sequence[_Tile], steps: _StepLoops, corner: Point) -> None:
-        """Print the function that fills one of the tiles: ``FILL_TILES(i32, a9) { if (tile == 0) {
-        ... } if (tile == 1) { ... } };``. Its arguments are the number of the tile, the number of
-        the tile of steps, here a9, the stage and its barrier."""
+        """Print the function that fills one of the tiles: ``FILL_TILES(i32, a20) { if (tile == 0) {
+        ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile, that of
+        the tile of steps, here a20, the stage and its barrier."""
         head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
         with self._function(head, (steps.tile,), "};"):
             for number, tile in enumerate(tiles):

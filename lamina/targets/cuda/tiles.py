@@ -205,22 +205,22 @@ class TilePrinter(GpuPrinter):
         Rows of 4096 results are stored at ``4096 * row + column``. The row is ``128 * tile + 64 *
         group + 16 * warp + 8 * row_half + i``: the coefficient of i, its fastest axis, is 1 here,
         and 4096 in the index of the store, which is the pitch. Without 4096 rows and the column,
-        nothing in a tile is left of that index.
+        nothing in a tile is left of that index: it is the same at all points of a tile.
         """
-        fastest_row = list(ix.terms_of(row)[0])[-1]
+        *_, fastest_row = ix.terms_of(row)[0]  # sub-loops are in the order of their numbers
         pitch = ix.terms_of(store.index)[0].get(fastest_row, 0)
-        start_of_tile = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
+        rest = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
+        is_row_major = free_axes(rest).isdisjoint(corner)  # which has all axes inside a tile
         itemsize = store.value.dtype.itemsize
-        # Within a tile, results go from row to row by the pitch, and are neighbours in a row.
-        is_row_major = free_axes(start_of_tile).isdisjoint(corner)
         if itemsize not in (2, 4) or not is_row_major:
             return None
-        # Rows begin where chunks do, and the last chunk of the last row ends within the array.
-        strides, offset = ix.terms_of(start_of_tile)
+        # Elements by which rows begin after one another, in a tile and from tile to tile, and those
+        # of the whole array: its last chunk must not go beyond the end.
+        strides, offset = ix.terms_of(rest)
         size = self.nest.kernel.parameters[store.parameter].size
+        steps = (offset, pitch, size, *strides.values())
         chunk_elements = CHUNK_BYTES // itemsize
-        whole = (offset, pitch, size, *strides.values())
-        return pitch if all(count % chunk_elements == 0 for count in whole) else None
+        return pitch if all(step % chunk_elements == 0 for step in steps) else None
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
