@@ -106,8 +106,8 @@ class Partitioner:
 
         An axis counts by its outermost sub-loop, and then with all of its sub-loops: inner ones
         among `axes` add nothing, and are left out where the outermost one is not among `axes`.
-        Two axes with a tail each have four combinations; no axes have one, which is empty. No two
-        of the combinations are equal.
+        Two axes with a tail each have four combinations; of no axes there is one, which is empty.
+        No two of the combinations are equal.
         """
         splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
         parts_of_each_split = [self.partition(split.axes, split.extent) for split in splits]
