@@ -115,8 +115,10 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = c.helper_text
-    monkeypatch.setattr(c, "helper_text", lambda *which: right(*which).replace("own < ", "own > "))
+    right, wrong = "from[places[i]] = i", "from[places[i]] = n - 1 - i"
+    text = c.helper_text
+    assert right in text("c/prelude.c")
+    monkeypatch.setattr(c, "helper_text", lambda *which: text(*which).replace(right, wrong))
     with pytest.raises(VerifyError, match="check: kernel sort"):
         run_checked(replace_leaf(PROGRAM, 3))
 
