@@ -53,6 +53,7 @@ class DotPrinter(CPrinter):
         self.bytes_there: dict[Node, int] = {}
 
     def _bind(self, axis: Node, loop_part: LoopPart) -> None:
+        """Make `axis` known, and of one bound to ``dot`` how many bytes of a word are there."""
         super()._bind(axis, loop_part)
         if isinstance(loop_part, Word):
             self.bytes_there[axis] = loop_part.bytes_there

@@ -52,11 +52,13 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
+        """`products.cu` for products in tiles, and for products back to back `nested.cu` too."""
         if self.is_back_to_back:
             return ("cuda/products.cu", "cuda/nested.cu")
         return ("cuda/products.cu",) if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
+        """Print a reduction: a product in tiles by one of these texts, any other by its loops."""
         if self.is_back_to_back:
             self._print_back_to_back(node)
         elif self.nest.product:
@@ -80,9 +82,11 @@ class CudaPrinter(AttentionPrinter):
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
-        # What a function returns may be more than a float: `Rounded` and `Wide` of prelude.cu. The
-        # text is a call then, or other arithmetic, and ends in a bracket.
-        return "auto" if value.dtype.is_float and value.text.endswith(")") else super().type(value)
+        """The type of a variable; ``auto`` of what is computed: a function may return more than a
+        float, `Rounded` and `Wide` of prelude.cu. That text is a call or other arithmetic, and ends
+        in a bracket, unlike a load or a literal."""
+        is_computed = value.dtype.is_float and value.text.endswith(")")
+        return "auto" if is_computed else super().type(value)
 
     def index_text(self, index: Node, point: Point) -> str:
         """The common factor apart: compilers see the alignment of no long sum. ``8 * a + 16 * b +
