@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,6 +97,13 @@ def test_special_values_are_pytorchs(name: str) -> None:
     want = getattr(source, name)(torch.tensor(x)).numpy()
     got = getattr(lm, name)(lm.asarray(x)).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-14, atol=1e-14, err_msg=name)
+
+
+def test_lgamma_where_its_formulas_meet() -> None:
+    """At the halves, where the argument is rounded, and 8.5, from where on the series is used."""
+    x = np.arange(1, 25) / 2
+    want = [math.lgamma(one) for one in x]
+    np.testing.assert_allclose(lm.lgamma(lm.asarray(x)).numpy(), want, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "spherical_bessel_j0"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,18 +33,50 @@ def test_a_sample_of_operations_has_pytorchs_results() -> None:
     assert len(whole) >= COUNT * 0.8
 
 
-@pytest.mark.parametrize("name", [
-    "histogram", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
-    "cummax", "cummin",
+@pytest.mark.parametrize(("name", "dtype"), [
+    ("histogram", "float32"), ("nn.functional.fractional_max_pool2d", "float32"),
+    ("nn.functional.fractional_max_pool3d", "float32"), ("cummax", "float32"),
+    ("cummin", "float32"), ("cdist", "float32"), ("searchsorted", "float32"),
+    ("gather", "float32"), ("nonzero_static", "int64"), ("scatter_add", "bool"),
+    ("index_add", "bool"), ("index_put", "bool"), ("baddbmm", "int64"), ("mvlgamma", "int64"),
+    ("nn.functional.avg_pool2d", "int64"), ("_softmax_backward_data", "bfloat16"),
+    ("addbmm", "bfloat16"),
 ])  # fmt: skip
-def test_rare_operations_have_pytorchs_results(name: str) -> None:
+def test_rare_operations_have_pytorchs_results(name: str, dtype: str) -> None:
     opinfo.draw_in_place()
-    (entry,) = opinfo.entries([name])
+    entry = next(opinfo.entries([name], getattr(torch, dtype)))
     with warnings.catch_warnings(), lm.using(device="interp"):
         warnings.simplefilter("ignore")
-        outcome = opinfo.run(entry, 8)
+        outcome = opinfo.run(entry, 5, getattr(torch, dtype))
     torch._dynamo.reset()
     assert outcome.status == opinfo.OK, str(outcome)
+
+
+def test_the_record_of_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    record = opinfo.Record(tmp_path / "outcomes")
+    record.add(opinfo.Outcome("add", "bool", opinfo.CRASHED))
+    record.add(opinfo.Outcome("add", "bool", opinfo.OK))
+    record.add(opinfo.Outcome("svd", "bool", opinfo.CRASHED))
+    again = opinfo.Record(tmp_path / "outcomes")
+    assert [one.status for one in again.outcomes] == [opinfo.OK, opinfo.CRASHED]
+    assert again.has("add", "bool")
+    assert not again.has("add", "int64")
+
+
+def test_an_operation_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forever(*_: Any) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(opinfo, "_compare", forever)
+    (entry,) = opinfo.entries(["sin"])
+    assert opinfo.run(entry, 1, seconds=1).status == opinfo.SLOW
+
+
+def test_samples_are_spread_from_the_first_to_the_last() -> None:
+    assert opinfo.spread(range(10), 4) == [0, 3, 6, 9]
+    assert opinfo.spread(range(3), 4) == [0, 1, 2]
+    assert opinfo.spread(range(3), 1) == [0]
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])

@@ -54,13 +54,13 @@ def lgamma(x: Node) -> Node:
 
 def _lgamma_positive(x: Node) -> Node:
     """log gamma(x) for x >= 0."""
-    large = x > 8.5
-    near = _lgamma_in_steps(select(large, x.lift(2.0), x))
-    return select(large, _stirling(select(large, x, x.lift(9.0))), near)
+    small = x < 8.5
+    near = _lgamma_in_steps(select(small, x, x.lift(2.0)))
+    return select(small, near, _stirling(select(small, x.lift(9.0), x)))
 
 
 def _lgamma_in_steps(x: Node) -> Node:
-    """log gamma(x) for 0 <= x <= 8.5, from gamma(2 + r), where x is n + r with |r| <= 1/2. Each
+    """log gamma(x) for 0 <= x < 8.5, from gamma(2 + r), where x is n + r with |r| <= 1/2. Each
     step from 2 to n is a factor, as gamma(x + 1) = x gamma(x). An example: gamma(4.3) is
     3.3 * 2.3 * gamma(2.3), and gamma(0.3) is gamma(2.3) / (0.3 * 1.3)."""
     n = rm.floor(x + 0.5)

@@ -39,7 +39,7 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
     other_sizes = [x.shape[axis] for axis in others]
     rows = lm.reshape(moved, (prod(x.shape[axis] for axis in indexed), *other_sizes))
     slices = _in_front(values, indexed, places.shape, other_sizes)
-    write = lm.index_add if accumulate else lm.index_copy
+    write = _by_counts(lm.index_add) if accumulate else lm.index_copy
     result = write(rows, 0, lm.reshape(places, (-1,)), slices.cast(x.dtype))
     back = [order.index(axis) for axis in range(x.ndim)]
     return lm.permute(lm.reshape(result, moved.shape), back)
@@ -70,12 +70,18 @@ def _in_front(
 
 
 def _put_masked(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
-    """One value in the places of a mask over the first axes; raises ArgumentError for others."""
+    """Values in the places of a mask over the first axes: one for all, or the first for the first
+    true element, the second for the second, ... Raises ArgumentError for other indices."""
     mask = indices[0]
-    if len(indices) > 1 or mask is None or values.size != 1:
+    if len(indices) > 1 or mask is None:
         raise ArgumentError("index_put: which value is for which place depends on the mask")
-    inside = lm.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
-    value = lm.reshape(values, ()).cast(x.dtype)
+    rest = x.shape[mask.ndim :]
+    inside = lm.reshape(mask, (*mask.shape, *(1,) * len(rest)))
+    if values.ndim == len(rest) + 1 and values.shape[0] > 1:
+        rows = lm.broadcast_to(values, (values.shape[0], *rest))
+        ranks = lm.maximum(_ranks(lm.reshape(mask, (-1,))), 0)  # a false element reads any row
+        values = lm.reshape(lm.take(rows, ranks, axis=0), x.shape)
+    value = values.cast(x.dtype)
     return lm.where(inside, x + value if accumulate else value, x)
 
 
@@ -104,6 +110,8 @@ def _embedding_backward(
 
 
 def _gather(x: Tensor, axis: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    if index.size == 0:  # of any number of axes
+        return lm.zeros(index.shape, dtype=x.dtype)
     if x.ndim == 0:
         return lm.broadcast_to(x, index.shape)
     return lm.gather(x, axis, index) if index.ndim else lm.reshape(x, (-1,))[index]
@@ -182,17 +190,58 @@ def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     flat = lm.index_copy(lm.full((size + 1,), -1, dtype=lm.int64), 0, rows, numbers)[:size]
     is_filled = lm.arange(size, dtype=lm.int64) >= lm.sum(is_chosen.cast(lm.int64))
     columns = []
-    for axis in range(x.ndim):
+    for axis, length in enumerate(x.shape):
         inner = prod(x.shape[axis + 1 :])
-        place = lm.remainder(lm.floor_divide(flat, inner), x.shape[axis])
+        place = lm.remainder(lm.floor_divide(flat, max(inner, 1)), max(length, 1))
         columns.append(lm.where(is_filled, fill_value, place))
     return lm.stack(columns, axis=1) if columns else lm.zeros((size, 0), dtype=lm.int64)
+
+
+def _tensor(result: Any) -> Tensor:
+    assert isinstance(result, Tensor)
+    return result
+
+
+def _of_any_rank(function: Row) -> Row:
+    """The row of a scatter, of which lamina's arrays have one number of axes. Empty indices write
+    nothing, and a tensor of shape () is one of (1,)."""
+    def row(x: Tensor, axis: int, index: Tensor, source: Any, *more: Any, **options: Any) -> Tensor:
+        if index.size == 0:
+            return x
+        if x.ndim and index.ndim:
+            return _tensor(function(x, axis, index, source, *more, **options))
+        if isinstance(source, Tensor):
+            source = lm.reshape(source, (-1,))
+        line, places = lm.reshape(x, (-1,)), lm.reshape(index, (-1,))
+        return lm.reshape(_tensor(function(line, 0, places, source, *more, **options)), x.shape)
+
+    return row
+
+
+def _by_counts(function: Row) -> Row:
+    """The row of a sum or product into places: that of truth values is taken of numbers."""
+    def row(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        if x.dtype is not lm.bool:
+            return _tensor(function(x, *arguments, **options))
+        numbers = [
+            one.cast(lm.int64) if isinstance(one, Tensor) and one.dtype is lm.bool else one
+            for one in arguments
+        ]
+        return _tensor(function(x.cast(lm.int64), *numbers, **options)) != 0
+
+    return row
+
+
+def _put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    write = _by_counts(lm.put) if accumulate else lm.put
+    return _tensor(write(x, index, source, accumulate))
 
 
 def _searchsorted(
     rows: Tensor, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
+    x = x if isinstance(x, Tensor) else lm.full((), x, dtype=rows.dtype)
     return lm.searchsorted(rows, x, side=side or ("right" if right else "left"), sorter=sorter)
 
 
@@ -202,8 +251,8 @@ ROWS: dict[str, Row] = {
     "aten.index_put.default": _index_put,
     "aten._unsafe_index_put.default": _index_put,
     "aten.index_select.default": _index_select,
-    "aten.index_add.default": lambda x, axis, index, source, *, alpha=1: lm.index_add(
-        x, axis, index, source, alpha
+    "aten.index_add.default": _by_counts(
+        lambda x, axis, index, source, *, alpha=1: lm.index_add(x, axis, index, source, alpha)
     ),
     "aten.index_reduce.default": lambda x, axis, index, source, reduce, *, include_self=True: (
         lm.index_reduce(x, axis, index, source, reduce, include_self)
@@ -214,15 +263,19 @@ ROWS: dict[str, Row] = {
     "aten.embedding.default": _embedding,
     "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.gather.default": _gather,
-    "aten.scatter.src": _scatter,
-    "aten.scatter.value": _scatter,
-    "aten.scatter.reduce": _scatter,
-    "aten.scatter.value_reduce": _scatter,
-    "aten.scatter_add.default": lm.scatter_add,
-    "aten.scatter_reduce.two": lambda x, axis, index, source, reduce, *, include_self=True: (
-        lm.scatter_reduce(x, axis, index, source, reduce, include_self)
+    "aten.scatter.src": _of_any_rank(_scatter),
+    "aten.scatter.value": _of_any_rank(_scatter),
+    "aten.scatter.reduce": _by_counts(_of_any_rank(_scatter)),
+    "aten.scatter.value_reduce": _by_counts(_of_any_rank(_scatter)),
+    "aten.scatter_add.default": _by_counts(_of_any_rank(lm.scatter_add)),
+    "aten.scatter_reduce.two": _by_counts(
+        _of_any_rank(
+            lambda x, axis, index, source, reduce, *, include_self=True: (
+                lm.scatter_reduce(x, axis, index, source, reduce, include_self)
+            )
+        )
     ),
-    "aten.put.default": lm.put,
+    "aten.put.default": _put,
     "aten.masked_scatter.default": lm.masked_scatter,
     "aten.as_strided.default": _as_strided,
     "aten.as_strided_copy.default": _as_strided,
@@ -232,6 +285,7 @@ ROWS: dict[str, Row] = {
     "aten.take.default": lambda x, index: lm.take(lm.reshape(x, (-1,)), index, axis=0),
     "aten.unfold.default": _unfold,
     "aten.searchsorted.Tensor": _searchsorted,
+    "aten.searchsorted.Scalar": _searchsorted,
     "aten.bucketize.Tensor": lambda x, boundaries, *, out_int32=False, right=False: (
         lm.bucketize(x, boundaries, right=right)
     ),

@@ -47,7 +47,7 @@ def _at_maxima(rank: int, upstream: Tensor, x: Tensor, indices: Tensor) -> Tenso
     """The derivative goes where the maximum was; windows that overlap add up."""
     outer, area = x.shape[:-rank], x.shape[-rank:]
     zeros = lm.zeros((*outer, prod(area)), dtype=upstream.dtype)
-    flat = (*outer, -1)
+    flat = (*outer, prod(indices.shape[-rank:]))
     result = lm.scatter_add(zeros, -1, lm.reshape(indices, flat), lm.reshape(upstream, flat))
     return lm.reshape(result, x.shape)
 
@@ -74,7 +74,8 @@ def _fractional_max_pool(
         places = places * length + starts + inside
     flat = lm.reshape(places, (*outer, prod(sizes), prod(kernel)))
     values = lm.take_along_axis(
-        lm.reshape(x, (*outer, prod(area))), lm.reshape(flat, (*outer, -1)), axis=-1
+        lm.reshape(x, (*outer, prod(area))),
+        lm.reshape(flat, (*outer, prod(sizes) * prod(kernel))), axis=-1,
     )
     windows = lm.reshape(values, flat.shape)
     chosen = lm.expand_dims(lm.argmax(windows, axis=-1), axis=-1)
@@ -114,10 +115,13 @@ def _avg_pool(rank: int, function: Callable[..., Tensor]) -> Row:
         x: Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,),
         ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None,
     ) -> Tensor:  # fmt: skip
-        return function(
-            x, _sizes(kernel, rank), _sizes(stride, rank) or None, _sizes(padding, rank), ceil_mode,
-            count_include_pad, divisor,
+        values = x.cast(lm.float64) if x.dtype.is_int else x
+        means = function(
+            values, _sizes(kernel, rank), _sizes(stride, rank) or None, _sizes(padding, rank),
+            ceil_mode, count_include_pad, divisor,
         )  # fmt: skip
+        # The mean of integers is cut off: that of 3, 3, 3 is 3, and not 2 for 2.9999999999999996.
+        return lm.trunc(means * (1 + 2**-40)) if x.dtype.is_int else means
 
     return row
 

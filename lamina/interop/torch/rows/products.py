@@ -76,6 +76,23 @@ def _scaled(function: Row) -> Row:
     return row
 
 
+def _addbmm(x: Tensor, y: Tensor, z: Tensor, *, beta: float, alpha: float) -> Tensor:
+    """The products of a batch are added as PyTorch does: in float32, and rounded once."""
+    wide = lm.float32 if x.dtype.is_small else x.dtype
+    return lm.addbmm(x.cast(wide), y.cast(wide), z.cast(wide), beta=beta, alpha=alpha)
+
+
+def _cdist_backward(
+    upstream: Tensor, x: Tensor, y: Tensor, p: float, distances: Tensor
+) -> Tensor | None:
+    """upstream: (batch..., m, n). x: (..., m, k), whose axes in front are broadcast to the batch's
+    and stay so: the graph sums over them. Without elements the result is zeros like x."""
+    if upstream.size == 0 or x.size == 0:
+        return lm.zeros_like(x)
+    spread = lm.broadcast_to(x, (*upstream.shape[:-2], *x.shape[-2:]))
+    return vjp(lambda x: lm.cdist(x, y, p), [spread], upstream)[0]
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return lm.sum(x * y)
 
@@ -88,14 +105,12 @@ ROWS: dict[str, Row] = {
     "aten.dot.default": _dot,
     "aten.addmm.default": _scaled(lm.addmm),
     "aten.addmv.default": _scaled(lm.addmv),
-    "aten.addbmm.default": _scaled(lm.addbmm),
+    "aten.addbmm.default": _scaled(_addbmm),
     "aten.baddbmm.default": _scaled(lm.baddbmm),
     "aten.addr.default": _scaled(lm.addr),
     "aten._trilinear.default": _trilinear,
     "aten._cdist_forward.default": lambda x, y, p, mode: lm.cdist(x, y, p),
-    "aten._cdist_backward.default": lambda upstream, x, y, p, distances: vjp(
-        lambda x: lm.cdist(x, y, p), [x], upstream
-    )[0],
+    "aten._cdist_backward.default": _cdist_backward,
     "aten._pdist_forward.default": lambda x, p=2.0: lm.pdist(x, p),
     "aten._pdist_backward.default": lambda upstream, x, p, distances: vjp(
         lambda x: lm.pdist(x, p), [x], upstream

@@ -124,9 +124,15 @@ def _softmax(function: Callable[..., Tensor]) -> Row:
     return row
 
 
+def _wide(x: Tensor) -> Tensor:
+    """PyTorch computes these of 16 bits in float32, and rounds once."""
+    return x.cast(lm.float32) if x.dtype.is_small else x
+
+
 def _softmax_backward(upstream: Tensor, y: Tensor, axis: int, dtype: Any) -> Tensor:
     if y.ndim == 0:
         return lm.zeros_like(y)
+    upstream, y = _wide(upstream), _wide(y)
     weighted = upstream * y
     return weighted - y * lm.sum(weighted, axis=axis, keepdims=True)
 
@@ -134,6 +140,7 @@ def _softmax_backward(upstream: Tensor, y: Tensor, axis: int, dtype: Any) -> Ten
 def _log_softmax_backward(upstream: Tensor, y: Tensor, axis: int, dtype: Any) -> Tensor:
     if y.ndim == 0:
         return lm.zeros_like(y)
+    upstream, y = _wide(upstream), _wide(y)
     return upstream - lm.exp(y) * lm.sum(upstream, axis=axis, keepdims=True)
 
 
