@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import linecache
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from itertools import permutations
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from lamina.interop.torch import (  # noqa: E402
@@ -21,9 +25,10 @@ from lamina.interop.torch import (  # noqa: E402
     interpret,
 )
 from lamina.interop.torch.arrays import layout_of  # noqa: E402
+from lamina.interop.torch.compiled import Compiled, Fallback  # noqa: E402
 from lamina.interop.torch.interpret import OF_MEMORY  # noqa: E402
-from lamina.interop.torch.program import TensorProgram  # noqa: E402
 from lamina.interop.torch.rows import ROWS  # noqa: E402
+from lamina.runtime.profile import runs  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)  # a training step has some ninety kernels to compile
@@ -95,6 +100,42 @@ def test_a_training_step_is_two_programs() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_calls_in_threads_have_results_of_their_own() -> None:
+    run = compiled(lambda x: (x @ x).softmax(-1).sum(0))
+    inputs = [torch.randn(48, 48) for _ in range(16)]
+    expected = [run(x) for x in inputs]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(run, inputs * 4))
+    torch.testing.assert_close(results, expected * 4, rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_calls_are_recorded_for_whoever_asks() -> None:
+    run = compiled(lambda x: x * 2 + 1)
+    x = torch.randn(8)
+    run(x)
+    with runs() as records:
+        torch.testing.assert_close(run(x), x * 2 + 1)
+    assert len(records) == 1
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_whole_program_empties_the_list_of_its_arguments() -> None:
+    """So that AOTAutograd keeps no input alive that the program is done with."""
+    with FakeTensorMode():
+        graph = make_fx(lambda x: [x * 2, x.t() + 1])(torch.empty(3, 4))
+    x = torch.randn(3, 4)
+    arguments = [x]
+    run = Compiled(graph, Fallback.REFUSED).direct()
+    assert run is not None
+    doubled, turned = run(arguments)
+    assert arguments == []
+    torch.testing.assert_close((doubled, turned), (x * 2, x.t() + 1))
+    assert turned.stride() == (x.t() + 1).stride()
+    text = "".join(linecache.getlines(run.__code__.co_filename))
+    assert "a0.data_ptr()" in text  # as tracebacks show it
+
+
 def test_attention_is_part_of_a_program() -> None:
     """PyTorch marks it as random, as it may have dropout."""
     q = torch.randn(2, 2, 5, 8, requires_grad=True)
@@ -162,18 +203,15 @@ def test_slopes_of_limits_pass_nan_on() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
 
 
-def test_indices_by_tensors_are_programs_whatever_the_sizes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("on_cpu")
+def test_indices_by_tensors_are_programs_whatever_the_sizes() -> None:
     """PyTorch marks them as depending on data, as masks do."""
     run = compiled(lambda x, at: x[at] * 2)
-    calls = []
-    whole = TensorProgram.__call__
-    monkeypatch.setattr(TensorProgram, "__call__", lambda *args: calls.append(1) or whole(*args))
-    for size in (3, 5, 8):
-        x, at = torch.randn(size, 4), torch.randint(0, size, (size + 2,))
-        torch.testing.assert_close(run(x, at), x[at] * 2)
-    assert len(calls) == 3
+    with runs() as programs:
+        for size in (3, 5, 8):
+            x, at = torch.randn(size, 4), torch.randint(0, size, (size + 2,))
+            torch.testing.assert_close(run(x, at), x[at] * 2)
+    assert len(programs) == 3
 
 
 def test_a_compiled_optimizer_changes_parameters_in_place() -> None:
@@ -300,6 +338,18 @@ def test_random_numbers_are_pytorchs() -> None:
     expected = draw(x)
     torch.manual_seed(5)
     torch.testing.assert_close(compiled(draw)(x), expected)
+
+
+@pytest.mark.parametrize("draw", [
+    torch.bernoulli, lambda p: torch.normal(p, 1.0), lambda p: torch.multinomial(p, 3, True),
+    lambda p: torch.nn.functional.rrelu(p - 0.5, training=True), lambda p: p.clone().exponential_(),
+])  # fmt: skip
+def test_random_numbers_of_float64_are_pytorchs(draw: Callable[..., Any]) -> None:
+    p = torch.rand(64, dtype=torch.float64)
+    torch.manual_seed(5)
+    expected = draw(p)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(draw)(p), expected)
 
 
 def test_autocast_and_checkpoints() -> None:

@@ -15,6 +15,7 @@ from torch import fx
 
 from lamina.core.options import current
 from lamina.errors import LaminaError
+from lamina.interop.torch.direct import Run
 from lamina.interop.torch.draws import draw_apart
 from lamina.interop.torch.plan import (
     HostStep,
@@ -72,6 +73,12 @@ class Compiled:
             return [_WHOLE_GRAPH]
         operations = [one for steps in self.versions for one in steps.plan.left]
         return list(dict.fromkeys(operations))
+
+    def direct(self) -> Run | None:
+        """The call from a list, which it empties, in the fewest steps, where the graph is one
+        program; otherwise None."""
+        program = self.steps.only if self.steps is not None else None
+        return program.direct() if program is not None else None
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
         if self._depends_on_data:
@@ -145,7 +152,8 @@ class _Slots:
 
 
 class Steps:
-    """A graph of fixed sizes: programs and host steps in order, over one list of values."""
+    """A graph of fixed sizes: programs and host steps in order, over one list of values. only: the
+    program that is all of it, if one is."""
 
     def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
         graph = copy.deepcopy(module.graph)
@@ -164,7 +172,7 @@ class Steps:
         self._steps = [self._step(step) for step in self.plan.steps]
         self._room = [None] * (len(self._slots) - len(self.plan.inputs) - len(constants))
         self._results = [self._getter(result) for result in self.plan.results]
-        self._only = self._whole_program()
+        self.only = self._whole_program()
 
     def _whole_program(self) -> TensorProgram | None:
         """The only program, where its inputs are the graph's and its outputs the results."""
@@ -176,8 +184,8 @@ class Steps:
         return self.programs[steps[0]] if is_whole and len(plain) == len(results) else None
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        if self._only is not None:
-            return self._only(arguments)
+        if self.only is not None:
+            return self.only(arguments)
         values = [*arguments, *self._constants, *self._room]
         for step, slots in self._steps:
             results = step([values[number] for number in slots.arguments])

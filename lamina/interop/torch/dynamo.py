@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import fx
 
 from lamina.interop.torch.compiled import Compiled, Fallback
@@ -21,13 +22,14 @@ Function = Callable[[list[Any]], Sequence[Any]]
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions to core ATen, but of what the table has a row for: whole operations
-    are better known to the compiler than their parts."""
+    are better known to the compiler than their parts. Nor of what draws random numbers: the parts
+    of ``bernoulli`` draw others."""
     from torch._decomp import core_aten_decompositions
 
     return {
         overload: parts
         for overload, parts in core_aten_decompositions().items()
-        if str(overload) not in ROWS
+        if str(overload) not in ROWS and torch.Tag.nondeterministic_seeded not in overload.tags
     }
 
 
@@ -69,13 +71,14 @@ def compile_with(
 def _boxed(compiled: Compiled) -> Function:
     """As AOTAutograd calls it: one list, which is emptied so that nobody keeps its tensors."""
 
-    def call(arguments: list[Any]) -> Sequence[Any]:
+    def in_steps(arguments: list[Any]) -> Sequence[Any]:
         values = list(arguments)
         arguments.clear()
         return compiled(values)
 
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
+    call: Any = compiled.direct() or in_steps
+    call._boxed_call = True
+    return cast(Function, call)
 
 
 def _wants_one_graph() -> bool:

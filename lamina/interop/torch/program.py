@@ -17,6 +17,7 @@ from lamina.frontend.session import during, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import NoMemory
 from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
+from lamina.interop.torch.direct import Made, Run
 from lamina.interop.torch.interpret import interpreted
 from lamina.interop.torch.plan import Refusals, Segment
 from lamina.interop.torch.runners import Code, Interpreted, OnCpu, OnGpu
@@ -130,6 +131,15 @@ class TensorProgram:
     def kernels(self) -> int:
         """How many kernels a call runs; the interpreter has none."""
         return self._run.kernels
+
+    def direct(self) -> Run | None:
+        """The same from a list of tensors, which is emptied, in the fewest steps; None where there
+        are none such."""
+        is_copying = self._copied or any(output.copied for output in self._outputs)
+        if is_copying or not isinstance(self._run, OnCpu):
+            return None
+        made = [Made(output.sizes, output.strides, output.dtype) for output in self._outputs]
+        return self._run.direct(made)
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         read = tensors

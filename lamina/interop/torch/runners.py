@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from lamina.core.options import Options
 from lamina.frontend.program import use_of
+from lamina.interop.torch.direct import Job, Made, Run, direct
 from lamina.ir.node import Node
 from lamina.runtime.buffer import ALIGNMENT, Buffer, heap_of
 from lamina.runtime.profile import counter, runs
@@ -71,21 +72,13 @@ class _Compiled:
 
 
 class OnCpu(_Compiled):
-    """A program for the CPU. A job is the list of addresses that its code reads; what no call uses
-    now waits for the next one, so that a call only writes the addresses of its tensors."""
-
-    def __init__(self, code: Code, options: Options) -> None:
-        super().__init__(code, options)
-        self._jobs: list[Any] = []
+    """A program for the CPU, which reads its addresses in a list, a job."""
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
         if self._is_watched or runs:
             self._run_watched(tensors)
             return
-        try:
-            job = self._jobs.pop()
-        except IndexError:
-            job = self._job()
+        job = self._job()
         arena = self._compiled.program.arena
         scratch = Buffer(arena) if arena else None
         if scratch is not None:
@@ -94,32 +87,44 @@ class OnCpu(_Compiled):
             for number in place:
                 job.words[number] = tensor.data_ptr()
         counter.kernels += self.kernels
-        cast("CpuProgram", self._compiled.code).call(job.words)
-        self._jobs.append(job)
+        self._cpu_program.call(job.words)
 
-    def _job(self) -> _Job:
+    def direct(self, results: Sequence[Made]) -> Run | None:
+        """The same in the fewest steps, from the tensors that are read to `results`; None where the
+        options ask for records of each call."""
+        if self._is_watched:
+            return None
+        job = self._job()
+        names = {"jobs": [job.words], "new_job": lambda: self._job().words,
+                 "call": self._cpu_program.call,
+                 "watched": lambda read: self._made(read, results)}  # fmt: skip
+        arena, inputs = self._compiled.program.arena, self._code.count - len(results)
+        return direct(job, arena, inputs, results, self.kernels, names)
+
+    def _made(self, read: Sequence[torch.Tensor], results: Sequence[Made]) -> list[torch.Tensor]:
+        written = [
+            torch.empty_strided(one.sizes, one.strides, dtype=one.dtype) for one in results
+        ]
+        self([*read, *written])
+        return written
+
+    @property
+    def _cpu_program(self) -> CpuProgram:
+        return cast("CpuProgram", self._compiled.code)
+
+    def _job(self) -> Job:
         """Addresses come in the order scratch memory, results, inputs. Each result is the memory of
         an input, to which it is assigned."""
         outputs, count = self._compiled.program.outputs, self._code.count
         nothing = Buffer(0)
         table = [nothing] * (1 + len(outputs) + count) + self._code.constants
-        words = cast("CpuProgram", self._compiled.code).job(table)
+        words = self._cpu_program.job(table)
         arena = len(words) - len(self._code.constants) - count - len(outputs) - 1
         first = arena + 1 + len(outputs)
         places = [[first + number] for number in range(count)]
         for number, slot in enumerate(outputs):
             places[slot.number].append(arena + 1 + number)
-        return _Job(words, arena, [tuple(place) for place in places])
-
-
-@dataclass(frozen=True)
-class _Job:
-    """words: the list. arena: where the address of scratch memory is. places: of each tensor, where
-    its address is."""
-
-    words: Any
-    arena: int
-    places: list[tuple[int, ...]]
+        return Job(words, arena, [tuple(place) for place in places])
 
 
 class OnGpu(_Compiled):
