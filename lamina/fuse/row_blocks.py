@@ -196,7 +196,7 @@ class _Former:
         other. Copies are no part of that time: their originals run in any case, for other kernels.
         """
         whole_bytes = self._touched_bytes(whole.values())
-        bytes_beside = whole_bytes - row_blocks.saved_bytes
+        bytes_beside = whole_bytes - row_blocks.saved_bytes  # of the arrays that exist in any case
         seconds_in_blocks = cost(
             [self._kernel(member) for member in row_blocks.members], bytes_beside
         )
