@@ -5,10 +5,11 @@ each lane of a vector register. So the rows of as many outputs as a register has
 four neighbours along the inputs each. With the activations of a block of 32 as x_i = s * a_i, a_i
 integers of 8 bits, and its weights d * n_i + m,
 
-    sum_i x_i * (d * n_i + m)  =  s * d * sum_i a_i * n_i  +  m * sum_i x_i
+    sum_i x_i * (d * n_i + m)  =  s * (d * sum_i a_i * n_i  +  m * sum_i a_i)
 
-The first sum is of integers and exact. The rounding of x is the one error: at most 1/254 of
-the greatest activation of a block, in each of them.
+Both sums are of integers and exact. The rounding of x is the one error: at most 1/254 of the
+greatest activation of a block, in each of them. The second sum is of the rounded activations too:
+the error of a product is then that of x times the weight, which is small beside d * n_i and m.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ class Interleaved:
         step = blocks.abs().max(axis=1, keepdims=True) / _MOST
         inverse = where(step > 0.0, 1.0 / step, 0.0)
         integers = rounded(blocks * inverse).cast(int8).contiguous()
-        sums = self._integer_sums(integers).cast(float32)
-        parts = sums * self.scales.cast(float32) * step
+        parts = self._integer_sums(integers).cast(float32) * self.scales.cast(float32)
         if self.minima is not None:
-            parts = parts + self.minima.cast(float32) * blocks.sum(axis=1, keepdims=True)
-        return parts.sum(axis=1).reshape((*x.shape[:-1], outputs))
+            sums = integers.cast(int32).sum(axis=1, keepdims=True, dtype=int32).cast(float32)
+            parts = parts + self.minima.cast(float32) * sums.contiguous()
+        return (parts * step).sum(axis=1).reshape((*x.shape[:-1], outputs))
 
     def _integer_sums(self, integers: Tensor) -> Tensor:
         """Of each block and row: (groups, blocks, lanes), int32. integers: int8 (blocks, 32)."""
