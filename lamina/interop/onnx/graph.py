@@ -25,6 +25,8 @@ from lamina.interop.onnx.model import (
     Identity,
     Storage,
     called,
+    copied,
+    detached,
     functions_of,
     parse_model,
     read_model,
@@ -74,7 +76,7 @@ class Model(Mapping[str, Tensor]):
     def __init__(self, proto: onnx.ModelProto, storage: Storage) -> None:
         self._library = Library(functions_of(proto), storage)
         self._graph = Graph(proto.graph, self._library, versions(proto.opset_import))
-        self.types = {entry.name: entry.type for entry in proto.graph.input}
+        self.types = {entry.name: copied(entry.type) for entry in proto.graph.input}
         constants = self._graph.initializers
         self.inputs = tuple([name for name in self.types if name not in constants])
         self.outputs = tuple(self._graph.outputs)
@@ -182,7 +184,7 @@ class Library:
         self, functions: Mapping[Identity, onnx.FunctionProto], storage: Storage
     ) -> None:
         self.storage = storage
-        self._functions = functions
+        self._functions = {name: copied(function) for name, function in functions.items()}
         self._bodies: dict[Identity, Function] = {}
 
     def function(self, name: Identity) -> Function | None:
@@ -424,7 +426,8 @@ class Graph:
             definition = definition_of(operator, version, domain)
             if definition is not None:
                 definition.check_attributes(proto)
-        return Node(proto, index, operator, domain, version, plain, references, graphs)
+        own = detached(proto, find_row(operator, version, domain) is None)
+        return Node(own, index, operator, domain, version, plain, references, graphs)
 
 
 def _located(place: str, error: Exception) -> OnnxError:

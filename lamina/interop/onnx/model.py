@@ -160,6 +160,24 @@ def _domain(name: str | bytes) -> str:
     return "" if name == "ai.onnx" else text(name)
 
 
+def copied(message: Any) -> Any:
+    """A protocol buffer of its own: a part of a model keeps all of the model's memory."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def detached(node: onnx.NodeProto, with_attributes: bool) -> onnx.NodeProto:
+    """A copy of a node, without its attributes where these have been decoded."""
+    copy = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain,
+                          overload=node.overload)  # fmt: skip
+    copy.input.extend(node.input)
+    copy.output.extend(node.output)
+    if with_attributes:
+        copy.attribute.extend(node.attribute)
+    return copy
+
+
 def text(value: str | bytes) -> str:
     """A text of a file, which protocol buffers give as bytes where it is not of UTF-8."""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
