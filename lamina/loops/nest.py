@@ -199,21 +199,26 @@ def dot_axes(kernel: Kernel) -> list[Node]:
         for axis in bound_axes(node):
             reduced[axis] = None
             is_innermost = axis is node.src[-1]  # axes are the last operands, outermost first
-            if not (is_innermost and _is_dot(node)):
+            if not (is_innermost and _is_dot(kernel, node)):
                 others.add(axis)
     return [axis for axis in reduced if axis not in others]
 
 
-def _is_dot(node: Node) -> bool:
+def _is_dot(kernel: Kernel, node: Node) -> bool:
     """Is `node` a reduction that `sums_bytes` along its innermost axis, and has that 4 steps?"""
-    return node.op is Op.LOOP_REDUCE and node.src[-1].arg.size == 4 and sums_bytes(node)
+    return node.op is Op.LOOP_REDUCE and node.src[-1].arg.size == 4 and sums_bytes(kernel, node)
 
 
-def sums_bytes(reduction: Node) -> bool:
+def sums_bytes(kernel: Kernel, reduction: Node) -> bool:
     """Does `reduction` add up int32 products of two 8-bit integers, and do both vary along its
-    innermost axis? ``sum over r2 of int32(x[4 * a0 + r2]) * int32(w[r2])`` does."""
+    innermost axis? ``sum over r2 of int32(x[4 * a0 + r2]) * int32(w[r2])`` does.
+
+    The axis must be no column of a store, as r1 is in ``y[a0, r1] = x[a0, r1] - sum over r1 of
+    ...``: there each element is computed by itself."""
     product, innermost = reduction.src[0], reduction.src[-1]
     if reduction.arg.monoid is not ADD or product.op is not Op.MUL:
+        return False
+    if any(innermost in store.axes for store in kernel.stores):
         return False
     return all(_varies_as_int8(factor, innermost) for factor in product.src)
 

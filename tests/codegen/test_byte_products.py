@@ -161,3 +161,13 @@ def test_every_instruction(arch: str, lanes: int, tmp_path: Path) -> None:
     )
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("columns", [8, 12, 64, 66])
+def test_sums_beside_the_elements_of_their_row(columns: int) -> None:
+    """The loop over a row, of four steps inside, is of the sum and of the store."""
+    a, b = _bytes(np.uint8, (64, columns), 1), _bytes(np.int8, (64, columns), 2)
+    x, y = lm.asarray(a).cast(lm.int32), lm.asarray(b).cast(lm.int32)
+    got = (x - lm.sum(x * y, axis=1, keepdims=True, dtype=lm.int32)).numpy()
+    want = _wide(a) - (_wide(a) * _wide(b)).sum(axis=1, keepdims=True, dtype=np.int32)
+    np.testing.assert_array_equal(got, want)

@@ -113,6 +113,16 @@ def test_no_prediction_is_below_the_bound(first: int) -> None:
         assert all(seconds >= 0 for seconds in cost.demands.values())
 
 
+@pytest.mark.parametrize("steps", [64, 66])
+def test_no_prediction_of_bytes_is_below_the_bound(steps: int) -> None:
+    specs = lm.TensorSpec((128, steps), lm.uint8), lm.TensorSpec((steps, 128), lm.int8)
+    with lm.using(device="cpu", schedule="", search=0):
+        planned = lm.jit(lambda x, y: x.cast(lm.int32) @ y.cast(lm.int32)).lower(*specs).planned
+    (nest,) = [plan.nest for plan in planned.plans.values() if plan.nest.kernel.of(Op.LOOP_REDUCE)]
+    cost = predict(nest, TARGET, RATES)
+    assert 0 < cost.bound <= cost.seconds
+
+
 def lowered(function: Callable[..., lm.Tensor], *specs: lm.TensorSpec) -> KernelCost:
     """The cost of a function of one kernel."""
     with lm.using(device="cpu", schedule="", search=0):

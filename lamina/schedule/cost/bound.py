@@ -14,7 +14,7 @@ from lamina.core.target import Target
 from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.loops.nest import Nest
+from lamina.loops.nest import Nest, sums_bytes
 from lamina.schedule.cost.body import Work, is_fused, sums_products
 from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
@@ -110,21 +110,29 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
 
     Indices cost nothing, as loops may count them, nor does what is beneath sums of products on
     tensor cores, as that may be in their tiles. A product that is added to a sum is one instruction
-    with the addition: ``sum(x * y)`` over 1024 of float32 is 128 instructions on vectors of 8.
+    with the addition: ``sum(x * y)`` over 1024 of float32 is 128 instructions on vectors of 8. On a
+    CPU four products of bytes are one with their addition: 1024 of them are 32 instructions.
     """
     on_tensor_cores = _products_on_tensor_cores(nest, rates)
     without_instructions = set(on_tensor_cores)
+    sums_of_words = _sums_of_words(nest, target)
+    for node in sums_of_words:
+        product = node.src[0]
+        without_instructions.update({product, *product.src})  # the factors are casts of bytes
     for node in on_tensor_cores:
         # Reductions and scans beneath it, such as a maximum, are none of its factors' arithmetic.
         without_instructions.update(
             operand for operand in toposort(node.src) if not bound_axes(operand)
         )
     vector_bytes = instruction_bytes(target)
-    work = [
-        _work_of(node, nest, vector_bytes)
-        for node in nest.kernel.nodes
-        if _is_computed(node) and node not in without_instructions
-    ]
+    work = []
+    for node in nest.kernel.nodes:
+        if not _is_computed(node) or node in without_instructions:
+            continue
+        part = _work_of(node, nest, vector_bytes)
+        if node in sums_of_words:
+            part = replace(part, times=part.times / 4)
+        work.append(part)
     return replace(total(work, vector_bytes, rates), tensor=sum(on_tensor_cores.values()))
 
 
@@ -148,6 +156,15 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
         elif is_tf32:
             counts[node] = 2 * products
     return counts
+
+
+def _sums_of_words(nest: Nest, target: Target) -> set[Node]:
+    """The sums of products of bytes that a CPU may add up by words of four: schedules for GPUs have
+    no such instruction."""
+    if target.warp > 1:
+        return set()
+    reductions = nest.kernel.of(Op.LOOP_REDUCE)
+    return {node for node in reductions if sums_bytes(nest.kernel, node)}
 
 
 def _is_computed(node: Node) -> bool:

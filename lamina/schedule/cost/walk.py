@@ -386,9 +386,10 @@ class _Walker:
         inner.work.append(replace(work, fused=sums_products(node)))
 
     def _multiply_quads(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
-        """What a sum of products of bytes adds but for the addition: one instruction casts,
-        multiplies and adds up the four bytes of each lane. The bytes are beneath the casts of the
-        product's factors."""
+        """The bytes that a sum of products of bytes reads, beneath the casts of the product's
+        factors, and an instruction that multiplies and adds up the four bytes of each lane. `_step`
+        counts the addition to the sum as another one: processors with VNNI have one instruction
+        for both, others take more than two (`lamina/targets/c/dots.c`)."""
         product = node.src[0]
         for cast in product.src:
             self._visit(cast.src[0], inner)

@@ -114,7 +114,7 @@ def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row:
         # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels,
         # and 7.9 ms without (measured), though vectors read neighbours.
         return True
-    if sums_bytes(reduction):
+    if sums_bytes(plan.kernel, reduction):
         return True  # words of bytes of several rows must be made of them
     if any(ix.suits(vector, *load.src) < ix.NEIGHBOURS for load in packed):
         return True  # lanes do not lie next to each other
@@ -128,7 +128,7 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     half of the scratch memory, which the other operand may need too, and until a row has two
     panels at least, which threads share: 64 for 200 columns. A register tile's columns stay whole.
     May be too few for a panel: `panel_of` tests that."""
-    element_bytes = reduction.dtype.itemsize // packed_in_word(reduction)
+    element_bytes = reduction.dtype.itemsize // packed_in_word(plan.kernel, reduction)
     column_bytes = element_bytes * points(bound_axes(reduction))
     max_columns = MAX_SCRATCH // (2 * column_bytes)
     tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES in products.py
@@ -151,7 +151,7 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     """
     first, *others = bound_axes(reduction)
     steps_beneath = points(others)  # of one step of the outermost reduced axis
-    in_word = packed_in_word(reduction)
+    in_word = packed_in_word(plan.kernel, reduction)
     is_long = first.arg.size * steps_beneath > plan.knobs.deep * in_word
     if not is_long or not plan.accumulates(reduction):
         return None
@@ -233,7 +233,7 @@ def _casts_of_bytes(kernel: Kernel) -> set[Node]:
     in their place, as one instruction multiplies the bytes themselves."""
     casts = set[Node]()
     for reduction in kernel.of(Op.LOOP_REDUCE):
-        if sums_bytes(reduction):
+        if sums_bytes(kernel, reduction):
             product = reduction.src[0]
             casts.update(product.src)
     return casts
@@ -250,10 +250,10 @@ def _varying_like_loads(kernel: Kernel, parameter: int) -> list[Node]:
     return alike
 
 
-def packed_in_word(reduction: Node) -> int:
+def packed_in_word(kernel: Kernel, reduction: Node) -> int:
     """How many elements a panel has in the place of one float32: four bytes, whose products are
     added up by one instruction, or one of any other element."""
-    return 4 if sums_bytes(reduction) else 1
+    return 4 if sums_bytes(kernel, reduction) else 1
 
 
 def _varies_alike(node: Node, nodes: Collection[Node]) -> bool:

@@ -126,7 +126,7 @@ def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
     """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
     or 64 bits, or of words of bytes?"""
     vector_bytes = plan.target.vector_bytes
-    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(reduction)
+    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(plan.kernel, reduction)
     lanes = vector_bytes // reduction.dtype.itemsize
     return has_sums and vector_bytes in REGISTER_TILES and vector.arg.size >= lanes
 
@@ -134,6 +134,7 @@ def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
 def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> Product:
     """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
     panel = panel_of(plan, reduction, vector)
+    in_word = packed_in_word(plan.kernel, reduction)
     in_words = split_into_words(plan, reduction)
     word_axes = dot_axes(plan.kernel)
     return Product(
@@ -143,7 +144,7 @@ def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> P
         vector_loads=loads_along(in_words, vector),
         row_loads=loads_along(in_words, row),
         steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
-        in_word=packed_in_word(reduction),
+        in_word=in_word,
         panel=panel,
     )
 

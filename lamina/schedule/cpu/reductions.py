@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from lamina.ir.kernel import bound_axes, contraction, free_axes
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
@@ -201,17 +201,18 @@ def _best_axis(
     return max(candidates, key=plan.benefit, default=None)
 
 
-def sums_long_bytes(reduction: Node) -> bool:
+def sums_long_bytes(kernel: Kernel, reduction: Node) -> bool:
     """Is `reduction` a sum of products of bytes over an axis that is worth splitting into words of
     four?"""
-    return sums_bytes(reduction) and bool(bound_axes(reduction)[-1].arg.size >= MIN_BYTES)
+    is_long = bound_axes(reduction)[-1].arg.size >= MIN_BYTES
+    return is_long and sums_bytes(kernel, reduction)
 
 
 def split_into_words(plan: CpuPlanner, reduction: Node) -> Node:
     """The contraction `reduction` with its innermost axis split into words of four bytes, which one
     instruction multiplies and adds up; as it is if it adds up no such bytes. The last word may have
     fewer."""
-    if not sums_long_bytes(reduction):
+    if not sums_long_bytes(plan.kernel, reduction):
         return reduction
     plan.split(bound_axes(reduction)[-1], 4)
     split = contraction((store.value for store in plan.kernel.stores), plan.rows)
@@ -224,7 +225,9 @@ def _words_of(plan: CpuPlanner, axis: Node) -> Node:
     it adds up products of such bytes."""
     over_axis = [node for node in plan.kernel.nodes if axis in bound_axes(node)]
     is_of_bytes = all(
-        node.op is Op.LOOP_REDUCE and bound_axes(node)[-1] is axis and sums_long_bytes(node)
+        node.op is Op.LOOP_REDUCE
+        and bound_axes(node)[-1] is axis
+        and sums_long_bytes(plan.kernel, node)
         for node in over_axis
     )
     if not over_axis or not is_of_bytes:
