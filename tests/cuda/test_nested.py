@@ -235,3 +235,19 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     (text,) = pipeline.compile_source(sinks, chosen).source.kernels.values()  # type: ignore[union-attr]
     assert "NESTED_LOOP(" in text
     assert "BARRIER" not in text
+
+
+@pytest.mark.parametrize("dtype", [lm.float16, lm.bfloat16])
+def test_only_a_sum_of_the_kernel_divides_by_its_reciprocal(dtype: lm.DType) -> None:
+    """Of a divisor from memory, 3e-39 / 1e-39 is 3, though 1 / 1e-39 is infinite."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor, divisor: Tensor) -> Tensor:
+        return lm.scaled_dot_product_attention(q, k, v).cast(lm.float32) / divisor
+
+    specs = [lm.TensorSpec((2, 128, 64), dtype)] * 3
+    for shape in ((2, 128, 1), (2, 128, 64)):
+        lowered = lm.jit(form).lower(*specs, lm.TensorSpec(shape), device=GPU, arch="sm_90a")
+        (text,) = [kernel.source for kernel in lowered.kernels if "1.0f / " in kernel.source]
+        quotients = re.findall(r"\* \(1\.0f / (\w+)", text)
+        assert quotients
+        assert not any("load" in divisor for divisor in quotients)

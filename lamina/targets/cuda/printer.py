@@ -10,8 +10,8 @@ from lamina.core.dtypes import bfloat16, float32
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.graph.rewrite import commuted, hole, matches
-from lamina.ir.kernel import roots_of
-from lamina.ir.node import Node
+from lamina.ir.kernel import free_axes, roots_of
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention import AttentionPrinter
@@ -67,19 +67,29 @@ class CudaPrinter(AttentionPrinter):
             super().loop_reduce(node)
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
-        """An operation in its short form, such as ``short_exp(x)``, where its error does not show;
-        a quotient of products back to back as a product with the reciprocal."""
+        """An operation in its short form, such as ``short_exp(x)``, where its error does not show.
+        """
         texts = [operand.text for operand in operands]
-        if self.is_back_to_back and node.op is Op.DIV:
-            # The quotients of a row have one divisor, and compilers see that of the reciprocal.
+        if self._takes_reciprocal(node):
             return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
         if node.dtype is float32 and node not in self.exact:
             if node.op in SHORTENED:
                 return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
-            for holes in matches(NORMAL_PRODUCT, node):  # x * (erf(x / sqrt(2)) * 0.5 + 0.5)
+            for holes in matches(NORMAL_PRODUCT, node):
                 number_of_x = node.src.index(holes["x"])
                 return Value(f"short_normal_product({texts[number_of_x]})", float32)
         return super().operation(node, operands)
+
+    def _takes_reciprocal(self, node: Node) -> bool:
+        """Is `node` a quotient of products back to back whose divisor the kernel adds up itself,
+        for all elements of a row? Compilers then divide once a row, for the reciprocal. The
+        quotient has one more rounding. A divisor that is loaded may be so small that it has no
+        reciprocal."""
+        if not (self.is_back_to_back and node.op is Op.DIV and node.dtype is float32):
+            return False
+        divisor = node.src[1]
+        is_added_up = any(part.op is Op.LOOP_REDUCE for part in toposort([divisor]))
+        return is_added_up and free_axes(divisor) < free_axes(node)
 
     def type(self, value: Value) -> str:
         """The type of a variable; ``auto`` of what is computed: a function may return more than a
