@@ -49,11 +49,14 @@ class Overwriting:
         return self.step_of[group] in toposort(self.step_of[other] for other in others)
 
     def _reads_what_it_writes(self, group: KernelGroup, value: Node, assigned: Node) -> bool:
-        """Whether `group`, once it stores `value` in the buffer `assigned`, reads in each iteration
-        only the element of that buffer that it is about to write.
+        """Whether `group`, once it stores `value` in the buffer `assigned`, reads that buffer at
+        the index of this store alone, as ``x[9 - i]`` does not. Indices are in normal form: they
+        are equal if they are the same node. A scatter or a sort writes elsewhere than it reads.
 
-        Indices are in normal form: they are equal if they are the same node. A scatter or a sort
-        writes elsewhere than it reads.
+        All passes over a row count. ``x - max(x, axis=1)`` reads x[i, j] in the loop of the maximum
+        and in that of the store, which share j, and may be written in place: printers store what a
+        kernel reads only after all reductions of the row (`NestPrinter` in
+        `lamina/targets/reductions.py`).
         """
         if value.op in (Op.SCATTER, Op.ARGSORT):
             return False
@@ -75,8 +78,9 @@ def _narrowed_indices(group: KernelGroup, value: Node, assigned: Node) -> Mappin
     """The index that each axis has in the narrowed loops of `group`, if it stores `value` in the
     buffer `assigned`; nothing if its loops are not narrowed then (`lamina.fuse.narrow`).
 
-    ``x[i] = x[3] + 1 if i == 3 else x[i]`` reads x[3] for other i too, and could not be written in
-    place. Narrowed, it has {i: 3}: it reads and writes x[3] alone.
+    ``x[i] = x[3] + 1 if 0 <= i - 3 < 1 else x[i]``, which is ``x[3] = x[3] + 1``, reads x[3] for
+    other i too, and could not be written in place. Narrowed, it has {i: 3}: it reads and writes
+    x[3] alone.
     """
     array = group.lowered.parameters.get(array_of(assigned))
     # Loops are narrowed if the kernel reads what it writes, to leave elements as they are, and if
