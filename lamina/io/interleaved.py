@@ -5,24 +5,26 @@ each lane of a vector register. So the rows of as many outputs as a register has
 four neighbours along the inputs each. With the activations of a block of 32 as x_i = s * a_i, a_i
 integers of 8 bits, and its weights d * n_i + m,
 
-    sum_i x_i * (d * n_i + m)  =  s * d * sum_i a_i * n_i  +  m * sum_i x_i
+    sum_i x_i * (d * n_i + m)  =  s * (d * sum_i a_i * n_i  +  m * sum_i a_i)
 
-The first sum is of integers and exact. The rounding of x is the one error: at most 1/254 of
-the greatest activation of a block, in each of them.
+Both sums are of integers and exact. The rounding of x is the one error: at most 1/254 of the
+greatest activation of a block, in each of them. The second sum is of the rounded activations too:
+the error of a product is then that of x times the weight, which is small beside d * n_i and m.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from lamina.core.dtypes import float32, int8, int32, uint8
+from lamina.core.dtypes import float16, float32, int8, int32, uint8, uint16
 from lamina.core.shape import Shape
 from lamina.errors import ShapeError
 from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import round as rounded
 from lamina.frontend.functions.elementwise import where
+from lamina.frontend.functions.movement import permute_dims
+from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
 
@@ -52,19 +54,8 @@ class Interleaved:
         read = INTERLEAVED_TYPES.get(packed.kind.name)
         if read is None or len(packed.shape) != 2 or packed.shape[0] % lanes:
             return None
-        data = packed.data.numpy()
-        scales, minima, numbers = read(data)
-        outputs, blocks, _ = data.shape
-        words = numbers.view("uint32").reshape(outputs // lanes, lanes, blocks, -1)
-        turns = words.transpose(0, 2, 3, 1)  # copied by `Tensor`, as all below
-        kind = uint8 if numbers.dtype == "uint8" else int8
-        stored = turns.copy().view(numbers.dtype).reshape((*turns.shape, _WORD))
-        return cls(
-            packed.shape,
-            Tensor(stored, kind),
-            Tensor(_in_turns(scales, lanes)),
-            None if minima is None else Tensor(_in_turns(minima, lanes)),
-        )
+        numbers, scales, minima = read(packed.data, lanes)
+        return cls(packed.shape, numbers, scales, minima)
 
     def product(self, x: Tensor) -> Tensor:
         """``x @ weight.T`` of one vector, (..., inputs) with axes of size 1 before the last, with
@@ -76,11 +67,11 @@ class Interleaved:
         step = blocks.abs().max(axis=1, keepdims=True) / _MOST
         inverse = where(step > 0.0, 1.0 / step, 0.0)
         integers = rounded(blocks * inverse).cast(int8).contiguous()
-        sums = self._integer_sums(integers).cast(float32)
-        parts = sums * self.scales.cast(float32) * step
+        parts = self._integer_sums(integers).cast(float32) * self.scales.cast(float32)
         if self.minima is not None:
-            parts = parts + self.minima.cast(float32) * blocks.sum(axis=1, keepdims=True)
-        return parts.sum(axis=1).reshape((*x.shape[:-1], outputs))
+            sums = integers.cast(int32).sum(axis=1, keepdims=True, dtype=int32).cast(float32)
+            parts = parts + self.minima.cast(float32) * sums.contiguous()
+        return (parts * step).sum(axis=1).reshape((*x.shape[:-1], outputs))
 
     def _integer_sums(self, integers: Tensor) -> Tensor:
         """Of each block and row: (groups, blocks, lanes), int32. integers: int8 (blocks, 32)."""
@@ -94,35 +85,42 @@ class Interleaved:
         return products.sum(axis=(2, 3, 5), dtype=int32)
 
 
-def _in_turns(values: Any, lanes: int) -> Any:
-    """NumPy's (outputs, blocks) as (outputs / lanes, blocks, lanes)."""
-    return values.reshape(-1, lanes, values.shape[1]).transpose(0, 2, 1).copy()
+def _scales(data: Tensor, at: int, lanes: int) -> Tensor:
+    """The float16 at byte `at` of each block, in turns. data: (outputs, blocks, bytes)."""
+    outputs, blocks, _ = data.shape
+    low, high = (data[..., place].cast(uint16) for place in (at, at + 1))
+    values = (low | (high << 8)).bitcast(float16)
+    return values.reshape((outputs // lanes, lanes, blocks)).transpose(1, 2)
 
 
-def _halves(data: Any, at: int) -> Any:
-    """The float16 at byte `at` of each block."""
-    return data[..., at : at + 2].copy().view("float16")[..., 0]
+def _words(data: Tensor, at: int, lanes: int) -> Tensor:
+    """The bytes from `at` on of each block as words, in turns."""
+    outputs, blocks, _ = data.shape
+    words = data[..., at:].reshape((outputs // lanes, lanes, blocks, -1, _WORD))
+    return permute_dims(words, (0, 2, 3, 1, 4))
 
 
-def _numbers(data: Any, at: int, kind: str) -> Any:
-    return data[..., at:].copy().view(kind)
+Parts = tuple[Tensor, Tensor, Tensor | None]
 
 
-def _q4_0(data: Any) -> tuple[Any, Any, Any]:
-    scales = _halves(data, 0)
-    return scales, -8 * scales, _numbers(data, 2, "uint8")
+@jit
+def _q4_0(data: Tensor, lanes: int) -> Parts:
+    scales = _scales(data, 0, lanes)
+    return _words(data, 2, lanes), scales, -8.0 * scales
 
 
-def _q4_1(data: Any) -> tuple[Any, Any, Any]:
-    return _halves(data, 0), _halves(data, 2), _numbers(data, 4, "uint8")
+@jit
+def _q4_1(data: Tensor, lanes: int) -> Parts:
+    return _words(data, 4, lanes), _scales(data, 0, lanes), _scales(data, 2, lanes)
 
 
-def _q8_0(data: Any) -> tuple[Any, Any, Any]:
-    return _halves(data, 0), None, _numbers(data, 2, "int8")
+@jit
+def _q8_0(data: Tensor, lanes: int) -> Parts:
+    return _words(data, 2, lanes).bitcast(int8), _scales(data, 0, lanes), None
 
 
-# From the bytes of blocks: scales, minima if there are any, and numbers.
-INTERLEAVED_TYPES: dict[str, Callable[[Any], tuple[Any, Any, Any]]] = {
+# From the bytes of blocks: numbers, scales, and minima if there are any.
+INTERLEAVED_TYPES: dict[str, Callable[[Tensor, int], Parts]] = {
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
     "Q8_0": _q8_0,
