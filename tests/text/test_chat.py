@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from lamina.errors import FormatError
+from lamina.errors import FormatError, MissingPackageError
 from lamina.text.chat import ChatTemplate
 
 pytest.importorskip("jinja2")
 USER = [{"role": "user", "content": "hi"}]
 HOSTILE = {
     "attribute": ("{{ messages.__class__.__mro__ }}", "unsafe"),
-    "function": ("{{ raise_exception.__globals__ }}", "unsafe"),
+    "function": ("{{ raise_exception.__globals__['os'] }}", "unsafe"),
     "change": ("{{ messages.append(1) }}", "not safely callable|unsafe"),
     "range": ("{% for i in range(10 ** 9) %}x{% endfor %}", "[Rr]ange"),
     "module": ("{% import 'os' as os %}", "no loader"),
@@ -37,3 +39,9 @@ def test_what_templates_use() -> None:
     )  # fmt: skip
     assert template.render(USER * 2) == '{"role": "user", "content": "hi"}<s>True'
     assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render([])) == 10
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingPackageError, match=r"jinja2: pip install 'lamina\[text\]'"):
+        ChatTemplate("x").render([])
