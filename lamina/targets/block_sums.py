@@ -45,6 +45,14 @@ class Total:
         return dict(zip(blocks.STATE, self.state, strict=True))
 
 
+@dataclass(frozen=True)
+class _BlockLoop:
+    """The head of a loop over blocks, and the loop within a block."""
+
+    head: str
+    block: Loop
+
+
 class BlockPrinter(AccumulatorPrinter):
     """Prints loops over blocks, and their totals."""
 
@@ -67,17 +75,24 @@ class BlockPrinter(AccumulatorPrinter):
         inside = {axis: loop_part for axis, loop_part in part.items() if axis not in outside}
         whole = part[cut.axis]
         assert isinstance(whole, Loop)
-        name = f"{self.axis_name(cut.axis)}_block"  # the index at which a block begins
-        size = cut.iterations * self.stride(cut.axis)  # of a block, in indices
-        end_of_block = f"{name} + {size}"
-        if whole.iterations % size:  # the last block is shorter
-            end_of_block = f"({end_of_block} < {whole.end} ? {end_of_block} : {whole.end})"
-        bounds = f"{name} = {whole.first}; {name} < {whole.end}; {name} += {size}"
+        over_blocks = self._block_loop(cut, whole)
         with self.opened(outside):
             self.scopes.append(Scope())
-            yield inside | {cut.axis: Loop(name, end_of_block, size)}
+            yield inside | {cut.axis: over_blocks.block}
             lines = self.scopes.pop().lines
-            self.braced(f"for ({self.index} {bounds}) {{", lines)
+            self.braced(over_blocks.head, lines)
+
+    def _block_loop(self, cut: Cut, whole: Loop) -> _BlockLoop:
+        """The loop over blocks of the loop `whole`. The module's example has 3125 iterations in
+        blocks of 32, the last of which is shorter; 3200 iterations would have blocks that simply
+        end before ``k_outer_block + 32``."""
+        name = f"{self.axis_name(cut.axis)}_block"  # the index at which a block begins
+        size = cut.iterations * self.stride(cut.axis)  # of a block, in indices
+        end = f"{name} + {size}"
+        if whole.iterations % size:
+            end = f"({end} < {whole.end} ? {end} : {whole.end})"
+        bounds = f"{name} = {whole.first}; {name} < {whole.end}; {name} += {size}"
+        return _BlockLoop(f"for ({self.index} {bounds}) {{", Loop(name, end, size))
 
     # Totals.
 

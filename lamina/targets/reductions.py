@@ -340,7 +340,9 @@ class NestPrinter(BlockPrinter):
         axes and updated inside: ``sum_3 = (sum_3 + load_2);`` and ``const f32 scan_4 = sum_3;``."""
         operands = tuple(self.value(operand, point) for operand in operands_of(node))
         outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1  # the scope around all
-        if self.blocked_scans:  # the loop over blocks opens between those of its axes, or around
+        if self.blocked_scans:
+            # What goes on from block to block is declared outside of the loop over blocks, which
+            # may be around the loops of all of its axes, or between them.
             outside = min(outside, self.blocked_scans.depth - 1)
         lanes = max(operand.lanes for operand in operands)
         if self.blocked_scans and blocks.is_compensated(node):

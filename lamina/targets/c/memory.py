@@ -1,7 +1,7 @@
 """Loads and stores in C: scalars, vectors, squares that are transposed, and prefetches.
 
-`kind` in the text of a vector has a suffix by its alignment: ``f32x8r`` for reads and ``f32x8u``
-for writes are types of vectors that begin anywhere.
+``f32x8u`` is the type of a vector that begins anywhere in memory, and ``f32x8r`` the same to read:
+see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 """
 
 from collections.abc import Iterator
