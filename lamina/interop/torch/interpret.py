@@ -13,6 +13,7 @@ import lamina as lm
 from lamina.errors import LaminaError
 from lamina.frontend.tensor import Tensor
 from lamina.interop.torch.arrays import DTYPES
+from lamina.interop.torch.broken import BrokenGraphError, fault_of
 from lamina.interop.torch.rows import PROMOTED, ROWS
 from lamina.interop.torch.rows.unread import Unread
 
@@ -31,7 +32,20 @@ class RefusedError(LaminaError):
 
 def interpreted(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
     """The result of an operation on lamina's tensors, with PyTorch's dtypes. `values`: those of
-    nodes before. Raises LaminaError where the row does not take the arguments."""
+    nodes before. Raises LaminaError where the row does not take the arguments, and
+    BrokenGraphError, which is no refusal, where PyTorch does not either."""
+    try:
+        return _interpreted(node, values)
+    except LaminaError:
+        raise
+    except Exception:
+        fault = fault_of(node)
+        if fault is None:
+            raise  # a mistake in the row
+        raise BrokenGraphError(f"{node.name} = {node.target}: {fault}") from None
+
+
+def _interpreted(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
     args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), lambda one: _ours(one, values))
     if node.target is operator.getitem:
         return args[0][args[1]]

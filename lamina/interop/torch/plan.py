@@ -17,6 +17,7 @@ from torch import fx
 
 from lamina.core.options import current
 from lamina.interop.torch.arrays import DTYPES
+from lamina.interop.torch.broken import BrokenGraphError
 from lamina.interop.torch.draws import is_draw
 from lamina.interop.torch.rows import ROWS
 
@@ -29,6 +30,7 @@ _VIEWS = frozenset({
     "aten.squeeze.dims", "aten.alias.default", "aten.detach.default", "aten.slice.Tensor",
     "aten.select.int",
 })  # fmt: skip
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 _COPY = torch.ops.aten.copy_.default
 
 
@@ -118,6 +120,7 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
     """`refused`: operations that have a row which does not take their arguments; those without a
     row are added."""
     nodes = list(graph.nodes)
+    _check_descriptions(nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     constants = [node for node in nodes if node.op == "get_attr"]
     calls = [node for node in nodes if node.op == "call_function" and not is_number(node)]
@@ -137,6 +140,40 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
         steps += [_host_step(node) for node in members if not here[node]]
     produced = [node for step in steps for node in step.outputs]
     return Plan(inputs, constants, produced, steps, results, dict(refused))
+
+
+def _check_descriptions(nodes: Iterable[fx.Node]) -> None:
+    """Raise BrokenGraphError for a node that does not say what its result is."""
+    for node in nodes:
+        if node.op == "call_function" and not _is_described(node):
+            raise BrokenGraphError(f"{node.name} = {node.target}: its result is not described")
+        if node.op not in ("call_function", "placeholder", "get_attr", "output"):
+            raise BrokenGraphError(f"{node.name}: a graph of operations has no {node.op}")
+
+
+def _is_described(node: fx.Node) -> bool:
+    """Whether the description of a result may be that of the operation's."""
+    value = node.meta.get("val", "")
+    if node.target is operator.getitem:
+        return _is_part(value, *node.args)
+    if isinstance(node.target, torch._ops.OpOverload):
+        returns = node.target._schema.returns
+        if len(returns) == 1 and isinstance(returns[0].type, torch.TensorType):
+            return isinstance(value, torch.Tensor)
+    return value is None or isinstance(value, (*_NUMBERS, torch.Tensor, list, tuple))
+
+
+def _is_part(value: Any, whole: Any = None, place: Any = None, *_: Any) -> bool:
+    """Whether ``whole[place]`` is described as `value` is. Sizes may be symbols, which several
+    names may have."""
+    parts = whole.meta.get("val") if isinstance(whole, fx.Node) else None
+    if not isinstance(parts, (list, tuple)) or not isinstance(place, int) or place >= len(parts):
+        return False
+    part = parts[place]
+    if not isinstance(part, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return isinstance(value, torch.Tensor) == isinstance(part, torch.Tensor)
+    is_fixed = all(isinstance(size, int) for size in (*part.shape, *value.shape))
+    return part.dtype == value.dtype and (not is_fixed or part.shape == value.shape)
 
 
 def _place_of(nodes: Iterable[fx.Node]) -> torch.device:

@@ -17,6 +17,7 @@ from lamina.frontend.session import during, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import NoMemory
 from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
+from lamina.interop.torch.broken import BrokenGraphError
 from lamina.interop.torch.direct import Made, Run
 from lamina.interop.torch.interpret import interpreted
 from lamina.interop.torch.plan import Refusals, Segment
@@ -83,6 +84,8 @@ class TensorProgram:
             for node in segment.nodes:
                 try:
                     values[node] = interpreted(node, values)
+                except BrokenGraphError:
+                    raise
                 except LaminaError as error:
                     refused[node] = str(error).partition("\n")[0] or type(error).__name__
                     return
