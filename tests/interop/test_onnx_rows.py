@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -13,10 +14,18 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+from lamina.core.options import using  # noqa: E402
 from lamina.interop.onnx import OnnxError, load  # noqa: E402
 from lamina.interop.onnx.rows import find_row  # noqa: E402
 
 FLOATS = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _interpreted() -> Iterator[None]:
+    """Rows build graphs, which the interpreter runs at once."""
+    with using(device="interp"):
+        yield
 
 
 def _model(
@@ -347,3 +356,11 @@ def test_bodies_are_for_later_versions_too(opset: int) -> None:
     targets = np.array([[0, 1, 3]])
     _agrees("NegativeLogLikelihoodLoss", _floats(1, 4, 3), targets, opset=opset)
     _agrees("HardSwish", _floats(5), opset=max(opset, 14))
+
+
+def test_steps_beyond_an_image_leave_its_first_window() -> None:
+    x, w = _floats(2, 3, 9, 7), _floats(4, 3, 3, 2)
+    _agrees("MaxPool", x, kernel_shape=[3, 2], strides=[100, 50])
+    _agrees("Conv", x, w, strides=[100, 50])
+    model = _model("MaxPool", [x], kernel_shape=[3, 2], strides=[2**40, 2**40])
+    assert load(model)(x).tolist() == x[:, :, :3, :2].max((2, 3), keepdims=True).tolist()
