@@ -50,12 +50,16 @@ class Fleet:
             worker.close()
         cache = self.caches.setdefault(name, self.bench.new_cache())
         environment = self.bench.environment(cache, threads)
-        worker = Worker(*self.command(name, threads), environment=environment, limit=self.limit)
+        worker = self.started(self.command(name, threads), environment)
         self.workers[name, threads] = worker
         if name == "jax":  # which takes a thread for every core that it may use
             worker.pin(threads)
         worker.read()
         return worker
+
+    def started(self, words: Sequence[str], environment: Mapping[str, str]) -> Worker:
+        """A new worker of the module ``words[0]``, with the other words as arguments."""
+        return Worker(*words, environment=environment, limit=self.limit)
 
     def command(self, name: str, threads: int) -> list[str]:
         """The module that runs a framework, and its arguments."""

@@ -145,11 +145,15 @@ class Worker:
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             self._stopped = True
-            ends = time.monotonic() + STOP_SECONDS
-            while _runs(self.process.pid) and time.monotonic() < ends:
-                time.sleep(0.001)
+            self._wait_until_stopped()
         else:
             self.process.returncode = os.waitstatus_to_exitcode(status)
+
+    def _wait_until_stopped(self) -> None:
+        """Until no thread of the group runs."""
+        ends = time.monotonic() + STOP_SECONDS
+        while _runs(self.process.pid) and time.monotonic() < ends:
+            time.sleep(0.001)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the group, unless its leader was waited for: its number may be another

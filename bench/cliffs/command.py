@@ -7,6 +7,7 @@ import argparse
 import functools
 import importlib.metadata
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from bench.cliffs.families import FAMILIES
 from bench.cliffs.outcome import Outcome
 from bench.cliffs.page import Page, earlier
 from bench.cliffs.program import MODULES
-from bench.cliffs.run import PEERS, Crew, examine_all, installed_peers
+from bench.cliffs.run import PEERS, examine_all, installed_peers
+from bench.cliffs.stage import SharedIterator, Stage, StagedCrew, side_by_side
 from bench.machine import commit, facts
 from bench.process import Bench
 from lamina.runtime.buffer import heap_of
@@ -38,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=0, help="default: all cores")
     parser.add_argument("--limit", type=float, default=120, help="seconds until an answer, such "
                         "as a program that is compiled; then its process is killed")  # fmt: skip
+    parser.add_argument("--crews", type=int, default=1, help="how many programs are compiled at "
+                        "the same time; while one is measured, all others are stopped")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no program after that")
     parser.add_argument("--output", type=Path, help="folder of the page; outcomes with the same "
                         "seed that are there are kept")  # fmt: skip
@@ -63,17 +67,27 @@ def main(words: Sequence[str]) -> None:
             print(program.text() if framework == "lamina" else program.forward(framework))
     threads = arguments.threads or usable_cores()
     with tempfile.TemporaryDirectory(prefix="lamina-cliffs-") as folder:
-        bench = Bench(Path(folder), seed, False, None, [threads])
-        columns = installed_peers(bench, arguments.device, peers)
+        benches = [
+            Bench(Path(tempfile.mkdtemp(dir=folder)), seed, False, None, [threads])
+            for _ in range(arguments.crews)
+        ]
+        columns = installed_peers(benches[0], arguments.device, peers)
         page = _page(arguments.device, seed, threads, arguments.output)
+        shared = SharedIterator(wanted)
+
+        writing = threading.Lock()
 
         def done(outcome: Outcome) -> None:
-            page.put(outcome)
-            if arguments.output is not None:
-                page.write(arguments.output, _name(arguments.device))
+            with writing:
+                page.put(outcome)
+                if arguments.output is not None:
+                    page.write(arguments.output, _name(arguments.device))
 
-        with Crew(bench, arguments.device, arguments.limit) as crew:
-            examine_all(bench, crew, wanted, columns, 60 * arguments.minutes, done)
+        def work(bench: Bench, stage: Stage) -> None:
+            with StagedCrew(bench, arguments.device, arguments.limit, stage) as crew:
+                examine_all(bench, crew, shared, columns, 60 * arguments.minutes, done)
+
+        side_by_side(benches, work)
     print(page.markdown())
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,10 @@ class Crew(Fleet):
     def tell(self, column: str, *message: object) -> dict[str, Any]:
         """The answer of a column's program. Raises ProgramError."""
         return self.worker(column, self.threads).tell(message)
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Within, nothing else is measured."""
+        return contextlib.nullcontext()
 
     def end(self, column: str) -> None:
         """End the program of a column; a new one starts when it is needed."""
@@ -172,15 +177,17 @@ def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outco
         outcome.wrong = examination.is_always_wrong(ready)
     ready = [column for column in ready if column not in outcome.failures]
     if LAMINA in ready and not outcome.wrong:
-        examination.measure(ready)
+        with crew.alone():
+            examination.measure(ready)
+            if LAMINA not in outcome.failures:
+                examination.look()
         if LAMINA not in outcome.failures:
-            examination.look()
             examination.predict()
     return outcome
 
 
 def examine_all(
-    bench: Bench, crew: Crew, indices: Sequence[int], peers: Sequence[str],
+    bench: Bench, crew: Crew, indices: Iterable[int], peers: Sequence[str],
     seconds: float, done: Callable[[Outcome], None],
 ) -> None:  # fmt: skip
     """Examine programs one after the other for so long; `done` gets each outcome at once."""
