@@ -38,7 +38,8 @@ from lamina.graph.algebra import ALGEBRA
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import Rule, rewrite
-from lamina.graph.split_products import cached_products_in_parts
+from lamina.graph.short_orders import short_orders
+from lamina.graph.split_products import cached_products_in_parts, products_apart
 from lamina.graph.split_reductions import (
     SPLIT_REDUCTIONS,
     columns_in_parts,
@@ -79,6 +80,7 @@ from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts
+from lamina.schedule.gpu.scatters import SCATTERS_OF_INTEGERS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import program as c
@@ -198,7 +200,7 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
     memory = backend(options).memory(options)
     if memory.flips_bytes:
         sinks = rewrite(sinks, (flip_bytes,))
-    return lay_out(sinks) if memory.tiled_products else sinks
+    return lay_out(sinks, memory.row_pitch) if memory.tiled_products else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
@@ -355,10 +357,11 @@ def _cuda_memory(options: Options) -> FusionTarget:
 
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
+    parts = products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
     if options.tf32:
-        return columns_in_parts, long_products_in_parts
+        return *parts, long_products_in_parts
     short_parts = tiled_products_in_parts(target_of(options).multiprocessors)
-    return columns_in_parts, short_parts, long_products_in_parts
+    return *parts, short_parts, long_products_in_parts
 
 
 def _cpu_memory(options: Options) -> FusionTarget:

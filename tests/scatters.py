@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamina.core.dtypes import float32, int64
+from lamina.core.dtypes import DType, float32, float64, int64
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD
@@ -19,24 +19,24 @@ ROWS, STEPS, TARGETS = 32, 40, 9
 WINDOWS, WIDTH = 5, 7  # what is added at a place and those that follow
 
 
-def _windows(columns: int) -> Node:
+def _windows(columns: int, dtype: DType) -> Node:
     """Windows added where they overlap: places and updates depend on two loops."""
     shape = (WINDOWS, WIDTH)
     starts = build.expand(leaf(0, (WINDOWS, 1), int64), shape)
     steps = build.expand(build.reshape(build.iota(WIDTH, int64), (1, WIDTH)), shape)
     places = build.reshape(starts + steps, (WINDOWS * WIDTH, 1))
-    parts = build.expand(leaf(1, (WINDOWS, 1, columns), float32), (*shape, columns))
+    parts = build.expand(leaf(1, (WINDOWS, 1, columns), dtype), (*shape, columns))
     updates = build.reshape(parts, (WINDOWS * WIDTH, columns))
-    target = leaf(2, (TARGETS, columns), float32)
+    target = leaf(2, (TARGETS, columns), dtype)
     return Node(Op.SCATTER, (target, build.expand(places, updates.shape), updates), Scatter(0, ADD))
 
 
-def _rows(columns: int) -> Node:
+def _rows(columns: int, dtype: DType) -> Node:
     """Each row adds at places of its own, of which many are out of range."""
     shape = (ROWS, STEPS, columns)
     places = build.expand(leaf(0, (ROWS, STEPS, 1), int64), shape)
-    target = leaf(2, (ROWS, TARGETS, columns), float32)
-    return Node(Op.SCATTER, (target, places, leaf(1, shape, float32)), Scatter(1, ADD))
+    target = leaf(2, (ROWS, TARGETS, columns), dtype)
+    return Node(Op.SCATTER, (target, places, leaf(1, shape, dtype)), Scatter(1, ADD))
 
 
 class Case(NamedTuple):
@@ -48,39 +48,47 @@ class Case(NamedTuple):
     asks: bool
 
 
-def _case(columns: int, schedule: str, asks: bool) -> Case:
+def _case(dtype: DType, columns: int, schedule: str, asks: bool) -> Case:
     """`_rows` with a schedule: a0 are the rows, a1 the columns, a2 the loop inside."""
-    return Case(_rows(columns), f"[scatter1_{ROWS}x{columns}x{STEPS}]; {schedule}", asks)
+    return Case(_rows(columns, dtype), f"[scatter1_{ROWS}x{columns}x{STEPS}]; {schedule}", asks)
 
 
-CASES = {
-    "two loops": Case(_windows(128), "", True),
-    "two loops, no full warp": Case(_windows(50), "", False),
-    "rows": Case(_rows(64), "", True),
-    "lanes of several rows": _case(
-        64, "reorder(a1, a0); bind(a1, grid); bind(a0, grid)", False
-    ),
-    "unrolled rows": _case(
-        64, "split(a0, 2) -> a3, a4; reorder(a3, a1, a4);"
-        "bind(a3, grid); bind(a1, grid); bind(a4, unroll)", True,
-    ),
-    "threads with rows": _case(
-        64, "split(a0, 2) -> a3, a4; bind(a3, grid); bind(a1, grid); bind(a4, thread)", False
-    ),
-    "an uneven loop around": _case(
-        95, "split(a1, 3) -> a3, a4; bind(a0, grid); bind(a3, grid)", False
-    ),
-    "an uneven tile": _case(
-        95, "split(a1, 3) -> a3, a4; bind(a0, grid); bind(a3, grid); bind(a4, unroll)", False
-    ),
-    "places in scratch memory": _case(
-        64, "bind(a0, grid); bind(a1, grid); stage(%0, a0)", True
-    ),
-    "places in scratch memory of threads": _case(
-        64, "split(a1, 2) -> a3, a4; bind(a0, grid); bind(a3, grid); bind(a4, thread);"
-        "stage(%0, a0)", False,
-    ),
-}  # fmt: skip
+def cases(dtype: DType) -> dict[str, Case]:
+    """Scatters of `dtype` that add in the order of the updates, where the device does that."""
+    return {
+        "two loops": Case(_windows(128, dtype), "", True),
+        "two loops, no full warp": Case(_windows(50, dtype), "", False),
+        "rows": Case(_rows(64, dtype), "", True),
+        "lanes of several rows": _case(
+            dtype, 64, "reorder(a1, a0); bind(a1, grid); bind(a0, grid)", False
+        ),
+        "unrolled rows": _case(
+            dtype, 64, "split(a0, 2) -> a3, a4; reorder(a3, a1, a4);"
+            "bind(a3, grid); bind(a1, grid); bind(a4, unroll)", True,
+        ),
+        "threads with rows": _case(
+            dtype, 64, "split(a0, 2) -> a3, a4; bind(a3, grid); bind(a1, grid);"
+            "bind(a4, thread)", False,
+        ),
+        "an uneven loop around": _case(
+            dtype, 95, "split(a1, 3) -> a3, a4; bind(a0, grid); bind(a3, grid)", False
+        ),
+        "an uneven tile": _case(
+            dtype, 95, "split(a1, 3) -> a3, a4; bind(a0, grid); bind(a3, grid);"
+            "bind(a4, unroll)", False,
+        ),
+        "places in scratch memory": _case(
+            dtype, 64, "bind(a0, grid); bind(a1, grid); stage(%0, a0)", True
+        ),
+        "places in scratch memory of threads": _case(
+            dtype, 64, "split(a1, 2) -> a3, a4; bind(a0, grid); bind(a3, grid); bind(a4, thread);"
+            "stage(%0, a0)", False,
+        ),
+    }  # fmt: skip
+
+
+CASES = cases(float32)
+CASES_OF_CUDA = cases(float64)  # which adds float32 as integers, in any order
 
 
 def sample(case: Case) -> Sample:

@@ -45,6 +45,11 @@ class Rates:
     integer_division: divisions of one integer by another a second, of one worker
     fork: seconds to hand work to all workers and to wait for the last one
     launch: seconds of a kernel that does nothing
+    call, enqueue: seconds that the host of a GPU takes for a call of a program, and for each of its
+        kernels: no call takes less
+    update: seconds of a GPU's thread for an update of a scatter that it goes through in order
+    atomic: seconds of an atomic operation, with all threads at work at places far apart
+    same_place: seconds of one that waits for another at the same place
     hidden: of what is not the largest demand, the share that overlaps with that; chosen, so that
         predictions are near measured times
     tensor: products of 16-bit floats, each added to a sum, a second of one worker's tensor cores; 0
@@ -64,6 +69,11 @@ class Rates:
     integer_division: float
     fork: float
     launch: float
+    call: float = 0.0
+    enqueue: float = 0.0
+    update: float = 0.0
+    atomic: float = 0.0
+    same_place: float = 0.0
     hidden: float = 0.9
     tensor: float = 0.0
     elementary: float = 1.0
@@ -98,8 +108,10 @@ GPUS = {
     # blocks share the rest (NVIDIA's white paper). L2: 6.65 TB/s, and 64 bytes a clock for one
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
-    # times `tensor`, two operations each, and 1 us for a launch behind another (measured). The
-    # other rates are estimates, of instructions a clock: nobody has measured them by themselves.
+    # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`
+    # and `enqueue` are fitted to drawn programs, `update`, `atomic` and `same_place` to scatters
+    # among them. The other rates are estimates, of instructions a clock: nobody has measured
+    # them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -115,6 +127,11 @@ GPUS = {
         integer_division=3e9,
         fork=0.0,
         launch=1e-6,
+        call=1e-5,
+        enqueue=2e-6,
+        update=4e-7,
+        atomic=2e-11,
+        same_place=5e-8,
         hidden=0.95,
         tensor=3.03e12,
         elementary=0.4,

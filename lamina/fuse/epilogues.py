@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lamina.core.shape import squeezed, strides_of
 from lamina.fuse.costs import widening
 from lamina.fuse.users import Users
+from lamina.graph.split_reductions import is_reused
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 
@@ -45,12 +46,19 @@ def find_epilogues(
     finder = _Finder(users, values)
     ends: set[Node] = set()
     absorbed: set[Node] = set()
-    for node in values:
+    products: set[Node] = set()  # moved ends of products
+    for node in sorted(values, key=finder.position.__getitem__, reverse=True):
         if node.op is Op.REDUCE:
             end = finder.reduction_end(node, no_arithmetic=node in stored_first)
+            is_product = end.is_moved and is_reused(node)
+            if is_product and end.node in products:
+                ends.add(node)  # a kernel has tiles for one product, here the last one
+                continue
             ends.add(end.node)
             if end.is_moved:
                 absorbed.add(node)
+            if is_product:
+                products.add(end.node)
     ends |= _scan_ends(users, values, row_blocks=row_blocks)
     return Epilogues(frozenset(ends), frozenset(absorbed))
 

@@ -208,7 +208,7 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
 def _padded_shapes(
     sinks: Sequence[Node], values: Values, target: FusionTarget
 ) -> dict[Node, Shape]:
-    """The shape that each value has in memory, should it get a buffer: see `_padded`.
+    """The shape that each value has in memory, should it get a buffer: see `padded`.
 
     Not padded are results, as users see them; and what kernels of SERIAL operations read and write:
     a sort takes rows that lie one after the other, a scatter computes places from the shape of its
@@ -219,12 +219,12 @@ def _padded_shapes(
         if node.op in SERIAL:
             unpadded.update((node, *node.src))
     return {
-        node: node.shape if node in unpadded else _padded(node, target.row_pitch)
+        node: node.shape if node in unpadded else padded(node, target.row_pitch)
         for node in values.regions
     }
 
 
-def _padded(node: Node, pitch: int) -> Shape:
+def padded(node: Node, pitch: int) -> Shape:
     """The shape of `node` in memory: its last axis, a row, may have elements more that nobody uses.
 
     Rows get a multiple of `pitch` bytes (0 for no padding) if there are several, each has at least

@@ -15,11 +15,12 @@ the channels last (`_spread`); and it builds the graph anew (`_Rebuilder`). Only
 changes: every value still has its shape, as a permutation of what is stored.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import widening
+from lamina.fuse.groups import padded
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.users import Users, users_of
 from lamina.ir.build import permute
@@ -37,16 +38,27 @@ MIN_CONTIGUOUS = 16
 # each element once, takes longer than it saves. An estimate.
 MIN_REUSE = 64
 
+# Rows that begin within a word of a GPU are read element by element. The product of (512, 3769) and
+# (1442, 3769) in bfloat16 takes 370 us on an H200, and 46 us where rows are longer. A factor with
+# such rows is stored with longer ones where each element has so many products, and the sum so many
+# in all: 2**23 products of elements that are read one by one take 20 us or more. PACKED are inputs,
+# and what a product may compute where it reads it; results are packed too. What else a program
+# stores has longer rows anyway: see `lamina.fuse.groups`.
+MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
+MIN_COPIED_PRODUCTS = 1 << 23
+PACKED = Group.ELEMENTWISE | {Op.BUFFER}
+
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
 
 # The axis of a value, by position in its shape, that is to be the last one in memory.
 LastAxis = dict[Node, int]
 
 
-def lay_out(sinks: Sequence[Node]) -> list[Node]:
-    """The graph of `sinks` with factors stored in the order in which tensor cores can read them."""
+def lay_out(sinks: Sequence[Node], pitch: int = 0) -> list[Node]:
+    """The graph of `sinks` with factors stored in the order in which tensor cores can read them.
+    pitch: of the rows of what is stored, in bytes, as that of `FusionTarget`."""
     users = users_of(sinks)
-    factors = _find_factors(users)
+    factors = _find_factors(users, set(sinks), pitch)
     rebuilder = _Rebuilder(factors, _spread(factors, users))
     for node in users:
         rebuilder.add(node)
@@ -56,21 +68,23 @@ def lay_out(sinks: Sequence[Node]) -> list[Node]:
 # Which factors.
 
 
-def _find_factors(users: Users) -> LastAxis:
+def _find_factors(users: Users, sinks: Set[Node], pitch: int) -> LastAxis:
     """The factors that are worth another order. Of several sums that read a factor, the first one
     decides."""
     sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
     shapes = _shapes_if_stored(users, sums)
     factors: LastAxis = {}
     for total in reversed(sums):  # the first sum last, so that its axes replace those of others
-        factors.update(_factors_of(total, shapes))
+        factors.update(_factors_of(total, shapes, sinks, pitch))
     return factors
 
 
-def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
-    """The arrays that the kernel of the sum `total` would rather read in another order, with the
-    axis that is to be their last one. The kernel must read an array often, in a dtype of tensor
-    cores, and at one index alone: with several, each might want another order."""
+def _factors_of(
+    total: Node, shapes: Mapping[Node, Shape], sinks: Set[Node], pitch: int
+) -> LastAxis:
+    """The arrays that the kernel of the sum `total` would rather read in another order, or with
+    longer rows, with the axis that is to be their last one. The kernel must read an array often, in
+    a dtype of tensor cores, and at one index alone: with several, each might want another order."""
     reads = KernelGroup(total, shapes).reads  # of a kernel with this sum alone
     window_axes = _window_axes(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
@@ -81,7 +95,13 @@ def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
             continue
         (index,) = indices
         axis = _axis_to_be_last(array, index, window_axes)
-        if axis is not None and _gains(array, axis, window_axes):
+        if axis is None:
+            continue
+        min_products = MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
+        is_read_often = products >= max(min_products, MIN_COPIED_PRODUCTS)
+        is_packed = array.op in PACKED or array in sinks
+        is_worth_longer_rows = is_read_often and is_packed and padded(array, pitch) != array.shape
+        if is_worth_longer_rows or _gains(array, axis, window_axes):
             factors[array] = axis
     return factors
 

@@ -30,7 +30,13 @@ DEEP_PART = 1 << 10
 
 # Reductions on GPUs.
 LARGE = 1 << 22  # elements of the operand from which on parts pay
+LONG_ROW = 1 << 16  # elements of each result from which on parts pay, for fewer than PARTS results
+# The same for fewer than BUSY_ROWS results: shorter rows are read once, as the registers of a block
+# hold them.
+TOO_LONG_FOR_A_BLOCK = 1 << 17
 LONG_COLUMN = 1 << 13  # elements of each result from which on parts pay
+BUSY_ROWS = 1 << 8  # rows, each reduced by a block, that keep a GPU busy
+MAX_PARTS_OF_ROWS = 16  # parts of each of PARTS rows or more
 BUSY_COLUMNS = 1 << 13  # columns, each reduced by a thread, that keep a GPU busy
 MIN_PARTS = 4  # fewer are not worth a second reduction
 
@@ -68,17 +74,42 @@ def columns_in_parts(node: Node) -> Node | None:
     """On a GPU, long columns or rows that are too few to keep it busy are reduced in parts: 96
     columns in 128 parts each. Sums of products that reuse both factors stay whole, as thread blocks
     share their steps."""
-    axes, shape, results = node.arg.axes, node.src[0].shape, prod(node.shape)
-    if prod(shape) < max(results * LONG_COLUMN, LARGE):
+    results = prod(node.shape)
+    if prod(node.src[0].shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
         return None
-    last = max(axis for axis, size in enumerate(shape) if size > 1)
-    along_rows = last in axes
-    if _is_reused(node) or (along_rows and results >= PARTS):
+    whole = _over_one_axis(_without_ones(node))
+    axes, shape = whole.arg.axes, whole.src[0].shape
+    along_rows = axes[-1] == len(shape) - 1
+    if is_reused(whole) or (along_rows and results >= PARTS and not _is_long(node)):
         return None
-    wanted = MAX_PARTS if along_rows else 1 << (BUSY_COLUMNS // results).bit_length()
-    even = gcd(shape[axes[0]], wanted)
-    parts = even if even >= MIN_PARTS else wanted
-    return _in_parts(node, parts) if MIN_PARTS <= parts <= shape[axes[0]] else None
+    wanted = 1 << (BUSY_COLUMNS // results).bit_length()
+    if along_rows:
+        wanted = MAX_PARTS if results < PARTS else MAX_PARTS_OF_ROWS
+    fewest = max(BUSY_ROWS // results if along_rows else 0, MIN_PARTS)
+    parts = _even_parts(shape[axes[0]], fewest, wanted)
+    if not MIN_PARTS <= parts <= shape[axes[0]]:
+        return None
+    return build.reshape(_in_parts(whole, parts), node.shape)
+
+
+def _even_parts(extent: int, fewest: int, wanted: int) -> int:
+    """Into how many parts an axis is cut: the common divisor of its extent and the power of two
+    `wanted`; where that is below `fewest`, the next divisor of the extent, as equal parts need no
+    conditions; and `wanted` where there is none between them. 13 * 201401 elements in 51 to 512
+    parts are 512 uneven ones, and 37 * 16 * 587 elements 74 parts."""
+    common = gcd(extent, wanted)
+    if common >= fewest:
+        return common
+    return next((parts for parts in range(fewest, wanted) if extent % parts == 0), wanted)
+
+
+def _is_long(node: Node) -> bool:
+    """Whether a GPU would reduce so much by so few blocks, one for each result, that parts pay: an
+    argmax of 3,199,928 numbers takes one of them 360 us, and many the time of a launch."""
+    results, elements = prod(node.shape), lengths(node).elements
+    if results < PARTS:
+        return elements >= LONG_ROW
+    return results < BUSY_ROWS and elements >= TOO_LONG_FOR_A_BLOCK
 
 
 @on(Op.REDUCE)
@@ -87,7 +118,7 @@ def long_columns_in_parts(node: Node) -> Node | None:
     and add these in memory, a series of additions whose rounding errors grow with its length."""
     shape = node.src[0].shape
     columns = prod(shape[node.arg.axes[-1] + 1 :])
-    if columns < WIDE or prod(shape) < LARGE or _is_reused(node):
+    if columns < WIDE or prod(shape) < LARGE or is_reused(node):
         return None
     return _in_parts_of(node, COLUMN_PART)
 
@@ -96,7 +127,7 @@ def long_columns_in_parts(node: Node) -> Node | None:
 def long_products_in_parts(node: Node) -> Node | None:
     """Very long sums of products that share factors are taken in parts on a GPU: registers of its
     tiles add up every step, a series of additions whose rounding errors grow with its length."""
-    return _in_parts_of(node, PRODUCT_PART) if _is_reused(node) else None
+    return _in_parts_of(node, PRODUCT_PART) if is_reused(node) else None
 
 
 def _in_parts_of(node: Node, size: int) -> Node | None:
@@ -154,10 +185,22 @@ def _over_one_axis(node: Node) -> Node:
     if len(axes) == 1 or last - first != len(axes) - 1:
         return node
     merged = (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
-    return build.reduce(node.arg.monoid, (first,), build.reshape(node.src[0], merged))
+    operands = [build.reshape(operand, merged) for operand in node.src]
+    return build.reduce(node.arg.monoid, (first,), *operands, part=node.arg.part)
 
 
-def _is_reused(node: Node) -> bool:
+def _without_ones(node: Node) -> Node:
+    """A reduction of operands without axes of size 1: of (2, 1, 500) over the axes 0 and 2 as of
+    (2, 500) over both."""
+    shape = node.src[0].shape
+    kept = [axis for axis, size in enumerate(shape) if size != 1]
+    long_axes = tuple(shape[axis] for axis in kept)
+    operands = [build.reshape(operand, long_axes) for operand in node.src]
+    axes = [kept.index(axis) for axis in node.arg.axes if axis in kept]
+    return build.reduce(node.arg.monoid, axes, *operands, part=node.arg.part)
+
+
+def is_reused(node: Node) -> bool:
     """Whether `node` reduces products and reuses both factors: each has fewer elements than there
     are products, as in a matrix product."""
     src = node.src[0]

@@ -57,6 +57,9 @@ class Store:
     # Where a store that fills scratch memory runs: in the body of the loop over this axis. None if
     # its value depends on reductions: then it runs where the value is computed first.
     at: Node | None = None
+    # Each combination with what is there is an atomic operation of a GPU, so that the columns that
+    # `lamina.loops.moves.Atomic` has made rows run in any order.
+    atomic: bool = False
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":
         """The same store of rebuilt expressions: `done` holds what each has become."""

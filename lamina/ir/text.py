@@ -80,5 +80,7 @@ def _store(store: Store, names: Mapping[Node, str]) -> str:
     loops = ", ".join(f"{_index(axis, {})} < {axis.arg.size}" for axis in store.axes)
     guard = "" if store.condition is TRUE else f" if {names[store.condition]}"
     how = "=" if store.monoid is None else f"{store.monoid.name}="
+    if store.atomic:
+        how = f"atomic {how}"
     target = f"p{store.parameter}[{names[store.index]}]"
     return f"for {loops or 'once'}{guard}: {target} {how} {names[store.value]}"

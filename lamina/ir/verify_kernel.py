@@ -16,7 +16,8 @@ order in which they are checked:
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
 9.  Every row axis of more than one element moves a store's index, unless its condition lets only
-    the first store, or the one that data say, or it writes memory of the thread; a parameter that
+    the first store, or the one that data say, or it writes memory of the thread, or each store is
+    an atomic operation; a parameter that
     is written is read only at the element that its store writes: rows are independent.
 10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
@@ -131,7 +132,8 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     still = rows.difference(free_axes(store.index), summed, from_data, *first)
     of_thread = kernel.parameters[number].memory != "device"
     empty = any(axis.arg.size == 0 for axis in store.axes)
-    require(of_thread or empty or not still, f"rows along {names_of(still)} write one element")
+    may_repeat = of_thread or empty or store.atomic
+    require(may_repeat or not still, f"rows along {names_of(still)} write one element")
 
 
 def _check_access(

@@ -27,6 +27,7 @@ from lamina.loops.nest import (
     SubLoops,
     axis_lists,
     can_accumulate,
+    has_atomics,
     operands_of,
     scatter_indices,
 )
@@ -421,6 +422,32 @@ class Partition(Move):
         owned = replace(store, value=value, axes=(worker, *store.axes), condition=condition)
         kernel = replace(nest.kernel, stores=(owned,), rows=nest.kernel.rows + 1)
         return replace(nest, kernel=kernel, order=(worker, *nest.order))
+
+
+@dataclass(frozen=True)
+class Atomic(Move):
+    """Let the first column of a scatter of integers be a row: updates along it run in any order.
+
+    Each is an atomic operation, of which CUDA has sums, maxima and minima of integers. Those are
+    the same in any order, as sums of floats are not.
+
+    ``atomic(a0)``::
+
+        for a0 in 90: y[i[a0]] += x[a0]    ->    for a0 in any order: atomic_sum(&y[i[a0]], x[a0])
+    """
+
+    column: int
+    text = "atomic(a{column})"
+
+    def apply(self, nest: Nest) -> Nest:
+        column, kernel = nest.axis(self.column), nest.kernel
+        self.require(has_atomics(kernel), "no store adds integers where data say")
+        is_first = kernel.stores[0].axes[kernel.rows :][:1] == (column,)
+        self.require(is_first, f"a{self.column} is not the first column")
+        row = ix.axis(self.column, column.arg.size)  # rows are no axes of reductions
+        nest = self.reindexed(nest, {column: row}, (row,))
+        stores = (replace(nest.kernel.stores[0], atomic=True),)
+        return replace(nest, kernel=replace(nest.kernel, stores=stores, rows=kernel.rows + 1))
 
 
 class Plan(NamedTuple):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from lamina.core.dtypes import int8, int32, uint8
+from lamina.core.dtypes import int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
@@ -163,6 +163,14 @@ def scatter_indices(kernel: Kernel) -> list[Node]:
     if store.monoid is None or len(kernel.stores) > 1:
         return []
     return [term for term in ix.terms_of(store.index)[0] if term.op is not Op.AXIS]
+
+
+def has_atomics(kernel: Kernel) -> bool:
+    """Is the kernel a scatter that combines integers of 32 or 64 bits by an operation whose result
+    is the same in any order, and that is one atomic instruction?"""
+    store = kernel.stores[0]
+    is_integer = store.value.dtype in (int32, int64)
+    return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_indices(kernel))
 
 
 def can_accumulate(kernel: Kernel) -> bool:

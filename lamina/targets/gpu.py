@@ -67,7 +67,8 @@ class GpuPrinter(ThreadPrinter):
         self.hit_loop: Node | None = None
 
     def tile_texts(self) -> tuple[str, ...]:
-        """The texts below targets/ for tiles that this kernel has, each after what it needs."""
+        """The texts below targets/ for tiles and atomic operations that this kernel has, each after
+        what it needs."""
         return ()
 
     # Loops of few hits.
@@ -101,6 +102,8 @@ class GpuPrinter(ThreadPrinter):
         """
         kernel = self.nest.kernel
         if self.cooperates or not scatter_indices(kernel):  # a thread has to have a row of its own
+            return None
+        if kernel.stores[0].atomic:  # its rows are the updates
             return None
         deciding = free_axes(kernel.stores[0].condition)
         lane_axes = self.grid[-1:]  # neighbouring lanes are neighbours along it

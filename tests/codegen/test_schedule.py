@@ -21,6 +21,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store, free_axes
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op, Scatter
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.loops.moves import (
     Accumulate,
     Bind,
@@ -235,6 +236,47 @@ def test_partitions_that_do_not_fit(move: str, message: str) -> None:
     row = kernel.row_axes[0].arg.number
     with pytest.raises(FormatError, match=message):
         apply(kernel, parse(move.format(row=row))[""])
+
+
+def _counting() -> Kernel:
+    """The kernel that counts numbers in a histogram."""
+    counts, places = leaf(0, (40, 6), int64), leaf(1, (90, 6), int64)
+    total = Node(Op.SCATTER, (counts, places, build.full((90, 6), 1, int64)), Scatter(0, ADD))
+    kernel = pipeline.compile_source([total], current()).program.launches[-1].kernel
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def test_updates_of_integers_run_in_any_order() -> None:
+    kernel = _counting()
+    row, column = (axis.arg.number for axis in kernel.stores[0].axes)
+    nest = apply(kernel, parse(f"atomic(a{column})")[""])
+    assert nest.kernel.rows == 2
+    assert nest.kernel.stores[0].atomic
+    verify_kernel(nest.kernel)
+    for move, message in (
+        (f"atomic(a{row})", "not the first column"),
+        (f"atomic(a{column}); atomic(a{column})", "not the first column"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            apply(kernel, parse(move)[""])
+
+
+def test_updates_of_floats_run_in_order() -> None:
+    _, kernel = scattering_sums()
+    column = kernel.stores[0].axes[-1].arg.number
+    with pytest.raises(FormatError, match="no store adds integers"):
+        apply(kernel, parse(f"atomic(a{column})")[""])
+
+
+def test_a_cpu_has_no_atomic_operations() -> None:
+    kernel = _counting()
+    column = kernel.stores[0].axes[-1].arg.number
+    text = f"[{pipeline.kernel_name(kernel, 1)}]; atomic(a{column})"
+    counts, places = leaf(0, (40, 6), int64), leaf(1, (90, 6), int64)
+    total = Node(Op.SCATTER, (counts, places, build.full((90, 6), 1, int64)), Scatter(0, ADD))
+    with using(schedule=text) as options, pytest.raises(FormatError, match="no such operation"):
+        pipeline.compile_source([total], options)
 
 
 def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:

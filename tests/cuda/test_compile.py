@@ -21,7 +21,7 @@ from lamina.graph.autodiff import gradient
 from lamina.graph.lift_numbers import numbers_of, with_inputs
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, points
-from lamina.ir.monoids import ADD, ARGMAX, MAX
+from lamina.ir.monoids import ADD, ARGMAX, MAX, MIN, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.loops.moves import Bind, Split
@@ -211,7 +211,7 @@ def test_long_rows_get_a_block_each() -> None:
 
 def test_short_rows_get_a_thread_each() -> None:
     assert launches(sum_along(1, (100_000, 7))) == [(391, 256)]
-    assert bindings(sum_along(1, (100_000, 7))) == ["grid"]
+    assert bindings(sum_along(1, (100_000, 7))) == ["unroll", "grid"]
 
 
 @pytest.mark.parametrize(
@@ -361,16 +361,50 @@ def test_the_derivative_of_the_logistic_function_chooses_nothing() -> None:
 
 @pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
 def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
-    table, places = leaf(0, (100, columns), dtypes.float32), leaf(1, (5000, 1), dtypes.int64)
-    where, new = build.expand(places, (5000, columns)), leaf(2, (5000, columns), dtypes.float32)
+    table, places = leaf(0, (100, columns), dtypes.float64), leaf(1, (5000, 1), dtypes.int64)
+    where, new = build.expand(places, (5000, columns)), leaf(2, (5000, columns), dtypes.float64)
     text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
     assert ("EACH_HIT(" in text.partition(KERNELS)[2]) is alike
 
 
 @pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("name", scatters.CASES)
+@pytest.mark.parametrize(("monoid", "name"), [(ADD, "sum"), (MAX, "max"), (MIN, "min")])
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64])
+def test_integers_are_scattered_by_atomic_operations(
+    monoid: Monoid, name: str, dtype: DType
+) -> None:
+    places = leaf(1, (5000, 60), dtypes.int64)
+    operands = leaf(0, (100, 60), dtype), places, leaf(2, (5000, 60), dtype)
+    text = compiled(Node(Op.SCATTER, operands, Scatter(0, monoid))).text
+    assert f"atomic_{name}(&p" in text
+    for arch in ARCHITECTURES:
+        assert compile_source(text, arch)
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(
+    ("updates", "columns", "in_order"),
+    [
+        (5000, 60, False),
+        (10, 60, True),  # few updates: more kernels take longer
+        (4000, 768, True),  # lanes ask for many at once, and there are many results
+    ],
+)
+def test_float32_is_added_as_integers_where_that_takes_less_time(
+    updates: int, columns: int, in_order: bool
+) -> None:
+    table, places = leaf(0, (50_000, columns), dtypes.float32), leaf(1, (updates, 1), dtypes.int64)
+    where = build.expand(places, (updates, columns))
+    new = leaf(2, (updates, columns), dtypes.float32)
+    text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
+    assert ("atomic_sum(&p" not in text) is in_order
+    assert compile_source(text, "sm_90a")
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("name", scatters.CASES_OF_CUDA)
 def test_lanes_ask_in_one_loop(name: str) -> None:
-    case = scatters.CASES[name]
+    case = scatters.CASES_OF_CUDA[name]
     with using(schedule=case.schedule):
         text = compiled(case.scatter).text
     assert text.partition(KERNELS)[2].count("EACH_HIT(") == case.asks

@@ -66,9 +66,9 @@ def test_threads_share_running_values() -> None:
     assert compare([scans.sample()], GPU) == []
 
 
-@pytest.mark.parametrize("name", scatters.CASES)
+@pytest.mark.parametrize("name", scatters.CASES_OF_CUDA)
 def test_lanes_ask_where_they_add(name: str) -> None:
-    case = scatters.CASES[name]
+    case = scatters.CASES_OF_CUDA[name]
     with options.using(schedule=case.schedule):
         assert compare([scatters.sample(case)], GPU) == []
 

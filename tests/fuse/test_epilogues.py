@@ -35,6 +35,17 @@ def test_arithmetic_on_a_sum_is_its_epilogue() -> None:
     assert epilogues(result) == Epilogues(frozenset({result}), frozenset())
 
 
+def test_a_kernel_takes_in_the_movement_after_one_product_alone() -> None:
+    """Tiles are of one product: the sum of two, which is then transposed, is in the kernel of the
+    last one, and the other is stored."""
+    shape = (16, 32, 24)
+    left = [build.expand(leaf(at, (16, 32, 1), float32), shape) for at in range(2)]
+    right = [build.expand(leaf(2 + at, (1, 32, 24), float32), shape) for at in range(2)]
+    first, last = (build.reduce(ADD, [1], a * b) for a, b in zip(left, right, strict=True))
+    result = build.permute(first + last, [1, 0])
+    assert epilogues(result) == Epilogues(frozenset({result, first}), frozenset({last}))
+
+
 def test_uses_that_meet_are_one_epilogue() -> None:
     result = SUM * build.unary(Op.LOGISTIC, SUM)
     assert epilogues(result).ends == {result}

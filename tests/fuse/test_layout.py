@@ -13,7 +13,9 @@ from lamina import Tensor
 from lamina.core.shape import Shape
 from lamina.frontend.realize import rebuilt
 from lamina.fuse.layout import lay_out
+from lamina.ir import build
 from lamina.ir.interpreter import evaluate
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from tests.generators import leaf
@@ -78,3 +80,40 @@ def test_products_read_neighbours(name: str, dtype: lm.DType) -> None:
     }
     for got, want in zip(evaluate(laid, given), evaluate(sinks, given), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def product(left: Node, right: Node) -> Node:
+    """A matrix product of two factors of 16 bits."""
+    shape = (left.shape[0], *right.shape)
+    a = build.expand(build.reshape(build.cast(left, lm.float32), (*left.shape, 1)), shape)
+    b = build.expand(build.reshape(build.cast(right, lm.float32), (1, *right.shape)), shape)
+    return build.reduce(ADD, [1], a * b)
+
+
+@pytest.mark.parametrize(
+    ("inner", "pitch", "stored"),
+    [
+        (1001, 128, 2),  # rows begin within a word
+        (1001, 0, 0),
+        (1000, 128, 1),  # only those of the right factor do
+        (200, 128, 0),  # few products
+    ],
+)
+def test_factors_with_ragged_rows_are_stored_with_longer_ones(
+    inner: int, pitch: int, stored: int
+) -> None:
+    few = inner < 1000
+    left = leaf(0, (100 if few else 512, inner), lm.bfloat16)
+    right = leaf(1, (inner, 100 if few else 333), lm.bfloat16)
+    (laid,) = lay_out([product(left, right)], pitch)
+    assert sum(one.op is Op.CONTIGUOUS for one in toposort([laid])) == stored
+
+
+def test_a_result_that_a_product_reads_is_stored_twice() -> None:
+    """Results are packed, and a product computes no factor with ragged rows where it reads it."""
+    x, right = leaf(0, (512, 1001), lm.bfloat16), leaf(1, (1001, 336), lm.bfloat16)
+    factor = build.unary(Op.NEG, x)
+    for sinks in ([product(factor, right)], [product(factor, right), factor]):
+        laid = lay_out(sinks, 128)
+        (copy,) = (one for one in toposort(laid) if one.op is Op.CONTIGUOUS)
+        assert copy.src[0] is factor

@@ -13,7 +13,7 @@ from lamina.core.dtypes import DType, bfloat16, float32, float64, int32, int64
 from lamina.graph import split_products, split_reductions
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, on, rewrite
-from lamina.graph.split_products import cached_products_in_parts
+from lamina.graph.split_products import cached_products_in_parts, products_apart
 from lamina.graph.split_reductions import (
     columns_in_parts,
     long_columns_in_parts,
@@ -200,6 +200,69 @@ def test_parts_need_not_be_even(shape: tuple[int, ...]) -> None:
     assert sum(one.op is Op.REDUCE for one in toposort(after)) == 5
     values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
     assert all(map(same_values, evaluate(before, values), evaluate(after, values)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "partial"),
+    [
+        ((3, 99991), (1,), (3, 511)),  # a prime number: parts of 196, and a shorter one
+        ((2, 1, 13, 20011), (0, 2, 3), (512,)),  # axes that lie side by side are one
+        ((5, 37, 16, 131), (1, 2, 3), (5, 74)),  # the parts are even: 74 are two of each 16 * 131
+        ((88, 131200), (1,), (88, 16)),  # no block has registers for such a row
+        ((5, 32749), (1,), None),  # a block reduces that as fast
+        ((88, 65537), (1,), None),  # rows for most multiprocessors, which registers hold
+    ],
+)
+def test_few_long_rows_of_any_length_are_reduced_in_parts(
+    shape: tuple[int, ...], axes: tuple[int, ...], partial: tuple[int, ...] | None
+) -> None:
+    x = leaf(0, shape, float32)
+    before = build.reduce(ADD, axes, x)
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    sums = [node.shape for node in toposort([after]) if node.op is Op.REDUCE]
+    assert sums[:-1] == ([partial] if partial else [])
+    values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
+    assert same_values(*evaluate([before, after], values))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_parts_of_an_argmax_over_several_axes_find_the_first_place(part: int) -> None:
+    shape = (7, 16411)
+    x = leaf(0, shape, float32)
+    place = build.reshape(build.iota(7 * 16411, int64), shape)
+    before = Node(Op.REDUCE, (x, place), Reduce(ARGMAX, (0, 1), part))
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    assert sum(one.op is Op.REDUCE for one in toposort([after])) == 3
+    values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
+    assert all(map(same_values, evaluate([before], values), evaluate([after], values)))
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [(256, 3), (64, 1)],  # a kernel of its own is worth its launch, and not
+)
+def test_sums_of_several_products_are_apart(size: int, count: int) -> None:
+    shape = (size, size, size)
+    left = [leaf(at, (size, size, 1), float32) for at in range(3)]
+    right = [leaf(3 + at, (1, size, size), float32) for at in range(3)]
+    pairs = zip(left, right, strict=True)
+    first, second, third = (build.expand(a, shape) * build.expand(b, shape) for a, b in pairs)
+    before = build.reduce(ADD, [1], first + (second + third))
+    (after,) = rewrite([before], (products_apart,))
+    assert sum(one.op is Op.REDUCE for one in toposort([after])) == count
+    rng = np.random.default_rng(0)
+    values = {
+        one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (*left, *right)
+    }
+    assert same_values(*evaluate([before, after], values))
+
+
+def test_a_sum_of_a_product_and_an_array_stays() -> None:
+    shape = (256, 256, 256)
+    a, b = leaf(0, (256, 256, 1), float32), leaf(1, (1, 256, 256), float32)
+    product = build.expand(a, shape) * build.expand(b, shape)
+    before = build.reduce(ADD, [1], product + leaf(2, shape, float32))
+    assert rewrite([before], (products_apart,)) == [before]
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,40 @@ def test_factors_that_are_computed_in_float32_are_multiplied_by_instructions() -
     spec = lm.TensorSpec((256, 4096), lm.bfloat16)
     (kernel,) = cost_of(lambda x: lm.sum(lm.exp(x.cast(lm.float32)) ** 2, axis=1), spec).steps
     assert kernel.need.operations.tensor == 0
+
+
+# Microseconds of an H200, of drawn programs: the shapes of the base and the updates, and the axis.
+SCATTERS = {
+    "as many places as updates": (381, (128, 65536), (128, 65536), 1),
+    "columns side by side": (221, (8707, 467), (8707, 467), 0),
+    "all at one place": (142, (1, 744), (1471, 744), 0),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_predictions_of_scatters_are_near_recorded_times(name: str) -> None:
+    microseconds, base, updates, axis = SCATTERS[name]
+    cost = cost_of(
+        lambda x, places, new: lm.scatter_add(x, axis, places, new),
+        lm.TensorSpec(base), lm.TensorSpec(updates, lm.int64), lm.TensorSpec(updates),
+    )  # fmt: skip
+    assert 1 / 1.5 < cost.seconds * 1e6 / microseconds < 1.5
+
+
+def test_updates_in_order_wait_for_one_another() -> None:
+    """A scatter of float64 adds in order: 65,536 updates of 0.3 us, as were measured of float32."""
+    specs = lm.TensorSpec((128, 65536), lm.float64), lm.TensorSpec((128, 65536), lm.int64)
+    cost = cost_of(lambda x, places: lm.scatter_add(x, 1, places, x), *specs)
+    assert 1 / 1.5 < cost.seconds * 1e6 / 20_785 < 1.5
+
+
+def test_no_call_takes_less_than_the_host() -> None:
+    cost = cost_of(lambda x: x + 1.0, lm.TensorSpec((4,)))
+    assert cost.seconds == GPUS[ARCH].call + GPUS[ARCH].enqueue
+    assert sum(step.seconds for step in cost.steps) < cost.seconds
+
+
+def test_a_long_row_is_sorted_by_all_multiprocessors() -> None:
+    """267 us on an H200."""
+    cost = cost_of(lambda x: lm.sort(x, axis=0), lm.TensorSpec((8653860,), lm.float16))
+    assert 1 / 2 < cost.seconds * 1e6 / 267 < 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import lamina as lm
@@ -36,4 +38,27 @@ def test_no_threads_share_a_reduction_inside_a_column(order: tuple[int, int]) ->
     parameters = Parameter(lm.float32, 4 * 64 * 128), Parameter(lm.float32, 4 * 64, written=True)
     store = Store(1, ix.row_major((ROW, COLUMN)), value, (ROW, COLUMN))
     plan = GpuPlanner(Kernel(parameters, (store,), rows=1), DEFAULT_CUDA, GpuKnobs())
-    assert shared_axes(plan) == [COLUMN]
+    assert shared_axes(plan, DEFAULT_CUDA.warp) == [COLUMN]
+
+
+def schedule_of(function: Callable[..., object], *shape: int) -> str:
+    """That of the only kernel of a function of one array."""
+    spec = lm.TensorSpec(shape, lm.bfloat16)
+    (kernel,) = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
+    return kernel.schedule
+
+
+@pytest.mark.parametrize(("columns", "shared"), [(29, True), (9, True), (8, False), (3, False)])
+def test_threads_share_short_rows_that_they_store(columns: int, shared: bool) -> None:
+    """A thread holds shorter ones, whose columns are unrolled."""
+    schedule = schedule_of(lambda x: lm.softmax(x, axis=1), 96000, columns)
+    assert ("thread" in schedule) is shared
+    assert shared or "unroll" in schedule
+
+
+def test_a_thread_reduces_a_short_row() -> None:
+    assert "thread" not in schedule_of(lambda x: lm.argmax(x, axis=1), 96000, 29)
+
+
+def test_steps_in_order_are_not_unrolled() -> None:
+    assert "unroll" not in schedule_of(lambda x: lm.cumsum(x, axis=1), 96000, 5)

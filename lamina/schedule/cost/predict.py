@@ -11,7 +11,7 @@ from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.ir.kernel import points
 from lamina.ir.ops import Op
-from lamina.loops.nest import UNCACHED, Nest
+from lamina.loops.nest import UNCACHED, Nest, scatter_indices
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.bound import STREAMED, instruction_bytes, need_of
 from lamina.schedule.cost.operations import latency_of, registers_of, total
@@ -193,6 +193,29 @@ class _GpuCost(_NestCost):
                 footprint = self.traffic.footprints[self.traffic.reference(access)]
                 sectors += access.times * footprint.region(access.axes).lines(line)
         return sectors * line / nearest.read
+
+    def time(self) -> KernelTime:
+        """A scatter takes as long as its updates wait for one another, at least."""
+        time = super().time()
+        scattering = self._scattering()
+        if not scattering:
+            return time
+        seconds = max(time.seconds, scattering + self.rates.launch)
+        return KernelTime(seconds, {**time.demands, "scatter": scattering})
+
+    def _scattering(self) -> float:
+        """The seconds of the updates of a scatter; 0 for any other kernel. Atomic ones are so many
+        at a time, and those of a place one after the other, if all places are as likely. In order,
+        each thread goes through all updates of its rows."""
+        kernel, rates = self.kernel, self.rates
+        if not scatter_indices(kernel):
+            return 0.0
+        store = kernel.stores[0]
+        updates = points(store.axes)
+        of_place = updates / max(kernel.parameters[store.parameter].size, 1)
+        if store.atomic:
+            return max(updates * rates.atomic, of_place * rates.same_place)
+        return points(store.axes[kernel.rows :]) * rates.update
 
     def _bypasses_caches(self, part: Lines) -> bool:
         return False  # no store of a GPU reads a line first

@@ -17,14 +17,15 @@ from lamina.schedule.cost.report import KernelCost, KernelTime, in_us
 
 # Instructions for each byte of a key, which is counted and then moved: an estimate.
 SORTING = 20
+KERNELS_OF_A_BYTE = 3  # of a long row on a GPU: they count, add up the counts, and move the keys
 
 
 @dataclass(frozen=True)
 class ProgramCost:
     """What a program is predicted to take.
 
-    seconds: of one run. bound: seconds with perfect reuse: each byte of its inputs is read once,
-    each of its results written once, and everything overlaps
+    seconds: of one call after another. bound: seconds with perfect reuse: each byte of its inputs
+    is read once, each of its results written once, and everything overlaps
     kernels: the cost of each kernel, by its function's name
     steps: the cost of each step; of several kernels that run together, the sum
     """
@@ -59,7 +60,8 @@ def program_cost(
             cost_of[kernel] = _sort_cost(plan.nest, target, rates)
     steps = tuple(joined([cost_of[launch.kernel] for launch in step]) for step in program.steps)
     by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
-    seconds = sum(step.seconds for step in steps)
+    of_host = rates.call + rates.enqueue * len(program.launches)
+    seconds = max(of_host, sum(step.seconds for step in steps))
     bound = _need(program.launches, cost_of).seconds(rates, target)
     return ProgramCost(seconds, bound, by_name, steps)
 
@@ -96,10 +98,14 @@ def joined_seconds(times: Sequence[KernelTime]) -> float:
 
 def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
     """The cost of sorting rows by the bytes of their keys, one after the other: of instructions
-    alone, each row by one worker."""
-    keys = kernel.parameters[0]
-    instructions = SORTING * keys.dtype.itemsize * kernel.rows * kernel.length
+    alone, each row by one worker. Long rows of a GPU have three kernels for each byte, and all
+    workers in each: their scratch memory has counts after the keys."""
+    keys, _, scratch = kernel.parameters
+    count = kernel.rows * kernel.length
+    instructions = float(SORTING * keys.dtype.itemsize * count)
     workers = min(kernel.rows, target.multiprocessors)
+    if scratch.size > count:
+        instructions, workers = SORTING * count / KERNELS_OF_A_BYTE, target.multiprocessors
     demands = {"sort": instructions / rates.issue / workers, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)

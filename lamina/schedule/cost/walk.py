@@ -131,7 +131,7 @@ class _Walker:
             self._visit(store.condition, loop)
             axes = frozenset(store.axes)
             number, index = store.parameter, store.index
-            if store.monoid is not None:
+            if store.monoid is not None and not store.atomic:  # memory combines by itself there
                 self._access(number, index, TRUE, loop, axes, is_store=False)
                 self._combine(store.monoid, store.value.dtype, loop, axes)
             self._access(number, index, store.condition, loop, axes, is_store=True)

@@ -84,10 +84,10 @@ class _Division:
         return size <= self.threads_of_row(rows) * self.max_elements
 
 
-def shared_axes(plan: GpuPlanner) -> list[Node]:
+def shared_axes(plan: GpuPlanner, shortest: int) -> list[Node]:
     """For each loop inside the rows that threads can share, the axis that they share, each axis
     once. Nothing if another loop must run in order, which would leave it to one thread, or if no
-    loop is as long as a warp, as a thread for each row is then better.
+    loop has `shortest` steps, as a thread for each row is then better.
 
     For a softmax over (64, 4096) it is the axis of 4096, which its three loops have in common.
     """
@@ -95,7 +95,7 @@ def shared_axes(plan: GpuPlanner) -> list[Node]:
         return []
     loops = _loops_of_rows(plan)
     warp = plan.target.warp
-    if max(map(points, loops), default=0) < warp:
+    if max(map(points, loops), default=0) < shortest:
         return []
 
     def worth(axis: Node) -> tuple[int, int, int]:

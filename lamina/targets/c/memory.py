@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lamina.core.dtypes import DType, bool_
+from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node
@@ -252,11 +253,12 @@ class MemoryPrinter(CSpelling, NestPrinter):
             self._store_scalar(store, value, point)
 
     def _store_scalar(self, store: Store, value: Value, point: Point) -> None:
-        """``p1[row] = sum_3;``."""
+        """``p1[row] = sum_3;``, or the line of an `atomic` store."""
         target = f"p{store.parameter}[{self.index_text(store.index, point)}]"
         old = Value(target, store.value.dtype)
         text = self.widened(self._updated(store, old, value), old)
-        self._store_line(store, f"{target} = {text};", point)
+        line = self.atomic(store, target, text) if store.atomic else f"{target} = {text};"
+        self._store_line(store, line, point)
 
     def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
@@ -278,10 +280,15 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def _updated(self, store: Store, old: Value, value: Value) -> Value:
         """What is stored where memory holds `old`: `value`, combined with it by the monoid of the
         store, if that has one."""
-        if store.monoid is None:
+        if store.monoid is None or store.atomic:
             return value
         (updated,) = self.combined(store.monoid, (old,), (value,))
         return updated
+
+    def atomic(self, store: Store, target: str, value: str) -> str:
+        """The line that combines `value` with what other threads may combine at the same time.
+        Raises FormatError where the target has no such operation."""
+        raise FormatError(f"atomic: this target has no such operation by {store.monoid}")
 
     def _store_line(self, store: Store, line: str, point: Point) -> None:
         """Print the `line` of a store, under its condition if that is not always true."""

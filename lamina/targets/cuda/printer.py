@@ -10,12 +10,13 @@ from lamina.core.dtypes import bfloat16, float32
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.graph.rewrite import commuted, hole, matches
-from lamina.ir.kernel import free_axes, roots_of
+from lamina.ir.kernel import Store, free_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention import AttentionPrinter
 from lamina.targets.language import Point, Value
+from lamina.targets.names import monoid_name
 
 # Operations with a shorter form, `short_exp` and so on, whose error is below that of bfloat16.
 SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF, Op.LOGISTIC}
@@ -55,6 +56,8 @@ class CudaPrinter(AttentionPrinter):
         """`products.cu` for products in tiles, and for products back to back `nested.cu` too."""
         if self.is_back_to_back:
             return ("cuda/products.cu", "cuda/nested.cu")
+        if any(store.atomic for store in self.nest.kernel.stores):
+            return ("cuda/atomics.cu",)
         return ("cuda/products.cu",) if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
@@ -90,6 +93,11 @@ class CudaPrinter(AttentionPrinter):
         divisor = node.src[1]
         is_added_up = any(part.op is Op.LOOP_REDUCE for part in toposort([divisor]))
         return is_added_up and free_axes(divisor) < free_axes(node)
+
+    def atomic(self, store: Store, target: str, value: str) -> str:
+        """``atomic_sum(&p2[load_1], 1);``, of `atomics.cu`."""
+        assert store.monoid is not None
+        return f"atomic_{monoid_name(store.monoid)}(&{target}, {value});"
 
     def type(self, value: Value) -> str:
         """The type of a variable; ``auto`` of what is computed: a function may return more than a
