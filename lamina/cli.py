@@ -111,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     what = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
     parser.add_argument("model", help=what)
-    exact = "never round activations to 8 bits before products with quantised weights"
-    parser.add_argument("--exact", action="store_true", help=exact)
+    rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
+    parser.add_argument("--round-activations", action="store_true", help=rounded)
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ def run_fetch(options: Namespace) -> None:
 
 def run_generate(options: Namespace) -> None:
     """Write what follows a prompt, and on the standard error how fast."""
-    model = load(find(options.model), round_activations=not options.exact)
+    model = load(find(options.model), round_activations=options.round_activations)
     tokenizer = model.tokenizer
     if options.raw or tokenizer.template is None:
         prompt = tokenizer.encode(options.prompt)
@@ -42,7 +42,7 @@ def run_generate(options: Namespace) -> None:
 
 def run_chat(options: Namespace) -> None:
     """A conversation: a line of the user, an answer, and so on until the end of the input."""
-    model = load(find(options.model), round_activations=not options.exact)
+    model = load(find(options.model), round_activations=options.round_activations)
     tokenizer = model.tokenizer
     generator = Generator(model.network, _capacity(options.context, model), model.device)
     messages: list[dict[str, str]] = []

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # By name: what they need beside what the tests need. Each has a test that is skipped without it.
-OTHERS = {"11_onnx", "12_pytorch"}
+OTHERS = {"11_onnx", "10_pytorch"}
 
 
 def test_the_lessons_are_numbered() -> None:

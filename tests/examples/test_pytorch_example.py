@@ -11,4 +11,4 @@ pytest.importorskip("torch", reason="the example trains its model: pip install t
 
 @pytest.mark.timeout(300)
 def test_the_example_of_pytorch_runs() -> None:
-    run(ROOT / "examples" / "12_pytorch.py")
+    run(ROOT / "examples" / "10_pytorch.py")

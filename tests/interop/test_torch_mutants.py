@@ -145,12 +145,25 @@ def test_whole_graphs_have_no_mistake() -> None:
             Compiled(module, Fallback.REFUSED)
 
 
-@pytest.mark.parametrize("mutation", [fewer_arguments, no_description])
-def test_the_node_is_named(mutation: Callable[[fx.Node, random.Random], None]) -> None:
+@pytest.mark.parametrize(("mutation", "said"), [
+    (no_description, r"^mm = aten\.mm\.default: its result is not described"),
+    (fewer_arguments, r"^left to PyTorch: aten\.mm\.default: matmul.*missing a required argument"),
+])  # fmt: skip
+def test_the_node_is_named(
+    mutation: Callable[[fx.Node, random.Random], None], said: str
+) -> None:
     module = graphs()[0]
     (node,) = module.graph.find_nodes(op="call_function", target=aten.mm.default)
     mutation(node, random.Random(0))
-    said = r"mm = aten\.mm\.default"
+    with lm.using(device="interp"), pytest.raises(LaminaError, match=said):
+        Compiled(module, Fallback.REFUSED)
+
+
+def test_what_pytorch_refuses_too_is_a_broken_graph() -> None:
+    module = graphs()[0]
+    (node,) = module.graph.find_nodes(op="call_function", target=aten.cat.default)
+    node.args = (7,)
+    said = r"^cat = aten\.cat\.default: "
     with lm.using(device="interp"), pytest.raises(BrokenGraphError, match=said):
         Compiled(module, Fallback.REFUSED)
 

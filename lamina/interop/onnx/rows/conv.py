@@ -65,6 +65,19 @@ def _cropped(whole: Tensor, sides: Sequence[tuple[int, int]]) -> Tensor:
     return padded[(slice(None), slice(None), *kept)]
 
 
+def _margins(
+    full: Sizes, output_shape: Sizes | None, pads: Sizes | None, auto_pad: str
+) -> list[tuple[int, int]]:
+    """What a result of the sizes `full` has before and behind `output_shape`, whose last axes are
+    spatial; without that shape the padding `pads`, all begins and then all ends."""
+    rank = len(full)
+    if output_shape is None:
+        margins = tuple(pads or (0,) * (2 * rank))
+        return list(zip(margins[:rank], margins[rank:], strict=True))
+    totals = [size - out for size, out in zip(full, output_shape[-rank:], strict=True)]
+    return _totals_to_sides(totals, auto_pad)
+
+
 @row("ConvTranspose")
 def conv_transpose(
     context: Context, x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET",
@@ -86,13 +99,7 @@ def conv_transpose(
     full = [size + more for size, more in zip(whole.shape[2:], extra, strict=True)]
     if output_shape is None and auto_pad.startswith("SAME"):
         output_shape = [n * s for n, s in zip(images.shape[2:], steps, strict=True)]
-    if output_shape is not None:
-        wanted = output_shape[-rank:]
-        totals = [size - out for size, out in zip(full, wanted, strict=True)]
-        sides = _totals_to_sides(totals, auto_pad)
-    else:
-        margins = tuple(pads or (0,) * (2 * rank))
-        sides = list(zip(margins[:rank], margins[rank:], strict=True))
+    sides = _margins(full, output_shape, pads, auto_pad)
     ends = [(begin, end - more) for (begin, end), more in zip(sides, extra, strict=True)]
     result = _cropped(whole, ends)
     return result if b is None else result + beside_channels(tensor(b), result.ndim)
