@@ -5,7 +5,7 @@ weights, of which only blocks exist. For each block of 16 rows its kernel adds t
 to what memory holds. Memory begins with 0, or with what else is added: with b for ``sum + b``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lamina.fuse.epilogues import BIJECTIVE
@@ -52,19 +52,31 @@ def sum_and_rest(value: Node, is_in_memory: Callable[[Node], bool]) -> SumAndRes
     ``reshape(sum(x) + a) + b`` becomes the total ``reshape(sum(x))`` and the rest
     ``reshape(a) + b``.
     """
-    if is_in_memory(value):
-        return None
-    if value.op is Op.REDUCE and value.arg.monoid is ADD:
-        return SumAndRest(value, None)
-    if value.op in BIJECTIVE:
-        parts = sum_and_rest(value.src[0], is_in_memory)
-        return parts.moved_by(value) if parts else None
-    if value.op is Op.ADD:
-        left, right = value.src
-        for addend, other in ((left, right), (right, left)):
-            parts = sum_and_rest(addend, is_in_memory)
-            if parts:
-                return parts.plus(other)
+    parts: dict[Node, SumAndRest] = {}  # of each node that is a sum plus a rest, operands first
+    for node in toposort([value], lambda node: not is_in_memory(node), _operands_to_search):
+        parts_of_node = _parts_of(node, parts)
+        if parts_of_node is not None:
+            parts[node] = parts_of_node
+    return parts.get(value)
+
+
+def _operands_to_search(node: Node) -> tuple[Node, ...]:
+    """The operands of `node` that may be its sum, or have it within."""
+    return node.src if node.op is Op.ADD or node.op in BIJECTIVE else ()
+
+
+def _parts_of(node: Node, parts: Mapping[Node, SumAndRest]) -> SumAndRest | None:
+    """`node` as a sum plus the rest, from the `parts` of its operands."""
+    if node.op is Op.REDUCE and node.arg.monoid is ADD:
+        return SumAndRest(node, None)
+    if node.op in BIJECTIVE and node.src[0] in parts:
+        return parts[node.src[0]].moved_by(node)
+    if node.op is Op.ADD:
+        left, right = node.src
+        if left in parts:
+            return parts[left].plus(right)
+        if right in parts:
+            return parts[right].plus(left)
     return None
 
 

@@ -10,8 +10,9 @@ UNIT_BYTES = 1 << 17
 
 @dataclass(frozen=True)
 class Source:
-    """A translation unit: helper functions, the kernels by name, and the function that runs them
-    where the text itself does (C; a GPU's program is a list of launches)."""
+    """A translation unit: helper functions, the kernels by name, in C with functions of row blocks
+    that call them, and the function that runs all where the text itself does (C; a GPU's program
+    is a list of launches)."""
 
     prelude: str = ""
     kernels: Mapping[str, str] = field(default_factory=dict)

@@ -143,8 +143,10 @@ class _Formulas:
     def _write_out(self, node: Node) -> None:
         """Add the expression of `node`, and of what it is computed from, to `expressions`.
 
-        `lines` does that for the values that are stored. What is left are the indices and
-        conditions of stores and loads: these never have lines of their own.
+        `lines` does that for all that is beneath the stored values, the indices and conditions of
+        loads too. What is left are parts of the indices and conditions of stores that no stored
+        value needs, such as ``j < 1`` where the first of several rows stores. They get no lines of
+        their own.
         """
         for operand in toposort([node], lambda other: other not in self.expressions):
             self.expressions[operand] = self._expression(operand)
@@ -284,8 +286,9 @@ def comment(kernel: AnyKernel, lines: Sequence[str] = ()) -> str:
 
 
 def listing(source: Source, kernels: Mapping[str, AnyKernel]) -> str:
-    """`source` to read: each of its `kernels` below its comment, and what runs them, without the
-    helper functions."""
+    """`source` to read, without the helper functions: its functions, and what runs them. Each of
+    the `kernels` stands below its comment. In C, functions of row blocks have none, which only
+    call kernels."""
     parts = []
     for name, text in source.kernels.items():
         parts += [comment(kernels[name]), text] if name in kernels else [text]

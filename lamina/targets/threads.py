@@ -100,9 +100,13 @@ class ThreadPrinter(CPrinter):
         return self.threads // self.block_rows if axis in self.shared_loops else 1
 
     def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
-        """In place of a loop of one step, its index; threads beyond the end have that of the last
-        iteration, add nothing and store nothing. So do threads beyond the last of the rows that
-        are bound to threads."""
+        """The parts, with an index in place of a loop that threads share if each thread has one
+        step of it at most, and with rows bound to threads in range: see `_one_step` and
+        `_row_in_range`.
+
+        `super().partition` calls this method for inner sub-loops, whose parts are changed by then:
+        a shared loop may be `Fixed` already, and a row in range has no condition any more.
+        """
         nest_parts = super().partition(sub_loops, extent)
         for nest_part in nest_parts:
             for axis, loop_part in nest_part.items():

@@ -120,7 +120,9 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
         product = node.src[0]
         without_instructions.update({product, *product.src})  # the factors are casts of bytes
     for node in on_tensor_cores:
-        # Reductions and scans beneath it, such as a maximum, are none of its factors' arithmetic.
+        # All arithmetic beneath it may be in the tiles, that beneath a reduction there too: in
+        # attention the sum of a row and the product by v need the same exponentials. The steps of
+        # such a reduction, of the maximum of a row, count: no tensor core does them.
         without_instructions.update(
             operand for operand in toposort(node.src) if not bound_axes(operand)
         )
