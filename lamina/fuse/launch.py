@@ -51,8 +51,8 @@ def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
 
     `offsets` says where whole slots begin in their buffers, in bytes; a slot that is not in it
     begins at 0. Kernels that differ in nothing else, as those of steps in time do, are equal then:
-    ``x[32:40] + 1`` and ``x[48:56] + 1`` of float32 both add 1 to the first 8 elements of a slot
-    of 16.
+    ``x[32:40] + 1`` and ``x[48:56] + 1``, of x with 64 float32, both add 1 to the first 8 elements
+    of a slot of 16.
     """
     touched = _touched_indices(launch.kernel)
     slots: list[Slot] = []
@@ -68,8 +68,9 @@ def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
     return replace(launch, kernel=kernel, slots=tuple(slots))
 
 
-def _touched_indices(kernel: AnyKernel) -> dict[int, list[Node]]:
-    """The indices at which a kernel reads or writes each of its parameters."""
+def _touched_indices(kernel: AnyKernel) -> defaultdict[int, list[Node]]:
+    """The indices at which a kernel reads or writes each of its parameters, by number; no index
+    for any other number."""
     touched = defaultdict[int, list[Node]](list)
     for node in kernel.nodes:
         if node.op is Op.LOAD:

@@ -200,7 +200,7 @@ class Lowering:
             for axis, axis_end in enumerate(source_ends):
                 is_in_group = start < axis_end <= end
                 if is_in_group and source[axis] != 1:
-                    elements_after = end // axis_end  # of the group: 4 after the 6 of (6, 4)
+                    elements_after = end // axis_end  # of the group: 3 after the 2 of (2, 3)
                     result[axis], flat = self._divided(flat, elements_after)
         return tuple(result)
 

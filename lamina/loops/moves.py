@@ -301,6 +301,8 @@ class Stage(Move):
         is_scanned = any(node.op is Op.LOOP_SCAN for node in beneath)
         is_staged = any(fill.value in beneath for fill in nest.fills)
         self.require(not (is_staged or is_scanned), "it is in scratch already, or of a scan")
+        # The loops of a reduction give all unrolled points at once; one of them would be stored.
+        self.require(value.op is not Op.LOOP_REDUCE, "it is a reduction, which is computed once")
         fits = not is_reduced or loop is nest.row_loops[-1]
         self.require(fits, f"a{self.axis} is not the last loop over rows, as reductions need")
         # A reduction that depends on no axis from `loop` on runs before that loop, and so before

@@ -109,6 +109,7 @@ A_READ, B_READ, C_READ = (
          if one.op is Op.LOAD and KERNEL.parameters[one.arg.parameter].size == size)
     for size in (37 * 50, 50 * 45, 45)
 )  # fmt: skip
+TOTAL = next(number for number, one in enumerate(KERNEL.values) if one.op is Op.LOOP_REDUCE)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,7 @@ A_READ, B_READ, C_READ = (
         (f"stage(%{A_READ}, a{SUM})", "no loop over rows"),
         (f"bind(a{ROW}, unroll); stage(%{A_READ}, a{ROW})", "no loop over rows"),
         (f"stage(%99, a{ROW})", "no value %99"),
+        (f"stage(%{TOTAL}, a{ROW})", "it is a reduction"),
         (f"stage(%{A_READ}, a{ROW}); split(a{ROW}, 4) -> a7, a8", "stage comes last"),
         (f"stage(%{B_READ}, a{ROW}); reorder(a{COLUMN}, a{ROW})", "stage comes last"),
         (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),

@@ -124,3 +124,13 @@ def test_long_products(size: int, length: int, products: int) -> None:
 def test_sums_of_one_number(case: Callable[[float, int], Sum], count: int) -> None:
     for value in CONSTANTS:
         assert error(*case(value, count)) <= BOUND, value
+
+
+@pytest.mark.parametrize("count", [4000, 4096, 4100, 9996])
+def test_all_threads_take_part_in_each_step_of_a_scan(count: int) -> None:
+    """Of values without a load too: a loop that some threads leave early would wait for ever."""
+    lowered = lm.jit(lambda: lm.cumulative_sum(lm.sin(lm.arange(count).cast(lm.float32)))).lower(
+        device="cuda:0", arch="sm_90a"
+    )
+    (text,) = [kernel.source for kernel in lowered.kernels if "SCAN(" in kernel.source]
+    assert not re.search(r"for \([^)]*thread_in_row", text)

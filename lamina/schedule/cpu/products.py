@@ -279,9 +279,14 @@ def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) 
 def _packed_operands(
     plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile
 ) -> list[Packed]:
-    """What to pack once all loops are in place, where anything is: the operand of the vectors in
-    the innermost loop over blocks; of the scalars, for each tile of rows, what is computed and far
-    apart. What is only read of the scalars stays where it is."""
+    """What to pack once all loops are in place; nothing where there is no panel.
+
+    The operand of the vectors is packed in the innermost loop over blocks. Of the scalars' operand
+    what is computed, as a cast from bfloat16 is, and lies far apart (`knobs.far`) is packed for
+    each tile of rows: it is computed, and its lines are read, once for all tiles of columns in the
+    panel. That near elements do not repay the copy is an estimate. Far ones that are only read
+    stay: tiles of few rows leave the caches room for their lines (`_height`).
+    """
     if product.panel is None:
         return []
     packed = [Packed(load.arg.parameter, blocks.loops[-1]) for load in product.vector_loads]

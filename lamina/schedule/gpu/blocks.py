@@ -229,13 +229,15 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     """Bind `axis`, a loop inside the rows, to threads, each with `lanes` neighbours at a time.
 
     256 threads with 8 lanes take 2048 elements in a step. A row of 2048 is one step. A row of 8192
-    that several passes read is 4 unrolled steps if a thread can hold its 32 elements in registers,
-    and a loop of steps, which every pass reads again, if not.
+    that several passes read is 4 unrolled steps if a thread can hold its 32 elements in registers.
+    If it cannot, the loop is not split: the printer's goes in steps of the threads, and every pass
+    reads the row again. A scan has a loop of whole steps then, as it needs all threads of the block
+    in each: they exchange what they have.
     """
     size, rows = axis.arg.size, sharing.rows
     lanes = plan.aligned_lanes(axis, sharing.min_threads_of_row)
     if sharing.is_scan:
-        lanes = gcd(lanes, size)  # a thread's neighbours are not divided between two steps
+        lanes = gcd(lanes, size)  # as many neighbours for each thread: see `loops/verify.py`
     held_loads = [load for load in sharing.held if axis in free_axes(load)]
     # Registers for each element: one has 4 bytes, so that an element of 8 takes two.
     held = sum(max(load.dtype.itemsize // 4, 1) for load in held_loads)
@@ -245,8 +247,7 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
         # thread has two of these, one below the other, so that enough reads are under way.
         if sharing.is_across:
             lanes = gcd(size, 2)
-    elif held and division.threads_of_row(rows) * lanes < size:
-        # Steps are unrolled where registers hold the whole row, and are a loop where not.
+    elif (held or sharing.is_scan) and division.threads_of_row(rows) * lanes < size:
         steps, axis = plan.split(axis, division.threads_of_row(rows) * lanes)
         if division.holds(size, rows):
             plan.bind(steps, "unroll")
