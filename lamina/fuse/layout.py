@@ -26,7 +26,7 @@ from lamina.fuse.users import Users, users_of
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, peel
+from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.substitute import with_operands
 
@@ -41,12 +41,9 @@ MIN_REUSE = 64
 # Rows that begin within a word of a GPU are read element by element. The product of (512, 3769) and
 # (1442, 3769) in bfloat16 takes 370 us on an H200, and 46 us where rows are longer. A factor with
 # such rows is stored with longer ones where each element has so many products, and the sum so many
-# in all: 2**23 products of elements that are read one by one take 20 us or more. PACKED are inputs,
-# and what a product may compute where it reads it; results are packed too. What else a program
-# stores has longer rows anyway: see `lamina.fuse.groups`.
+# in all: 2**23 products of elements that are read one by one take 20 us or more.
 MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
 MIN_COPIED_PRODUCTS = 1 << 23
-PACKED = Group.ELEMENTWISE | {Op.BUFFER}
 
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
 
@@ -79,6 +76,27 @@ def _find_factors(users: Users, sinks: Set[Node], pitch: int) -> LastAxis:
     return factors
 
 
+def _gains_by_longer_rows(array: Node, products: int, sinks: Set[Node], pitch: int) -> bool:
+    """Does a sum of so many `products` gain if `array` is stored once more, with longer rows?
+
+    Inputs and results have no longer rows by themselves, nor has what is computed from inputs
+    where the product reads it. What else a program stores has them: see `lamina.fuse.groups`.
+    """
+    min_products = MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
+    if products < max(min_products, MIN_COPIED_PRODUCTS) or padded(array, pitch) == array.shape:
+        return False
+    return array in sinks or _is_made_of_inputs(array)
+
+
+def _is_made_of_inputs(array: Node) -> bool:
+    """Is `array` an input, or computed from inputs without a sum? What is computed from a sum may
+    never be stored, as the weights of attention are not."""
+    if array.op is Op.REDUCE:
+        return False
+    parts = toposort([array], lambda node: node.op is not Op.REDUCE)  # up to sums
+    return all(operand.op is not Op.REDUCE for node in parts for operand in node.src)
+
+
 def _factors_of(
     total: Node, shapes: Mapping[Node, Shape], sinks: Set[Node], pitch: int
 ) -> LastAxis:
@@ -97,11 +115,7 @@ def _factors_of(
         axis = _axis_to_be_last(array, index, window_axes)
         if axis is None:
             continue
-        min_products = MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
-        is_read_often = products >= max(min_products, MIN_COPIED_PRODUCTS)
-        is_packed = array.op in PACKED or array in sinks
-        is_worth_longer_rows = is_read_often and is_packed and padded(array, pitch) != array.shape
-        if is_worth_longer_rows or _gains(array, axis, window_axes):
+        if _gains_by_longer_rows(array, products, sinks, pitch) or _gains(array, axis, window_axes):
             factors[array] = axis
     return factors
 

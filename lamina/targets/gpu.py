@@ -22,7 +22,7 @@ from lamina.runtime.source import Source
 from lamina.targets.language import Point, Value
 from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
-from lamina.targets.threads import BLOCK, ThreadPrinter, whole_warps
+from lamina.targets.threads import ThreadPrinter, whole_warps
 
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
@@ -147,7 +147,7 @@ class GpuPrinter(ThreadPrinter):
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments."""
         workers = points(self.grid)
-        blocks = workers if self.cooperates else ceil(workers / BLOCK)
+        blocks = workers if self.cooperates else ceil(workers / self.threads)
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch, workers))
         # What tiles ask for, such as `maps` and `work_loop`, is known once the body is printed.

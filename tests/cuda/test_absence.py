@@ -58,6 +58,7 @@ def test_a_launch_that_is_refused_ends_the_recording(monkeypatch: pytest.MonkeyP
         driver=driver, recorder=1, call=lambda name, *_: calls.append(name)
     )
     program._graphs, program._modules = {(4096,): None}, {}
+    program._ran_elsewhere = program._is_recorded = False
     monkeypatch.setattr(cuda.CudaProgram, "_launched", refused)
     with pytest.raises(DeviceError, match="refused"):
         program._graph((4096,))
