@@ -119,8 +119,18 @@ def _cudnn_backward(
     return _slopes(upstream, [query, key, value], attn_bias, dropout_p, is_causal, scale)
 
 
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """The operation itself, as exported programs have it."""
+    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
 _NAME = "aten._scaled_dot_product"
 ROWS: dict[str, Row] = {
+    "aten.scaled_dot_product_attention.default": _attention,
     f"{_NAME}_flash_attention_for_cpu.default": _on_cpu,
     f"{_NAME}_flash_attention_for_cpu_backward.default": _on_cpu_backward,
     f"{_NAME}_flash_attention.default": _flash,
