@@ -112,8 +112,8 @@ def test_the_page_has_counts_and_reasons() -> None:
         opinfo.Outcome("equal", "float32", opinfo.WRONG, "1 is not 2"),
     ]
     text = opinfo.page(outcomes)
-    assert "| float32 | 1 | 1 | 0 | 1 | 1 of 3, 33.3% |\n" in text
-    assert "| int64 | 2 | 1 | 0 | 0 | 2 of 3, 66.7% |\n" in text
+    assert "| float32 | 1 | 1 | 0 | 1 | 0 | 0 | 1 of 3, 33.3% |\n" in text
+    assert "| int64 | 2 | 1 | 0 | 0 | 0 | 0 | 2 of 3, 66.7% |\n" in text
     assert "| unique | left to PyTorch | float32, int64 | sizes / data |" in text
     assert "| equal | wrong | float32 | 1 is not 2 |" in text
     assert text.endswith("\nadd\n")
