@@ -23,12 +23,16 @@ def _attend(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_p: float,
     is_causal: bool, scale: float | None,
 ) -> Tensor:  # fmt: skip
-    if dropout_p:
-        raise ArgumentError(f"attention: dropout_p={dropout_p} draws PyTorch's random numbers")
+    _refuse_dropout(dropout_p)
     shares_keys = query.shape[-3] != key.shape[-3]
     return lm.scaled_dot_product_attention(
         query, key, value, bias, 0.0, is_causal, scale, shares_keys
     )
+
+
+def _refuse_dropout(dropout_p: float) -> None:
+    if dropout_p:
+        raise ArgumentError(f"attention: dropout_p={dropout_p} draws PyTorch's random numbers")
 
 
 def _slopes(
@@ -124,8 +128,11 @@ def _attention(
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The operation itself, as exported programs have it."""
-    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    """The operation itself, as exported programs have it: of two axes or more."""
+    _refuse_dropout(dropout_p)
+    return lm.scaled_dot_product_attention(
+        query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa
+    )
 
 
 _NAME = "aten._scaled_dot_product"
