@@ -215,6 +215,7 @@ def scattering_sums() -> tuple[RandomProgram, Kernel]:
 
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
+@pytest.mark.usefixtures("on_cpu")
 def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
     program, kernel = scattering_sums()
     (sums,) = program.sinks
@@ -233,6 +234,7 @@ def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
         ("partition(4) -> a{row}", "the new axes are new"),
     ],
 )
+@pytest.mark.usefixtures("on_cpu")
 def test_partitions_that_do_not_fit(move: str, message: str) -> None:
     _, kernel = scattering_sums()
     row = kernel.row_axes[0].arg.number
@@ -271,6 +273,7 @@ def test_updates_of_floats_run_in_order() -> None:
         apply(kernel, parse(f"atomic(a{column})")[""])
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_cpu_has_no_atomic_operations() -> None:
     kernel = _counting()
     column = kernel.stores[0].axes[-1].arg.number

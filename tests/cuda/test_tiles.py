@@ -169,7 +169,7 @@ def test_convolutions(
 @pytest.mark.usefixtures("device")
 def test_blocks_share_tiles(size: tuple[int, int, int], dtype: lm.DType) -> None:
     m, k, n = size
-    (launch,) = planned(*size, dtype).launches
+    *_, launch = planned(*size, dtype).launches  # rows of 700 halves are stored longer before it
     assert launch.blocks > 100  # of which several have parts of a tile, in an order that stays
     run(lambda a, b: a @ b, [(m, k), (k, n)], dtype)
     run(lambda a, b, c: (a.T @ b + c) * c, [(k, m), (k, n), (n,)], dtype)
