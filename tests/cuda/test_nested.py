@@ -251,3 +251,18 @@ def test_only_a_sum_of_the_kernel_divides_by_its_reciprocal(dtype: lm.DType) -> 
         quotients = re.findall(r"\* \(1\.0f / (\w+)", text)
         assert quotients
         assert not any("load" in divisor for divisor in quotients)
+
+
+@pytest.mark.parametrize("dtype", [lm.float32, lm.float64])
+def test_reciprocals_are_those_of_float32(dtype: lm.DType) -> None:
+    """A quotient of float64 would be as inexact as float32, so it stays a division."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-1, -2)).cast(lm.float32)
+        exponentials = lm.exp(scores - lm.max(scores, axis=-1, keepdims=True))
+        weighted = (exponentials.cast(lm.bfloat16) @ v).cast(dtype)
+        return weighted / lm.sum(exponentials, axis=-1, keepdims=True).cast(dtype)
+
+    specs = [lm.TensorSpec((2, 128, 64), lm.bfloat16)] * 3
+    (kernel,) = lm.jit(form).lower(*specs, device=GPU, arch="sm_90a").kernels
+    assert ("1.0f / " in kernel.source) == (dtype is lm.float32)

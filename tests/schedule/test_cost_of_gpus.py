@@ -92,6 +92,14 @@ def test_a_small_tile_takes_longer() -> None:
     assert small.bound == large.bound
 
 
+def test_a_small_product_is_not_faster_than_an_addition() -> None:
+    """It waits for its tiles to arrive and for its sums, where an addition waits once."""
+    spec = lm.TensorSpec((64, 64), lm.bfloat16)
+    (product,) = cost_of(lambda x, y: x @ y, spec, spec).steps
+    (addition,) = cost_of(lambda x, y: x + y, spec, spec).steps
+    assert product.seconds > addition.seconds
+
+
 def test_a_device_that_nobody_has_measured_has_no_cost() -> None:
     lowered = lm.jit(lambda x: x + 1).lower(lm.TensorSpec((8,)), device="cuda:0", arch="sm_75")
     with pytest.raises(ArgumentError, match=r"how fast sm_75 is; .* rates of sm_90a"):
