@@ -19,6 +19,8 @@ from lamina.text.extra import package
 
 __all__ = ["ChatTemplate"]
 
+_FAILURES = TypeError, ValueError, ArithmeticError, LookupError  # of a template as it runs
+
 
 @dataclass(frozen=True)
 class ChatTemplate:
@@ -34,11 +36,16 @@ class ChatTemplate:
         Raises FormatError for a template that is none, that fails, or that refuses these messages.
         """
         failure = package("jinja2").TemplateError
+        compiled = self._compiled
         values = {"bos_token": self.bos, "eos_token": self.eos, "add_generation_prompt": asks}
+        # Templates ask whether these are none. A name that is missing would not be.
+        values |= {"tools": None, "documents": None}
         try:
-            text: str = self._compiled.render(messages=[dict(one) for one in messages], **values)
-        except (failure, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise FormatError(f"chat template: {error}") from None
+            text: str = compiled.render(messages=[dict(one) for one in messages], **values)
+        except FormatError:
+            raise  # its own refusal
+        except (failure, RecursionError, MemoryError, *_FAILURES) as error:
+            raise FormatError(f"chat template: {str(error) or type(error).__name__}") from None
         return text
 
     @cached_property
@@ -66,5 +73,10 @@ def _now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None,
+    separators: tuple[str, str] | None = None, sort_keys: bool = False,
+) -> str:  # fmt: skip
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lamina.errors import FormatError
+from lamina.errors import ArgumentError, DTypeError, FormatError
 from lamina.text.chat import ChatTemplate
 from lamina.text.extra import package
 
 __all__ = ["TextStream", "Tokenizer"]
 
 # Types of tokens in GGUF: special ones are written by the model and by templates.
-_CONTROL, _USER_DEFINED = 3, 4
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 # Tokens that end an answer beside the one that ends a text, as the families of models name them.
 _ENDS_OF_TURN = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
@@ -57,14 +57,28 @@ class Tokenizer:
 
     def encode(self, text: str, with_bos: bool | None = None) -> list[int]:
         """The tokens of `text`. with_bos: begin with the token `bos`; by default as the model was
-        trained. Templates write theirs."""
+        trained. Templates write theirs. Raises DTypeError for what is no text, and ArgumentError
+        for a text with half of a pair of surrogates, which UTF-8 cannot say."""
+        if not isinstance(text, str):
+            raise DTypeError(f"encode: {type(text).__name__}; a str is needed")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(
+                f"encode: {text[error.start]!r} at place {error.start} is no character of Unicode; "
+                "decode the bytes as UTF-8 first"
+            ) from None
         ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         is_first = self.adds_bos if with_bos is None else with_bos
         return [self.bos, *ids] if is_first and self.bos is not None else ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens; special ones are left out."""
-        text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+        """The text of tokens; special ones are left out, as are numbers of no token. Raises
+        ArgumentError for numbers that are negative or need more than 32 bits."""
+        try:
+            text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+        except OverflowError:
+            raise ArgumentError("decode: a number of a token is from 0 to 2 ** 32 - 1") from None
         return text
 
     def chat(self, messages: Iterable[Mapping[str, str]]) -> list[int]:
@@ -137,7 +151,9 @@ def _from_gguf(tables: _Tables) -> Tokenizer:
     if model != "gpt2":
         raise FormatError(f"tokenizer.ggml.model: {model!r}; lamina knows 'gpt2', byte-level BPE")
     tokens = tables.texts("ggml.tokens")
-    backend = _byte_level_bpe(tokens, tables.texts("ggml.merges"), _pre_tokenizer(tables))
+    takes_whole = tables.optional("ggml.pre", str) in _WHOLE_PARTS
+    merges, splitting = tables.texts("ggml.merges"), _pre_tokenizer(tables)
+    backend = _byte_level_bpe(tokens, merges, splitting, takes_whole)
     special = _special_tokens(tables, tokens)
     _add_special_tokens(backend, special)
     bos = tables.token("ggml.bos_token_id", len(tokens))
@@ -161,8 +177,11 @@ def _text(tokens: Sequence[str], number: int | None) -> str:
 def _special_tokens(tables: _Tables, tokens: Sequence[str]) -> dict[str, bool]:
     """The tokens that are found in a text before it is split, and whether decoding leaves them
     out."""
-    types = tables.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
-    if getattr(types, "ndim", 1) != 1 or len(types) != len(tokens):
+    import numpy as np
+
+    normal = np.full(len(tokens), _NORMAL)
+    types = tables.metadata.get("tokenizer.ggml.token_type", normal)
+    if not isinstance(types, np.ndarray) or types.shape != normal.shape:
         raise FormatError(f"tokenizer.ggml.token_type: not a type for each of {len(tokens)} tokens")
     return {
         token: bool(kind == _CONTROL)
@@ -170,7 +189,10 @@ def _special_tokens(tables: _Tables, tokens: Sequence[str]) -> dict[str, bool]:
     }  # fmt: skip
 
 
-def _byte_level_bpe(tokens: Sequence[str], merges: Iterable[str], splitting: Any) -> Any:
+def _byte_level_bpe(
+    tokens: Sequence[str], merges: Iterable[str], splitting: Any, takes_whole: bool
+) -> Any:
+    """takes_whole: a part of a text that is a token is that one, even where no merges make it."""
     tokenizers = package("tokenizers")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
@@ -181,7 +203,8 @@ def _byte_level_bpe(tokens: Sequence[str], merges: Iterable[str], splitting: Any
         if not space or not {first, second, first + second} <= vocabulary.keys():
             raise FormatError(f"tokenizer.ggml.merges: merge {number}, {merge!r}, joins no tokens")
         pairs.append((first, second))
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, pairs, fuse_unk=False))
+    model = tokenizers.models.BPE(vocabulary, pairs, fuse_unk=False, ignore_merges=takes_whole)
+    backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = splitting
     backend.decoder = tokenizers.decoders.ByteLevel()
     return backend
@@ -204,6 +227,7 @@ _PATTERNS = {
     "llama-bpe": _WORDS % r"\p{N}{1,3}",
     "qwen2": _WORDS % r"\p{N}",
 }  # fmt: skip
+_WHOLE_PARTS = ("llama-bpe",)  # tokens that no merges make are used as well
 _SINGLE_DIGITS = ("smollm",)  # then as GPT-2
 _PLAIN = ("gpt-2", "gpt2")
 

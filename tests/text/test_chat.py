@@ -17,12 +17,18 @@ HOSTILE = {
     "change": ("{{ messages.append(1) }}", "not safely callable|unsafe"),
     "range": ("{% for i in range(10 ** 9) %}x{% endfor %}", "[Rr]ange"),
     "module": ("{% import 'os' as os %}", "no loader"),
-    "syntax": ("{% for %}", "Expected"),
-    "its own refusal": ("{{ raise_exception('only ' + messages[0].role) }}", "template: only user"),
+    "syntax": ("{% for %}", "^chat template: Expected"),
+    "its own refusal": (
+        "{{ raise_exception('only ' + messages[0].role) }}", "^chat template: only user"
+    ),
     "type": ("{{ messages + 1 }}", "template: "),
     "division": ("{{ 1 / 0 }}", "template: division by zero"),
+    "calls of itself": (
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "template: maximum recursion"
+    ),
+    "size": ("{{ 'x' * 10 ** 17 }}", "template: MemoryError"),
     "nesting": ("{{ " + "(" * 2000 + ")" * 2000 + " }}", "template: "),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -39,6 +45,22 @@ def test_what_templates_use() -> None:
     )  # fmt: skip
     assert template.render(USER * 2) == '{"role": "user", "content": "hi"}<s>True'
     assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render([])) == 10
+
+
+OPTIONAL = (
+    "{% if tools is not none %}tools{% endif %}{% if documents is not none %}papers{% endif %}"
+    "{{ messages | tojson(indent=2, sort_keys=true) }}"
+    "{{ messages | tojson(ensure_ascii=true, separators=(',', ':')) }}"
+)
+
+
+def test_arguments_are_those_of_transformers() -> None:
+    transformers, tokenizers = map(pytest.importorskip, ("transformers", "tokenizers"))
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+    messages = [{"role": "user", "content": "naïve"}]
+    wanted = theirs.apply_chat_template(messages, chat_template=OPTIONAL, tokenize=False)
+    assert ChatTemplate(OPTIONAL).render(messages, asks=False) == wanted
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lamina.errors import FormatError
+from lamina.errors import ArgumentError, DTypeError, FormatError
 from lamina.text.tokenizer import TextStream, Tokenizer
 from tests.text.tables import README, SPECIAL, TEMPLATE, learned, tables
 
@@ -107,6 +107,28 @@ def test_a_whole_text_and_back(both: tuple[Tokenizer, PlainBPE]) -> None:
     assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.parametrize("rule", ["llama-bpe", "qwen2"])
+def test_llama_takes_a_part_that_is_a_token_though_no_merges_make_it(rule: str) -> None:
+    metadata = tables(rule)
+    unreached = "\u0120xyzzy"  # " xyzzy" in the letters of bytes
+    metadata["tokenizer.ggml.tokens"] += [unreached]
+    metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], 1)
+    ids = Tokenizer.from_gguf(metadata).encode("a xyzzy")
+    assert (ids[1:] == [600]) == (rule == "llama-bpe")
+    assert ids[0] == Tokenizer.from_gguf(tables(rule)).encode("a")[0]
+
+
+def test_texts_and_tokens_that_cannot_be_are_refused() -> None:
+    tokenizer = Tokenizer.from_gguf(tables("smollm"))
+    with pytest.raises(ArgumentError, match=r"encode: '\\udcff' at place 1 is no character"):
+        tokenizer.encode("a\udcff")
+    with pytest.raises(DTypeError, match="encode: bytes; a str is needed"):
+        tokenizer.encode(b"a")  # type: ignore[arg-type]
+    for token in (-1, 1 << 32):
+        with pytest.raises(ArgumentError, match="decode: a number of a token"):
+            tokenizer.decode([token])
+
+
 def test_special_tokens_are_hidden_and_texts_of_users_are_not() -> None:
     tokenizer = Tokenizer.from_gguf(tables("smollm"))
     assert tokenizer.decode(tokenizer.encode("a<|im_end|>b<user>c")) == "ab<user>c"
@@ -163,6 +185,10 @@ def test_tables_that_do_not_fit_are_refused(name: str) -> None:
     value, message = WRONG[name]
     with pytest.raises(FormatError, match=message):
         Tokenizer.from_gguf(tables("smollm") | {f"tokenizer.{name}": value})
+    if name == "ggml.token_type":
+        for other in (1, None, "x" * 600, [[1], [1, 2]] * 300):
+            with pytest.raises(FormatError, match=message):
+                Tokenizer.from_gguf(tables("smollm") | {f"tokenizer.{name}": other})
     if name in ("ggml.tokens", "ggml.merges"):
         with pytest.raises(FormatError, match=f"{name}: its elements are no texts"):
             Tokenizer.from_gguf(tables("smollm") | {f"tokenizer.{name}": [1]})
