@@ -36,6 +36,8 @@ _MAX_ENTRIES = 1 << 16  # of the metadata, and tensors
 # and 60 here. The largest vocabularies have 260,000 tokens and 520,000 merges.
 _MAX_OBJECTS = 1 << 20
 _MAX_DEPTH = 4  # of arrays in arrays
+# Of an empty tensor, were its sizes of zero one: NumPy keeps the strides, in bytes, in 63 bits.
+_MAX_ELEMENTS = 1 << 59
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 # The numbers of the metadata by the code of their type; 7 is bool, 8 text and 9 an array.
@@ -246,6 +248,8 @@ class _Reader:
         if rank > _MAX_RANK:
             raise self.fail(f"{field}, rank", f"{rank}; at most {_MAX_RANK} is allowed")
         sizes = [self.u64(f"{field}, size of axis {axis}") for axis in range(rank)]
+        if prod(size or 1 for size in sizes) > _MAX_ELEMENTS and 0 in sizes:
+            raise self.fail(f"{field}, shape", f"{tuple(sizes)}: the sizes beside 0 are too large")
         code = self.u32(f"{field}, type")
         start = self.u64(f"{field}, offset")
         shape = tuple(reversed(sizes))  # the file has the innermost axis first

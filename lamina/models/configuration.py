@@ -3,11 +3,14 @@ GGUF file."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lamina.core.shape import Shape
 from lamina.errors import FormatError
+from lamina.frontend.tensor import Tensor
 from lamina.models.llama import LlamaConfig
 from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
 
@@ -15,6 +18,7 @@ __all__ = ["Fields", "from_gguf", "from_hugging_face"]
 
 _Number = int | float
 _LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
+_MOST_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
 
 
 @dataclass(frozen=True)
@@ -35,22 +39,30 @@ class Fields:
         value = self.values.get(self.prefix + name)
         return fallback if value is None else value
 
-    def size(self, name: str, fallback: int | None = None) -> int:
+    def text(self, name: str, fallback: str | None = None) -> str:
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        if not isinstance(value, str):
+            raise self.fail(name, f"{value!r}; a text is needed")
+        return value
+
+    def size(self, name: str, fallback: int | None = None, largest: int = _LARGEST) -> int:
         """A whole number from 1 on."""
         value = self.get(name, fallback)
         if value is None:
             raise self.fail(name, "missing")
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-            raise self.fail(name, f"{value!r}; an integer from 1 to {_LARGEST} is needed")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= largest:
+            raise self.fail(name, f"{value!r}; an integer from 1 to {largest} is needed")
         return value
 
     def number(self, name: str, fallback: float | None = None) -> float:
-        """A positive number."""
+        """A positive number that a float can be."""
         value = self.get(name, fallback)
         if value is None:
             raise self.fail(name, "missing")
         is_number = isinstance(value, _Number) and not isinstance(value, bool)
-        if not is_number or not 0 < value < float("inf"):
+        if not is_number or not 0 < value <= sys.float_info.max:
             raise self.fail(name, f"{value!r}; a positive number is needed")
         return float(value)
 
@@ -75,21 +87,21 @@ def from_hugging_face(values: Mapping[str, Any], origin: str) -> LlamaConfig:
     """Raises FormatError, which names the field, for models that lamina does not know, and for
     values that are missing or make no sense."""
     fields = Fields(values, origin)
-    kind = fields.get("model_type")
+    kind = fields.text("model_type")
     if kind not in _FAMILIES:
         known = ", ".join(_FAMILIES)
         raise fields.fail("model_type", f"{kind!r} is no model that lamina knows: {known}")
-    activation = fields.get("hidden_act", "silu")
+    activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise fields.fail("hidden_act", f"{activation!r}; models of this family have 'silu'")
     family, size, heads = _FAMILIES[kind], fields.size("hidden_size"), _heads(fields)
-    head_size = fields.size("head_dim", max(size // heads.queries, 1))
+    head_size = _even(fields, "head_dim", size // heads.queries)
     context = fields.size("max_position_embeddings", 2048)
     return LlamaConfig(
         vocabulary=fields.size("vocab_size"),
         size=size,
         inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers"),
+        layers=fields.size("num_hidden_layers", largest=_MOST_LAYERS),
         heads=heads.queries,
         key_heads=heads.keys,
         head_size=head_size,
@@ -136,6 +148,14 @@ def _heads(fields: Fields) -> _Heads:
     return _Heads(queries, keys)
 
 
+def _even(fields: Fields, name: str, fallback: int) -> int:
+    """The size of a head, whose elements are turned in pairs."""
+    size = fields.size(name, max(fallback, 1))
+    if size % 2:
+        raise fields.fail(name, f"{size} elements of a head; an even number is needed")
+    return size
+
+
 def _window(fields: Fields, family: _Family) -> int | None:
     if family.has_window and fields.get("sliding_window") is not None:
         return fields.size("sliding_window")
@@ -148,26 +168,35 @@ def _rope(fields: Fields, head_size: int, context: int) -> Rope:
     """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
     files."""
     scaling = fields.part("rope_parameters")
-    theta = scaling.number("rope_theta", fields.number("rope_theta", 10000.0))
+    theta = _theta(scaling, "rope_theta", _theta(fields, "rope_theta", 10000.0))
+    for holder in (fields, scaling):
+        if (share := holder.number("partial_rotary_factor", 1.0)) != 1.0:
+            raise holder.fail("partial_rotary_factor", f"{share}; whole heads alone are turned")
     if not scaling.values:
         scaling = fields.part("rope_scaling")
     return Rope(head_size, theta, _scaling(scaling, context))
 
 
+def _theta(fields: Fields, name: str, fallback: float) -> float:
+    """The base of the frequencies. At 1 all would be equal, and YaRN's formula divides by zero."""
+    theta = fields.number(name, fallback)
+    if theta <= 1.0:
+        raise fields.fail(name, f"{theta}; a number above 1 is needed")
+    return theta
+
+
 def _scaling(fields: Fields, context: int) -> Scaling | None:
-    kind = fields.get("rope_type", fields.get("type", "default"))
+    kind = fields.text("rope_type", fields.text("type", "default"))
     original = fields.size("original_max_position_embeddings", context)
     if kind == "default":
         return None
     if kind == "linear":
         return LinearScaling(fields.number("factor"))
     if kind == "llama3":
-        return Llama3Scaling(
-            fields.number("factor"),
-            fields.number("low_freq_factor"),
-            fields.number("high_freq_factor"),
-            original,
-        )
+        low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
+        if high <= low:
+            raise fields.fail("high_freq_factor", f"{high}; more than {low}, low_freq_factor")
+        return Llama3Scaling(fields.number("factor"), low, high, original)
     if kind == "yarn":
         longer = fields.get("attention_factor")
         return YarnScaling(
@@ -186,27 +215,28 @@ def _scaling(fields: Fields, context: int) -> Scaling | None:
 def from_gguf(metadata: Mapping[str, Any], names: Mapping[str, Any], origin: str) -> LlamaConfig:
     """names: of the tensors, as in Hugging Face's files, where some of the configuration is only
     seen by them. Raises FormatError as `from_hugging_face` does."""
-    kind = metadata.get("general.architecture")
+    general = Fields(metadata, origin)
+    kind = general.text("general.architecture")
     if kind not in _GGUF_KINDS:
         known = ", ".join(_GGUF_KINDS)
         what = f"{kind!r} is no model that lamina knows: {known}"
-        raise Fields(metadata, origin).fail("general.architecture", what)
+        raise general.fail("general.architecture", what)
     fields, family = Fields(metadata, origin, f"{kind}."), _FAMILIES[kind]
     size, queries = fields.size("embedding_length"), fields.size("attention.head_count")
     keys = fields.size("attention.head_count_kv", queries)
     if queries % keys:
         raise fields.fail("attention.head_count_kv", f"{keys} do not divide {queries} heads")
-    head_size = fields.size("attention.key_length", max(size // queries, 1))
+    head_size = _even(fields, "attention.key_length", size // queries)
     turned = fields.size("rope.dimension_count", head_size)
     if turned != head_size:
         raise fields.fail("rope.dimension_count", f"{turned}; all {head_size} of a head are needed")
     context = fields.size("context_length")
-    embedding = names.get("model.embed_tokens.weight")
+    embedding: Shape = getattr(names.get("model.embed_tokens.weight"), "shape", ())
     return LlamaConfig(
-        vocabulary=embedding.shape[0] if embedding is not None else fields.size("vocab_size"),
+        vocabulary=embedding[0] if len(embedding) == 2 else fields.size("vocab_size"),
         size=size,
         inner=fields.size("feed_forward_length"),
-        layers=fields.size("block_count"),
+        layers=fields.size("block_count", largest=_MOST_LAYERS),
         heads=queries,
         key_heads=keys,
         head_size=head_size,
@@ -223,7 +253,7 @@ _GGUF_KINDS = ("llama", "qwen2", "qwen3")
 
 
 def _gguf_rope(fields: Fields, names: Mapping[str, Any], head_size: int, context: int) -> Rope:
-    kind = fields.get("rope.scaling.type", "none")
+    kind = fields.text("rope.scaling.type", "none")
     scaling: Scaling | None = None
     if kind == "linear":
         scaling = LinearScaling(fields.number("rope.scaling.factor"))
@@ -232,6 +262,19 @@ def _gguf_rope(fields: Fields, names: Mapping[str, Any], head_size: int, context
         scaling = YarnScaling(fields.number("rope.scaling.factor"), original)
     elif kind != "none":
         raise fields.fail("rope.scaling.type", f"{kind!r}; known are none, linear and yarn")
-    divisors = names.get("rope_freqs.weight")
-    theta = fields.number("rope.freq_base", 10000.0)
-    return Rope(head_size, theta, scaling, None if divisors is None else divisors.numpy().tolist())
+    theta = _theta(fields, "rope.freq_base", 10000.0)
+    return Rope(head_size, theta, scaling, _divisors(names, head_size, fields.origin))
+
+
+def _divisors(names: Mapping[str, Any], head_size: int, origin: str) -> list[float] | None:
+    """Of the frequencies, which Llama 3.1 keeps as a tensor of the file."""
+    weight, name = names.get("rope_freqs.weight"), "rope_freqs.weight"
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or weight.shape != (head_size // 2,):
+        reason = f"shape {weight.shape}; {(head_size // 2,)} not quantised is needed"
+        raise FormatError(f"{origin}: {name}: {reason}")
+    divisors = [float(one) for one in weight.numpy()]
+    if not all(0 < one < float("inf") for one in divisors):
+        raise FormatError(f"{origin}: {name}: positive numbers are needed")
+    return divisors

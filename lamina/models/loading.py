@@ -168,7 +168,7 @@ def _unturned(name: str, weight: Weight, config: LlamaConfig) -> Weight:
     if not name.endswith(("q_proj.weight", "k_proj.weight")):
         return weight
     data = weight.data if isinstance(weight, Packed) else weight
-    if data.shape[0] % config.head_size or config.head_size % 2:
+    if not data.ndim or data.shape[0] % config.head_size or config.head_size % 2:
         return weight  # the wrong shape is reported with all others
     pairs = data.reshape((-1, config.head_size // 2, 2, *data.shape[1:]))
     moved = pairs.transpose(1, 2).reshape(data.shape).contiguous()

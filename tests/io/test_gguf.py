@@ -170,6 +170,12 @@ HOSTILE = {
     "beyond the end": (tensors(entry(offset=64)), "tensor 'w': bytes 128 to 144, but the file"),
     "far beyond the end": (tensors(entry(offset=(1 << 64) - 32)), "tensor 'w': bytes 1844"),
     "huge sizes": (tensors(entry(sizes=(1 << 63, 1 << 63))), "tensor 'w': bytes 96 to 3402823669"),
+    "huge sizes beside zero": (
+        tensors(entry(sizes=(0, 1 << 63))), "tensor 'w', shape: .*: the sizes beside 0 are too",
+    ),
+    "huge sizes of blocks beside zero": (
+        tensors(entry(sizes=(0, 1 << 40, 1 << 40), code=8)), "the sizes beside 0 are too large",
+    ),
     "overlap": (
         tensors(entry("b", offset=32), entry("a", (9,))), "tensor 'b', offset: inside 'a'",
     ),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import lamina as lm
 from lamina.errors import FormatError
-from lamina.models.configuration import from_hugging_face
+from lamina.io.blocks import BLOCK_TYPES, Packed
+from lamina.models.configuration import from_gguf, from_hugging_face
 from tests.models.families import SIZES
 
 PLAIN = {**SIZES, "model_type": "llama"}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "kinds": ({"model_type": ["llama"]}, r"model_type: \['llama'\]; a text is needed"),
+    "no kind": ({"model_type": None}, "model_type: missing"),
     "kind": ({"model_type": "gpt2"}, "model_type: 'gpt2' is no model that lamina knows: llama, mi"),
     "missing": ({"hidden_size": None}, "hidden_size: missing"),
     "text": ({"vocab_size": "many"}, "vocab_size: 'many'; an integer from 1 to"),
@@ -19,13 +24,25 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "huge": ({"intermediate_size": 1 << 60}, "intermediate_size: 1152921504606846976; an integer"),
     "heads": ({"num_key_value_heads": 3}, "num_key_value_heads: 3 do not divide 4 heads"),
     "epsilon": ({"rms_norm_eps": -1.0}, "rms_norm_eps: -1.0; a positive number"),
+    "number beyond floats": ({"rms_norm_eps": 10**400}, "rms_norm_eps: 1000"),
+    "layers": ({"num_hidden_layers": 1 << 20}, "num_hidden_layers: 1048576; an integer from 1 to"),
+    "odd head": ({"head_dim": 15}, "head_dim: 15 elements of a head; an even number"),
+    "base": ({"rope_theta": 1.0}, "rope_theta: 1.0; a number above 1"),
+    "part of a head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5; whole heads"),
+    "part of a head, newer": (
+        {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: partial_rotary"
+    ),
+    "ramp": (
+        {"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4.0,
+                          "high_freq_factor": 4.0}}, "high_freq_factor: 4.0; more than 4.0"
+    ),
     "activation": ({"hidden_act": "gelu"}, "hidden_act: 'gelu'; models of this family have 'silu'"),
     "flag": ({"tie_word_embeddings": 1}, "tie_word_embeddings: 1; true or false"),
     "rope": ({"rope_scaling": {"type": "odd"}}, "rope_scaling: rope_type: 'odd'; known are de"),
     "rope that is none": ({"rope_parameters": []}, r"rope_parameters: \[\]; an object is needed"),
     "factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling: factor: missing"),
     "window": ({"use_sliding_window": True}, "use_sliding_window: layers with and without"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -39,3 +56,36 @@ def test_older_files_name_the_rotation_by_other_fields() -> None:
     new = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
     old = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 500.0}
     assert from_hugging_face({**PLAIN, **new}, "") == from_hugging_face({**PLAIN, **old}, "")
+
+
+GGUF = {
+    "general.architecture": "llama", "llama.embedding_length": 64, "llama.block_count": 2,
+    "llama.feed_forward_length": 96, "llama.attention.head_count": 4, "llama.context_length": 64,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": 96,
+}  # fmt: skip
+WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "architectures": ({"general.architecture": np.arange(3)}, {}, "general.architecture: array"),
+    "scalings": ({"llama.rope.scaling.type": np.arange(3)}, {}, "rope.scaling.type: array"),
+    "count of divisors": (
+        {}, {"rope_freqs.weight": lm.ones((3,))}, r"rope_freqs.weight: shape \(3,\); \(8,\) not q"
+    ),
+    "packed divisors": (
+        {}, {"rope_freqs.weight": Packed(BLOCK_TYPES[8], lm.zeros((1, 34), dtype=lm.uint8))},
+        r"rope_freqs.weight: shape \(32,\); \(8,\) not quantised",
+    ),
+    "divisors of zero": ({}, {"rope_freqs.weight": lm.zeros((8,))}, "weight: positive numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_GGUF)
+def test_gguf_files_that_make_no_sense_are_refused(name: str) -> None:
+    metadata, weights, message = WRONG_GGUF[name]
+    with pytest.raises(FormatError, match=message):
+        from_gguf({**GGUF, **metadata}, weights, "model.gguf")
+
+
+def test_a_lookup_without_axes_leaves_the_vocabulary_to_the_metadata() -> None:
+    scalar = {"model.embed_tokens.weight": lm.ones(())}
+    assert from_gguf(GGUF, scalar, "").vocabulary == 96
+    matrix = {"model.embed_tokens.weight": lm.ones((7, 64))}
+    assert from_gguf(GGUF, matrix, "").vocabulary == 7
