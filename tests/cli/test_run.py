@@ -11,10 +11,11 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+import ml_dtypes  # noqa: E402  (onnx needs it)
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from lamina import cli  # noqa: E402
-from lamina.interop.onnx import rows  # noqa: E402
+from lamina.interop.onnx import check, rows  # noqa: E402
 
 WEIGHTS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -145,3 +146,14 @@ def test_a_wrong_command_line_says_how_to_write_it(
     with pytest.raises(SystemExit):
         cli.main(["run", model, "--input", "x.npy"])
     assert "'x.npy' is not NAME=FILE.npy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [
+    (np.array([1 + 2j], np.complex64), np.array([1 + 5j], np.complex64)),
+    (np.array([1 + 2j]), np.array([1 + 5j])),
+    (np.array([6], ml_dtypes.int4), np.array([7], ml_dtypes.int4)),
+])  # fmt: skip
+def test_numbers_of_other_kinds_are_compared(wrong: tuple[Any, Any]) -> None:
+    one, other = wrong
+    assert not check.compare(one, other).agrees
+    assert check.compare(one, one.copy()).agrees

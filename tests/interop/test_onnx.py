@@ -49,3 +49,12 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         model(np.zeros((2, 3), np.int64))
     with pytest.raises(OnnxError, match="no value for the inputs x"):
         model()
+
+
+def test_tensors_of_pytorch_that_numpy_cannot_see_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    model = load(reshaping_model())
+    assert model(torch.ones(2, 3).T.contiguous().T)[1].tolist() == [2, 3]
+    for wrong in (torch.ones(2, 3, requires_grad=True), torch.ones(2, 3).bfloat16()):
+        with pytest.raises(OnnxError, match="input 'x' is no array: "):
+            model(wrong)

@@ -243,3 +243,9 @@ def test_a_cache_of_links_to_files_of_one_folder_is_read(tmp_path: Path) -> None
 
 def test_the_largest_value_is_the_memory_of_the_machine() -> None:
     assert 2**26 < values.LARGEST_VALUE < 2**50
+
+
+def test_a_file_without_a_graph_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cut.onnx").write_bytes(b"")
+    with pytest.raises(OnnxError, match=r"cut\.onnx is no model of ONNX: there is no graph in 0"):
+        load(tmp_path / "cut.onnx")

@@ -27,12 +27,11 @@ def argument_of(name: str, value: Any, kind: TypeProto) -> Any:
     number = kind.tensor_type.elem_type
     if isinstance(value, Tensor):
         array: Any = value
-    elif hasattr(value, "dtype"):
-        array = np.asarray(value)
     else:
+        keeps_dtype = hasattr(value, "dtype") or not number
         try:
-            array = np.asarray(value, numpy_dtype(number) if number else None)
-        except (OverflowError, TypeError, ValueError) as error:
+            array = np.asarray(value, None if keeps_dtype else numpy_dtype(number))
+        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise OnnxError(f"input {name!r} is no array: {error}") from error
     if isinstance(array, np.ndarray) and array.dtype.kind in "UOST":
         array = np.asarray(array, dtype=object)

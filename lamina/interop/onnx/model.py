@@ -57,6 +57,8 @@ def parse_model(content: bytes, name: str) -> onnx.ModelProto:
         model.ParseFromString(content)
     except Exception as error:  # protobuf's DecodeError, which has another path in each version
         raise OnnxError(f"{name} is no model of ONNX: {error}") from error
+    if not model.HasField("graph"):  # no bytes at all are a message without fields
+        raise OnnxError(f"{name} is no model of ONNX: there is no graph in {len(content)} bytes")
     return model
 
 
