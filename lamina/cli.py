@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # what is printed as it is computed ends where nobody reads
+        _discard_output()
+        return 0
     except (LaminaError, OSError, ValueError) as error:
         # The line of the user's program, which errors end with, would be our own.
         print(f"lamina: error: {str(error).partition(chr(10) + '  at ')[0]}", file=sys.stderr)
@@ -127,7 +130,10 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is less than 1")
     return value

