@@ -1,0 +1,165 @@
+"""Barriers, waits, arrivals and fences, derived from the fills and the uses of buffers.
+
+A program as a schedule says it has fills in one role and an mma that uses the buffers in another.
+`synchronised` adds what orders them. For a buffer of 4 stages, filled by the copy engine from a
+warp of its own, and used by two groups of four warps that leave one product running:
+
+    the role that fills, in a step           the role that uses, in a step
+      wait before empty                        wait full
+      fill left <- ... by tma to full          mma sums += left * right
+      fill right <- ... by tma to full         drain 1
+                                               release empty but 1
+                                             and after the last step
+                                               drain 0
+                                               release empty but 0
+
+The rules:
+
+1. The barrier `full` has an arrival for each fill by the copy engine, and `empty` one for each warp
+   that uses the buffer. Both have a phase for each use of a slot; a slot is that of the step's
+   number, counted over all tiles of the block, modulo the stages.
+2. A slot is filled once all its readers of the use before have ended: asynchronous ones, by which
+   products run on, end with the drain that says so, and not where they are issued. So a release
+   comes after a drain, and leaves as many slots as products may still run.
+3. Where the role that fills runs inside the one that uses, its threads advance it: first by as many
+   steps as there are stages, then by one for each slot that is released, behind a sync, as all
+   threads have to be done with the slot. What threads fill themselves is there after a sync; if the
+   unit reads by the asynchronous proxy, each thread makes its own part visible before that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lamina.tiles.program import (
+    UNITS,
+    Advance,
+    Barrier,
+    Drain,
+    Fence,
+    Fill,
+    Mma,
+    Release,
+    Role,
+    Statement,
+    StepLoop,
+    Sync,
+    TileError,
+    TileLoop,
+    TileProgram,
+    Wait,
+    statements,
+)
+
+FULL, EMPTY = "full", "empty"
+
+
+def synchronised(program: TileProgram) -> TileProgram:
+    """`program` with all statements that order its fills and uses. Raises TileError if it has such
+    already, or if no two roles fill and use the same buffers."""
+    derived = (Wait, Release, Advance, Drain, Fence, Sync)
+    every = [one for role in program.roles for one in statements(role.body)]
+    if program.barriers or any(isinstance(one, derived) for one in every):
+        raise TileError(f"tiles {program.name}: it has barriers already")
+    pair = _pair(program)
+    barriers: list[Barrier] = []
+    if pair.engine_fills:
+        barriers.append(Barrier(FULL, pair.stages, len(pair.engine_fills)))
+    if not pair.filler.inside:
+        barriers.append(Barrier(EMPTY, pair.stages, pair.user.warps))
+    changed = {pair.filler.name: _filling(pair), pair.user.name: _using(pair)}
+    roles = tuple(changed[role.name] for role in program.roles)
+    return replace(program, barriers=tuple(barriers), roles=roles)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The role that fills buffers, the role that uses them in its mma, and how many stages these
+    have."""
+
+    filler: Role
+    user: Role
+    fills: tuple[Fill, ...]
+    mma: Mma
+    stages: int
+
+    @property
+    def engine_fills(self) -> list[Fill]:
+        """Those by the copy engine."""
+        return [fill for fill in self.fills if fill.agent == "tma"]
+
+    @property
+    def needs_fence(self) -> bool:
+        """Do threads fill a buffer that the unit reads by the asynchronous proxy?"""
+        unit = UNITS[self.mma.unit]
+        proxies = {self.mma.left: unit.left, self.mma.right: unit.right}
+        by_threads = [fill for fill in self.fills if fill.agent == "threads"]
+        return any(proxies[fill.buffer] == "async" for fill in by_threads)
+
+
+def _pair(program: TileProgram) -> _Pair:
+    """The two roles of a program; raises TileError if there are others."""
+    by_role = {role: list(statements(role.body)) for role in program.roles}
+    fillers = [role for role, body in by_role.items() if any(isinstance(s, Fill) for s in body)]
+    users = [role for role, body in by_role.items() if any(isinstance(s, Mma) for s in body)]
+    if len(fillers) != 1 or len(users) != 1 or {*fillers, *users} != {*program.roles}:
+        raise TileError(f"tiles {program.name}: one role fills, and one other uses the buffers")
+    (filler,), (user,) = fillers, users
+    fills = tuple(one for one in by_role[filler] if isinstance(one, Fill))
+    (mma,) = (one for one in by_role[user] if isinstance(one, Mma))
+    filled = sorted(fill.buffer for fill in fills)
+    if filled != sorted((mma.left, mma.right)):
+        raise TileError(f"tiles {program.name}: {', '.join(filled)} are filled, others are used")
+    return _Pair(filler, user, fills, mma, program.alloc(mma.left).stages)
+
+
+def _filling(pair: _Pair) -> Role:
+    """The role that fills, with a wait before each step, unless it runs inside the other one; the
+    copy engine reports to the barrier."""
+    waits = () if pair.filler.inside else (Wait(EMPTY, before=True),)
+
+    def in_step(loop: StepLoop) -> tuple[Statement, ...]:
+        reporting = tuple(
+            replace(one, barrier=FULL) if isinstance(one, Fill) and one.agent == "tma" else one
+            for one in loop.body
+        )
+        return (replace(loop, body=(*waits, *reporting)),)
+
+    return replace(pair.filler, body=_in_step_loops(pair.filler.body, in_step))
+
+
+def _using(pair: _Pair) -> Role:
+    """The role that uses buffers, with what comes before and after each mma, and after the steps of
+    a tile."""
+    is_inside = bool(pair.filler.inside)
+    to = pair.filler.name if is_inside else EMPTY
+    before: list[Statement] = []
+    if pair.engine_fills:
+        before.append(Wait(FULL))
+    if pair.needs_fence:
+        before.append(Fence())
+    if len(pair.engine_fills) < len(pair.fills):
+        before.append(Sync())
+    running = pair.mma.running
+
+    def in_step(loop: StepLoop) -> tuple[Statement, ...]:
+        body = (*before, *loop.body, Drain(running), Release(to, running))
+        return replace(loop, body=body), Drain(0), Release(to, 0)
+
+    body = _in_step_loops(pair.user.body, in_step)
+    first = (Advance(pair.filler.name, pair.stages),) if is_inside else ()
+    return replace(pair.user, body=(*first, *body))
+
+
+def _in_step_loops(
+    body: tuple[Statement, ...], in_step: Callable[[StepLoop], tuple[Statement, ...]]
+) -> tuple[Statement, ...]:
+    """`body` with what `in_step` makes of each loop over steps."""
+    changed: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, StepLoop):
+            changed += in_step(statement)
+        elif isinstance(statement, TileLoop):
+            changed.append(replace(statement, body=_in_step_loops(statement.body, in_step)))
+        else:
+            changed.append(statement)
+    return tuple(changed)

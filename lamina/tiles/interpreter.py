@@ -1,0 +1,561 @@
+"""Runs tile programs on NumPy arrays, without a GPU.
+
+Each role of each block is a coroutine; one of eight warps is two, a group of four warps each. A
+seeded generator of random numbers decides who goes on next, statement by statement. Copies of the
+copy engine land at a random later time, and products read their factors at a random time before
+their group waits for them. What was not written yet is NaN. `interpret` raises, with the reason,
+where
+
+- a slot is read before its fill has landed, or in no order with it (`UnfilledError`,
+  `UnorderedError`)
+- a slot is filled before its readers have released it, or two stores of one element are in no order
+  (`UnorderedError`)
+- a barrier lets a waiter pass in another phase than it asked for (`PhaseError`)
+- what threads wrote is read by the asynchronous proxy without a fence (`ProxyError`)
+- sums are read, or a role ends, while its products still run (`TileError`)
+- nobody can go on (`DeadlockError`)
+
+and counts bank conflicts. It does not model registers, caches or time, nor the pause by which one
+of two groups lets the other one store first.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lamina.tiles.arithmetic import digits, factor, head_through, mapped
+from lamina.tiles.layouts import (
+    CHUNK_BYTES,
+    conflicts_of_columns,
+    conflicts_of_pairs,
+    elements_of,
+)
+from lamina.tiles.memory import (
+    BarrierState,
+    Clock,
+    DeadlockError,
+    GlobalArray,
+    PhaseError,
+    Slot,
+    Tile,
+    filled,
+    join,
+)
+from lamina.tiles.orders import Part, given_parts, parts_of
+from lamina.tiles.program import (
+    GROUP_ROWS,
+    GROUP_WARPS,
+    UNITS,
+    Advance,
+    Alloc,
+    Barrier,
+    Drain,
+    Epilogue,
+    Fence,
+    Fill,
+    Join,
+    Map,
+    Mma,
+    Operand,
+    Release,
+    Role,
+    Statement,
+    StepLoop,
+    Store,
+    Sync,
+    TileError,
+    TileLoop,
+    TileProgram,
+    View,
+    Wait,
+)
+
+Array = Any  # numpy.ndarray
+GROUP_THREADS = 32 * GROUP_WARPS
+
+
+@dataclass
+class Report:
+    """conflicts: accesses of shared memory more than without bank conflicts, by kind of statement
+    and buffer: ``{"mma left": 0}``."""
+
+    conflicts: Counter[str] = field(default_factory=Counter)
+
+
+def interpret(program: TileProgram, arrays: Mapping[str, Array], seed: int = 0) -> Report:
+    """Run a program with its barriers on `arrays`, flat ones by the names of parameters; those that
+    it writes are changed in place. Raises TileError as the module says."""
+    machine = _Machine(program, arrays, seed)
+    machine.run()
+    return machine.report
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """What a coroutine waits for: a test, and how an error says it."""
+
+    is_over: Callable[[], bool]
+    text: str
+
+
+@dataclass(frozen=True)
+class _StepEnd:
+    """A role that runs inside another one has done a step."""
+
+
+_GO_ON = _Waiting(lambda: True, "")
+_Event = _Waiting | _StepEnd
+_Events = Iterator[_Event]
+
+
+class _Machine:
+    """All blocks of a program, and who goes on next."""
+
+    def __init__(self, program: TileProgram, arrays: Mapping[str, Array], seed: int) -> None:
+        self.program = program
+        self.report = Report()
+        self.random = random.Random(seed)
+        self.arrays = {one.name: GlobalArray(one, arrays[one.name]) for one in program.parameters}
+        self.partial_sums: dict[tuple[Part, int], tuple[Array, Clock]] = {}  # by part and group
+        # What runs by itself: copies and products that have begun.
+        self.under_way: list[Callable[[], None]] = []
+        (blocks,) = {_tile_loop(role).blocks for role in program.roles}
+        self.workers = [worker for block in range(blocks) for worker in _Block(self, block).workers]
+
+    def run(self) -> None:
+        """Run all coroutines to their end, and whatever is under way then."""
+        waiting = dict.fromkeys(range(len(self.workers)), _GO_ON)
+        running = {number: worker.run() for number, worker in enumerate(self.workers)}
+        while waiting or self.under_way:
+            ready = [number for number, event in waiting.items() if event.is_over()]
+            choices = len(ready) + len(self.under_way)
+            if not choices:
+                stuck = "; ".join(
+                    f"{self.workers[number].agent} waits for {event.text}"
+                    for number, event in waiting.items()
+                )
+                raise DeadlockError(f"tiles {self.program.name}: nobody can go on: {stuck}")
+            choice = self.random.randrange(choices)
+            if choice >= len(ready):
+                self.under_way.pop(choice - len(ready))()
+                continue
+            number = ready[choice]
+            event = next(running[number], None)
+            if event is None:
+                del waiting[number]
+            elif isinstance(event, _Waiting):
+                waiting[number] = event
+
+
+class _Block:
+    """One block: its shared memory, its barriers, and its coroutines."""
+
+    def __init__(self, machine: _Machine, number: int) -> None:
+        self.machine, self.number = machine, number
+        program = machine.program
+        self.slots = {
+            alloc.name: [Slot.of(alloc, stage) for stage in range(alloc.stages)]
+            for alloc in program.allocs
+            if alloc.memory == "shared"
+        }
+        self.barriers = {
+            one.name: [BarrierState(one) for _ in range(one.stages)] for one in program.barriers
+        }
+        self.syncs: dict[str, BarrierState] = {}  # of all groups of a role
+        self.workers: list[_Worker] = []
+        for role in program.roles:
+            if role.inside:
+                continue
+            groups = max(role.groups, 1)
+            self.syncs[role.name] = BarrierState(Barrier("sync", 1, groups))
+            for group in range(groups):
+                agent = f"block {number} {role.name} {group}"
+                self.workers.append(_Worker(self, role, group, agent))
+
+
+class _Worker:
+    """A group of four warps, or one warp, of a role of a block: a coroutine.
+
+    clock: its own, in which its own interval begins at 1. A role that runs inside this one shares
+        it
+    step: how many steps of all its tiles it has begun, by which slots and phases are numbered
+    used: products that it has begun. held: slots of these that it has not released
+    products: that have not read their factors, oldest first. ended: how many it has waited for
+    """
+
+    def __init__(self, block: _Block, role: Role, group: int, agent: str) -> None:
+        self.block, self.machine, self.role = block, block.machine, role
+        self.program = block.machine.program
+        self.group, self.agent = group, agent
+        self.group_count = max(role.groups, 1)
+        self.clock: Clock = {agent: 1}
+        self.step = self.used = self.held = self.ended = self.synced = 0
+        self.is_first_step = True
+        self.products: list[Callable[[], None]] = []
+        self.slices: list[Callable[[], None]] = []  # of the tile before, not stored yet
+        self.values: dict[str, Array] = {}  # registers
+        self.inside = {
+            other.name: self._inside(other)
+            for other in self.program.roles
+            if other.inside == role.name
+        }
+
+    def _inside(self, role: Role) -> _Events:
+        """The coroutine of a role that runs on the threads of this one."""
+        worker = _Worker(self.block, role, self.group, self.agent)
+        worker.clock = self.clock
+        worker.group_count = self.group_count
+        return worker.run()
+
+    def run(self) -> _Events:
+        """The role's body."""
+        yield from self._body(self.role.body, {})
+        while self.slices:
+            self.slices.pop(0)()
+            yield _GO_ON
+        self._check_drained("ends")
+
+    def _body(self, body: tuple[Statement, ...], variables: Mapping[str, int]) -> _Events:
+        for statement in body:
+            match statement:
+                case TileLoop():
+                    yield from self._tiles(statement, variables)
+                case Fill():
+                    self._fill(statement, variables)
+                case Mma():
+                    self._mma(statement)
+                case Wait():
+                    yield self._wait(statement)
+                    self._pass(statement)
+                case Release():
+                    yield from self._release(statement)
+                case Advance(role, count):
+                    yield from self._advance(role, count)
+                case Drain(running):
+                    self._drain(running)
+                case Fence():
+                    for slots in self.block.slots.values():
+                        for slot in slots:
+                            slot.unfenced.discard(self.agent)
+                case Sync():
+                    yield from self._sync()
+                case Epilogue():
+                    self._epilogue(statement, variables)
+            yield _GO_ON
+
+    # Loops.
+
+    def _tiles(self, loop: TileLoop, variables: Mapping[str, int]) -> _Events:
+        for part in parts_of(loop, self.block.number):
+            own = {**variables, **digits(loop.over, part.tile)}
+            yield from self._part(loop, part, own)
+
+    def _part(self, loop: TileLoop, part: Part, variables: Mapping[str, int]) -> _Events:
+        """The body for a part of a tile; without an epilogue if others add up its sums."""
+        for statement in loop.body:
+            if isinstance(statement, StepLoop):
+                yield from self._steps(statement, part, variables)
+            elif isinstance(statement, Join):
+                yield from self._join(statement, loop, part)
+                if part.first > 0:
+                    return
+            else:
+                yield from self._body((statement,), variables)
+
+    def _steps(self, loop: StepLoop, part: Part, variables: Mapping[str, int]) -> _Events:
+        self.is_first_step = True
+        for number in range(part.first, part.first + part.count):
+            yield from self._body(loop.body, {**variables, **digits(loop.over, number)})
+            if self.slices:
+                self.slices.pop(0)()
+            self.step += 1
+            self.is_first_step = False
+            if self.role.inside:
+                yield _StepEnd()
+
+    # Fills.
+
+    def _fill(self, fill: Fill, variables: Mapping[str, int]) -> None:
+        alloc = self.program.alloc(fill.buffer)
+        slot = self._slot(fill.buffer, self.step)
+        rows, length = alloc.shape
+        tile = Tile.of(fill.view, variables, (range(rows), range(length)))
+        array = self.machine.arrays[fill.view.array]
+        if fill.agent == "threads":
+            self._fill_by_threads(fill, alloc, slot, tile.read(array, self.clock))
+        elif self.group == 0:  # one thread of the block asks the copy engine
+            self._copy(fill, alloc, slot, tile, array)
+
+    def _fill_by_threads(self, fill: Fill, alloc: Alloc, slot: Slot, values: Array) -> None:
+        """Write this group's chunks: threads take chunks in turns, those of a line first, or, where
+        neighbours in memory are along the first side, those of neighbouring lines."""
+        slot.begin_fill(self.clock, self.step, self.agent, self.clock[self.agent])
+        slot.unfenced.add(self.agent)
+        itemsize = alloc.dtype.itemsize
+        rows, length = alloc.shape
+        chunks = length * itemsize // CHUNK_BYTES
+        numbers = np.arange(rows * chunks).reshape(rows, chunks)
+        first, last = fill.view.sides
+        if last.stride != 1 and first.stride == 1:
+            numbers = np.arange(rows * chunks).reshape(chunks, rows).T
+            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, itemsize)
+            self._count(f"fill {alloc.name}", conflicts // self.group_count)
+        mine = numbers // GROUP_THREADS % self.group_count == self.group
+        elements = np.repeat(mine, CHUNK_BYTES // itemsize, axis=1)
+        places = elements_of(alloc.layout, alloc.shape, itemsize)
+        slot.elements[places[elements]] = filled(values, alloc.dtype)[elements]
+
+    def _copy(self, fill: Fill, alloc: Alloc, slot: Slot, tile: Tile, array: GlobalArray) -> None:
+        """Begin a copy of the copy engine, which lands at a random time."""
+        engine = f"copy into {slot.name} of block {self.block.number}"
+        clock = self.clock | {engine: self.step + 1}
+        slot.begin_fill(self.clock, self.step, engine, self.step + 1)
+        slot.landing += 1
+        slot.elements[:] = np.nan
+        nbytes = slot.elements.nbytes
+        barrier = self._barrier(fill.barrier, self.step)
+        self._arrive(barrier, 1, nbytes)
+
+        def land() -> None:
+            places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
+            slot.elements[places] = filled(tile.read(array, clock), alloc.dtype)
+            slot.landing -= 1
+            barrier.bring(clock, nbytes)
+
+        self.machine.under_way.append(land)
+
+    # Products.
+
+    def _mma(self, mma: Mma) -> None:
+        """Begin a product. Factors that the unit reads itself are read when it runs, the left one
+        that threads read into registers at once."""
+        unit = UNITS[mma.unit]
+        left, right = self.program.alloc(mma.left), self.program.alloc(mma.right)
+        left_slot, right_slot = (self._slot(one.name, self.step) for one in (left, right))
+        self.used += 1
+        self.held += 1
+        product_agent = f"products of {self.agent}"
+        for slot, proxy in ((left_slot, unit.left), (right_slot, unit.right)):
+            slot.check_read(self.clock, proxy)
+            is_async = proxy == "async"
+            slot.reads[product_agent if is_async else self.agent] = (
+                self.used if is_async else self.clock[self.agent]
+            )
+        for alloc in (left, right):
+            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
+            self._count(f"mma {alloc.name}", conflicts)
+        rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+
+        def left_factor() -> Array:
+            return factor(left, unit.layout, left_slot, "row")[rows]
+
+        in_registers = left_factor() if unit.left == "generic" else None
+        if self.is_first_step:
+            columns = self.program.alloc(mma.sums).shape[1]
+            self.values[mma.sums] = np.zeros((GROUP_ROWS, columns), np.float32)
+        sums = self.values[mma.sums]
+
+        def run() -> None:
+            first = left_factor() if in_registers is None else in_registers
+            second = factor(right, unit.layout, right_slot, "column").T
+            sums[...] += first.astype(np.float32) @ second.astype(np.float32)
+            self.products.remove(run)
+
+        def run_in_order() -> None:
+            if run in self.products:  # a drain may have been before
+                self._run_through(run)
+
+        self.products.append(run)
+        self.machine.under_way.append(run_in_order)
+
+    def _run_through(self, last: Callable[[], None]) -> None:
+        """Run the oldest products, up to one of them."""
+        while last in self.products:
+            self.products[0]()
+
+    def _drain(self, running: int) -> None:
+        """Wait for all products but the last `running`."""
+        while len(self.products) > running:
+            self.products[0]()
+        self.ended = max(self.ended, self.used - running)
+        self.clock[f"products of {self.agent}"] = self.ended
+
+    # Barriers.
+
+    def _wait(self, wait: Wait) -> _Waiting:
+        barrier, phase = self._phase(wait)
+        parity = phase % 2
+        when = "the phase before use" if wait.before else "use"
+        return _Waiting(
+            lambda: barrier.completed % 2 == parity,
+            f"{when} {self.step} of barrier {wait.barrier}",
+        )
+
+    def _phase(self, wait: Wait) -> tuple[BarrierState, int]:
+        """The barrier of the current slot, and how many of its phases have ended once the wait is
+        over. Hardware compares the last bit of the number alone."""
+        barrier = self._barrier(wait.barrier, self.step)
+        use_of_slot = self.step // barrier.declared.stages
+        return barrier, use_of_slot if wait.before else use_of_slot + 1
+
+    def _pass(self, wait: Wait) -> None:
+        barrier, phase = self._phase(wait)
+        if barrier.completed != phase:
+            raise PhaseError(
+                f"{self.agent} waits for phase {phase} of barrier {wait.barrier}, and passes in "
+                f"phase {barrier.completed}"
+            )
+        join(self.clock, barrier.seen)
+
+    def _arrive(self, barrier: BarrierState, count: int, expected_bytes: int = 0) -> None:
+        barrier.arrive(self.clock, count, expected_bytes)
+        self.clock[self.agent] += 1
+
+    def _release(self, release: Release) -> _Events:
+        while self.held > release.but:
+            if release.to in self.inside:
+                yield from self._sync()
+                yield from self._advance(release.to, 1)
+            else:
+                self._arrive(self._barrier(release.to, self.used - self.held), GROUP_WARPS)
+            self.held -= 1
+
+    def _advance(self, role: str, count: int) -> _Events:
+        for _ in range(count):
+            for event in self.inside[role]:
+                if isinstance(event, _StepEnd):
+                    break
+                yield event
+
+    def _sync(self) -> _Events:
+        barrier = self.block.syncs[self.role.name]
+        self.synced += 1
+        phase = self.synced
+        self._arrive(barrier, 1)
+        yield _Waiting(lambda: barrier.completed >= phase, "the other groups")
+        join(self.clock, barrier.seen)
+
+    # Results.
+
+    def _join(self, join_: Join, loop: TileLoop, part: Part) -> _Events:
+        """Hand over the sums of a later part; or add up those that others have handed over."""
+        self._check_drained(f"reads {join_.sums}")
+        sums = self.values[join_.sums]
+        handed_over = self.machine.partial_sums
+        if part.first > 0:
+            handed_over[part, self.group] = sums.copy(), dict(self.clock)
+            self.clock[self.agent] += 1
+            return
+        for other in given_parts(loop, part.tile):
+            key = other, self.group
+            yield _Waiting(partial(handed_over.__contains__, key), f"sums of {other}")
+            others, clock = handed_over[key]
+            sums += others
+            join(self.clock, clock)
+
+    def _check_drained(self, what: str) -> None:
+        """Raise TileError unless the group has waited for all products that it began."""
+        if self.ended < self.used:
+            raise TileError(f"tiles {self.program.name}: {self.agent} {what} while products run")
+
+    def _epilogue(self, epilogue: Epilogue, variables: Mapping[str, int]) -> None:
+        """Compute and store at once; or compute what is kept, and leave slices of the rest."""
+        (sums,) = (one for one in self.program.allocs if one.memory == "registers")
+        self._check_drained(f"reads {sums.name}")
+        columns = sums.shape[1]
+        values = {sums.name: self.values[sums.name]}
+        if not epilogue.kept:
+            self._run_slice(epilogue.body, values, range(columns), variables)
+            return
+        while self.slices:  # of the tile before, if its steps were more than this one's
+            self.slices.pop(0)()
+        now = head_through(epilogue.body, epilogue.kept)
+        self._run_slice(now, values, range(columns), variables)
+        kept = values[epilogue.kept]
+        later = epilogue.body[len(now) :]
+        width = columns // epilogue.slices
+        for first in range(0, columns, width):
+            numbers = range(first, first + width)
+            own = {epilogue.kept: kept[:, first : first + width]}
+            self.slices.append(partial(self._run_slice, later, own, numbers, variables))
+
+    def _run_slice(
+        self,
+        body: tuple[Map | Store, ...],
+        values: dict[str, Array],
+        columns: range,
+        variables: Mapping[str, int],
+    ) -> None:
+        """Run maps and stores for some columns of the group's rows. `values` are those columns of
+        what is known, to which this adds."""
+        rows = range(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+        for statement in body:
+            if isinstance(statement, Map):
+                operands = [
+                    self._operand(one, values, rows, columns, variables)
+                    for one in statement.operands
+                ]
+                values[statement.target] = mapped(statement, operands)
+                continue
+            value = values[statement.value]
+            tile = Tile.of(statement.view, variables, (rows, columns))
+            array = self.machine.arrays[statement.view.array]
+            if statement.through:
+                value = self._through_lines(statement, value, rows, columns)
+            tile.write(array, value, self.agent, self.clock)
+
+    def _operand(
+        self,
+        operand: Operand,
+        values: Mapping[str, Array],
+        rows: range,
+        columns: range,
+        variables: Mapping[str, int],
+    ) -> Array | float:
+        if isinstance(operand, View):
+            tile = Tile.of(operand, variables, (rows, columns))
+            return tile.read(self.machine.arrays[operand.array], self.clock)
+        return values[operand] if isinstance(operand, str) else operand
+
+    def _through_lines(self, store: Store, value: Array, rows: range, columns: range) -> Array:
+        """What comes out of the lines of results, which each warp writes and then reads: the same,
+        if both agree where elements lie."""
+        lines = self.program.alloc(store.through)
+        itemsize = lines.dtype.itemsize
+        places = elements_of(lines.layout, lines.shape, itemsize)
+        width = lines.shape[1]
+        (slot,) = self.block.slots[lines.name]
+        result = np.empty_like(value)
+        for first in range(columns.start, columns.stop, width):
+            last = min(first + width, columns.stop)
+            where = places[rows.start : rows.stop, first % width : (last - 1) % width + 1]
+            part = slice(first - columns.start, last - columns.start)
+            slot.elements[where] = value[:, part]
+            result[:, part] = slot.elements[where]
+        # Matrices of eight rows by 16 bytes of 16-bit results, pairs of others: see `fill_lines`.
+        conflicts = conflicts_of_columns if itemsize == 2 else conflicts_of_pairs
+        self._count(f"store {lines.name}", conflicts(lines.layout, lines.shape, itemsize))
+        return result
+
+    # Memory.
+
+    def _slot(self, buffer: str, step: int) -> Slot:
+        slots = self.block.slots[buffer]
+        return slots[step % len(slots)]
+
+    def _barrier(self, name: str, step: int) -> BarrierState:
+        barriers = self.block.barriers[name]
+        return barriers[step % len(barriers)]
+
+    def _count(self, what: str, conflicts: int) -> None:
+        self.machine.report.conflicts[what] += conflicts
+
+
+def _tile_loop(role: Role) -> TileLoop:
+    (loop,) = (statement for statement in role.body if isinstance(statement, TileLoop))
+    return loop

@@ -1,0 +1,117 @@
+"""Which tiles, and which of their steps, each block has.
+
+In the order "whole" a block has every `blocks`th tile: tiles that are neighbours are computed at
+the same time. In the order "shared" (stream-K) there are fewer tiles than blocks. Each tile is cut
+into as many parts as there are blocks for every tile, and what is left of all tiles, their rests,
+is divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132 blocks:
+72 blocks have the first part of a tile each, and 60 blocks share the 72 rests.
+
+The block with the first step of a tile adds up what the others have written: first the rests, then
+the later parts in order. A later part has more steps, for as long as it takes to add the parts
+before it, and fewer for writing its own sums, so that all end at about the same time. `StreamK` of
+`targets/cuda/products.cu` walks in the same way; a test compares the two.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lamina.tiles.program import TileLoop
+
+# How long it takes to write, and to read, the partial sums of a tile, in its steps.
+WRITING_STEPS = 5
+READING_STEPS = 3
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """The steps of a tile that a block has, from `first` on."""
+
+    tile: int
+    first: int
+    count: int
+
+
+def parts_of(loop: TileLoop, block: int) -> list[Part]:
+    """What a block has, in its order. Blocks that hand over sums have lower numbers than the block
+    that adds them up."""
+    number = loop.blocks - 1 - block
+    if loop.order == "whole":
+        return [Part(tile, 0, loop.steps) for tile in range(number, loop.tiles, loop.blocks)]
+    division = _Division.of(loop)
+    part, tile = divmod(number, loop.tiles)
+    if part < division.parts:
+        first = division.start(part)
+        is_last = part + 1 == division.parts
+        end = division.begin if is_last else division.start(part + 1)
+        return [Part(tile, first, end - first)]
+    return list(_rests(loop, division, number - loop.tiles * division.parts))
+
+
+def given_parts(loop: TileLoop, tile: int) -> list[Part]:
+    """The parts of a tile that other blocks have than the one with its first step, in the order in
+    which that one adds up their sums."""
+    every = (part for block in range(loop.blocks) for part in parts_of(loop, block))
+    given = [part for part in every if part.tile == tile and part.first > 0]
+    begin_of_rest = _Division.of(loop).begin
+    return sorted(given, key=lambda part: (part.first < begin_of_rest, part))
+
+
+def _rests(loop: TileLoop, division: "_Division", number: int) -> Iterator[Part]:
+    """The parts of rests that block `number` of those that share them has."""
+    rest = loop.steps - division.begin
+    every = loop.tiles * rest
+    at = min(number * division.each, every)
+    end = min(at + division.each, every)
+    while at < end:
+        tile, within = divmod(at, rest)
+        count = min(rest - within, end - at)
+        yield Part(tile, division.begin + within, count)
+        at += count
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How the steps of each tile are divided.
+
+    parts: of a tile, without its rest
+    first: steps of the first part. sooner: how many more the second one has. take: how many more
+        each later one has than the one before
+    begin: the first step of the rest
+    each: steps of rests that one block has
+    """
+
+    parts: int
+    first: int
+    sooner: int
+    take: int
+    begin: int
+    each: int
+
+    @staticmethod
+    def of(loop: TileLoop) -> "_Division":
+        """The division of a loop whose blocks share steps."""
+        tiles, steps, blocks, share = loop.tiles, loop.steps, loop.blocks, loop.share
+        parts = max(steps // share, 1)
+        rest_blocks = max(blocks - tiles * parts, 0)
+        give = min(WRITING_STEPS, share // 4)
+        take = min(READING_STEPS, share // (4 * parts))
+        sooner = (take if rest_blocks else 0) - give
+        # Steps for which the blocks of rests write sums.
+        rest_give = give * (rest_blocks + tiles) if rest_blocks else 0
+        whole = _start(parts, 0, sooner, take)
+        first = -(-(tiles * (steps - whole) + rest_give) // blocks)  # rounded up
+        begin = min(_start(parts, first, sooner, take), steps) if rest_blocks else steps
+        rest = steps - begin
+        each = max(-(-tiles * rest // max(rest_blocks, 1)), 1)
+        return _Division(parts, first, sooner, take, begin, each)
+
+    def start(self, part: int) -> int:
+        """The first step of a part."""
+        return _start(part, self.first, self.sooner, self.take)
+
+
+def _start(part: int, first: int, sooner: int, take: int) -> int:
+    """The first step of part number `part`, if the first one has `first` steps, the second one
+    `sooner` more, and each later one `take` more than the one before: with 10, 2 and 3, parts begin
+    at 0, 10, 22 and 37."""
+    return part * first + max(part - 1, 0) * (2 * sooner + (part - 2) * take) // 2

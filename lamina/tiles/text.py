@@ -1,0 +1,343 @@
+"""Tile programs as text, printed and parsed: one statement a line, bodies indented by two spaces.
+
+`lamina/tiles/program.py` shows a program. An index is a sum such as ``128*a4 + 5``; a view is
+``p0[offset | stride: first < end | stride: first < end]``, with both sides of the tile.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from lamina.core.dtypes import SHORT, DType
+from lamina.errors import FormatError, LaminaError
+from lamina.ir.ops import Op
+from lamina.ir.parse import BY_SHORT
+from lamina.tiles.layouts import LINEAR, Swizzle
+from lamina.tiles.program import (
+    Advance,
+    Alloc,
+    Axis,
+    Barrier,
+    Drain,
+    Epilogue,
+    Extent,
+    Fence,
+    Fill,
+    Index,
+    Join,
+    Map,
+    Mma,
+    Operand,
+    Parameter,
+    Release,
+    Role,
+    Side,
+    Statement,
+    StepLoop,
+    Store,
+    Sync,
+    TileLoop,
+    TileProgram,
+    View,
+    Wait,
+)
+
+OPS = {op.name.lower(): op for op in Op}
+
+
+def to_text(program: TileProgram) -> str:
+    """The text that `parse` reads back."""
+    lines = [f"tiles {program.name}"]
+    for parameter in program.parameters:
+        written = " written" if parameter.written else ""
+        lines.append(f"parameter {parameter.name}: {_array(parameter)}{written}")
+    lines += map(_alloc_text, program.allocs)
+    for barrier in program.barriers:
+        lines.append(
+            f"barrier {barrier.name}: {barrier.stages} stages, {barrier.arrivals} arrivals"
+        )
+    for role in program.roles:
+        where = f"inside {role.inside}" if role.inside else f"{role.warps} warps"
+        lines.append(f"role {role.name}: {where}")
+        lines += _body_text(role.body)
+    return "\n".join(lines)
+
+
+def _array(parameter: Parameter) -> str:
+    return f"{SHORT[parameter.dtype]}[{parameter.size}]"
+
+
+def _alloc_text(alloc: Alloc) -> str:
+    sides = ", ".join(f"{axis.name} {axis.size}" for axis in alloc.axes)
+    layout = alloc.layout
+    swizzle = f"swizzle({layout.bits}, {layout.base}, {layout.shift})"
+    where = f"{alloc.memory} {SHORT[alloc.dtype]}[{alloc.stages}][{sides}]"
+    return f"alloc {alloc.name}: {where} {'linear' if layout == LINEAR else swizzle}"
+
+
+def _body_text(body: tuple[Statement, ...]) -> Iterator[str]:
+    """The lines of a body, indented."""
+    for statement in body:
+        yield f"  {statement_text(statement)}"
+        if isinstance(statement, (TileLoop, StepLoop, Epilogue)):
+            yield from (f"  {line}" for line in _body_text(statement.body))
+
+
+def statement_text(statement: Statement) -> str:
+    """One statement, without the body that it may have."""
+    match statement:
+        case TileLoop(order, tiles, steps, blocks, share, over):
+            sizes = f"tiles={tiles} steps={steps} blocks={blocks} share={share}"
+            return f"for tile in {order} {sizes} over {_extents_text(over)}"
+        case StepLoop(over):
+            return f"for step over {_extents_text(over)}"
+        case Fill(buffer, view, agent, barrier):
+            to = f" to {barrier}" if barrier else ""
+            return f"fill {buffer} <- {view_text(view)} by {agent}{to}"
+        case Mma(sums, left, right, unit, running):
+            return f"mma {sums} += {left} * {right} by {unit} running={running}"
+        case Map(target, dtype, op, operands):
+            words = " ".join(map(_operand_text, operands))
+            return f"map {target}: {SHORT[dtype]} = {op.name.lower()} {words}"
+        case Store(view, value, through):
+            lines = f" through {through}" if through else ""
+            return f"store {view_text(view)} <- {value}{lines}"
+        case Epilogue(_, kept, slices):
+            return f"epilogue keeping {kept} in {slices} slices" if kept else "epilogue"
+        case Join(sums):
+            return f"join {sums}"
+        case Wait(barrier, before):
+            return f"wait {'before ' if before else ''}{barrier}"
+        case Release(to, but):
+            return f"release {to} but {but}"
+        case Advance(role, count):
+            return f"advance {role} {count}"
+        case Drain(running):
+            return f"drain {running}"
+        case Fence():
+            return "fence"
+        case Sync():
+            return "sync"
+
+
+def _extents_text(over: tuple[Extent, ...]) -> str:
+    return ", ".join(f"{extent.name} {extent.size}" for extent in over)
+
+
+def _operand_text(operand: Operand) -> str:
+    return view_text(operand) if isinstance(operand, View) else str(operand)
+
+
+def view_text(view: View) -> str:
+    """A tile of an array: ``p0[0 | 512: 128*a4 < 512 | 1: 64*line < 512]``."""
+    sides = [f"{side.stride}: {index_text(side.first)} < {side.end}" for side in view.sides]
+    return f"{view.array}[{' | '.join([index_text(view.offset), *sides])}]"
+
+
+def index_text(index: Index) -> str:
+    """``128*a4 + 5``."""
+    parts = [f"{factor}*{name}" for name, factor in index.terms]
+    return " + ".join([*parts, str(index.constant)] if index.constant or not parts else parts)
+
+
+# Parsing.
+
+_NAME = r"[A-Za-z_]\w*"
+_INDEX = r"[\w*+ -]+?"
+_SIDE = rf"-?\d+: {_INDEX} < \d+"
+_VIEW = rf"{_NAME}\[{_INDEX} \| {_SIDE} \| {_SIDE}\]"
+_EXTENTS = rf"{_NAME} \d+(?:, {_NAME} \d+)*"
+
+
+@dataclass
+class _Line:
+    """A line of a text: its number, its indentation in levels, and the rest."""
+
+    number: int
+    level: int
+    text: str
+
+
+def parse(text: str) -> TileProgram:
+    """The program of a text. Raises FormatError, naming the line and what it lacks."""
+    lines = [
+        _Line(number, (len(line) - len(line.lstrip())) // 2, line.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip()
+    ]
+    head = re.fullmatch(r"tiles (\w+)", lines[0].text) if lines else None
+    if head is None:
+        raise FormatError("tiles, line 1: expected 'tiles NAME'")
+    program = TileProgram(head[1], (), (), (), ())
+    at = 1
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        try:
+            program = _with_declaration(program, line.text)
+            if program.roles and line.text.startswith("role "):
+                body, at = _parse_body(lines, at, line.level + 1)
+                *others, role = program.roles
+                program = replace(program, roles=(*others, replace(role, body=body)))
+        except LaminaError as error:
+            problem = str(error).splitlines()[0]
+            if problem.startswith("tiles, line"):
+                raise
+            raise FormatError(f"tiles, line {line.number}: {problem}") from None
+    return program
+
+
+def _with_declaration(program: TileProgram, text: str) -> TileProgram:
+    """`program` with what a line declares; a role is without its body."""
+    if found := re.fullmatch(rf"parameter ({_NAME}): (\w+)\[(\d+)\]( written)?", text):
+        name, dtype, size, written = found.groups()
+        parameter = Parameter(name, _dtype(dtype), int(size), bool(written))
+        return replace(program, parameters=(*program.parameters, parameter))
+    pattern = rf"alloc ({_NAME}): (\w+) (\w+)\[(\d+)\]\[({_EXTENTS})\] (\S.*)"
+    if found := re.fullmatch(pattern, text):
+        name, memory, dtype, stages, sides, layout = found.groups()
+        first, last = (Axis(extent.name, extent.size) for extent in _extents(sides))
+        alloc = Alloc(name, memory, _dtype(dtype), int(stages), (first, last), _swizzle(layout))
+        return replace(program, allocs=(*program.allocs, alloc))
+    if found := re.fullmatch(rf"barrier ({_NAME}): (\d+) stages, (\d+) arrivals", text):
+        barrier = Barrier(found[1], int(found[2]), int(found[3]))
+        return replace(program, barriers=(*program.barriers, barrier))
+    if found := re.fullmatch(rf"role ({_NAME}): (\d+) warps", text):
+        return replace(program, roles=(*program.roles, Role(found[1], int(found[2]), ())))
+    if found := re.fullmatch(rf"role ({_NAME}): inside ({_NAME})", text):
+        return replace(program, roles=(*program.roles, Role(found[1], 0, (), found[2])))
+    raise FormatError(f"{text!r} is no declaration")
+
+
+def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statement, ...], int]:
+    """The statements at `level` from line number `at` of `lines` on, and the number of the next."""
+    body: list[Statement] = []
+    while at < len(lines) and lines[at].level >= level:
+        line = lines[at]
+        if line.level > level:
+            raise FormatError(f"tiles, line {line.number}: it is indented too far")
+        try:
+            statement = _parse_statement(line.text)
+        except LaminaError as error:
+            problem = str(error).splitlines()[0]
+            raise FormatError(f"tiles, line {line.number}: {problem}") from None
+        at += 1
+        if isinstance(statement, (TileLoop, StepLoop)):
+            inside, at = _parse_body(lines, at, level + 1)
+            statement = replace(statement, body=inside)
+        elif isinstance(statement, Epilogue):
+            inside, at = _parse_body(lines, at, level + 1)
+            ends = [one for one in inside if isinstance(one, (Map, Store))]
+            if len(ends) < len(inside):
+                raise FormatError(f"tiles, line {line.number}: it has maps and stores alone")
+            statement = replace(statement, body=tuple(ends))
+        body.append(statement)
+    return tuple(body), at
+
+
+def _parse_statement(text: str) -> Statement:
+    """The statement that prints as `text`, without its body."""
+    for pattern, build in _FORMS:
+        if found := re.fullmatch(pattern, text):
+            return build(*found.groups())
+    raise FormatError(f"{text!r} is no statement")
+
+
+def _tile_loop(order: str, tiles: str, steps: str, blocks: str, share: str, over: str) -> TileLoop:
+    return TileLoop(order, int(tiles), int(steps), int(blocks), int(share), _extents(over), ())
+
+
+def _fill(buffer: str, view: str, agent: str, barrier: str | None) -> Fill:
+    return Fill(buffer, _view(view), agent, barrier or "")
+
+
+def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
+    return Mma(sums, left, right, unit, int(running))
+
+
+def _map(target: str, dtype: str, op: str, operands: str) -> Map:
+    if op not in OPS:
+        raise FormatError(f"{op!r} is no operation")
+    words = re.findall(rf"{_VIEW}|\S+", operands)
+    return Map(target, _dtype(dtype), OPS[op], tuple(map(_operand, words)))
+
+
+def _operand(word: str) -> Operand:
+    if re.fullmatch(_VIEW, word):
+        return _view(word)
+    if re.fullmatch(_NAME, word) and word not in ("inf", "nan"):
+        return word
+    try:
+        return float(word)
+    except ValueError:
+        raise FormatError(f"{word!r} is no operand") from None
+
+
+def _epilogue(kept: str | None, slices: str | None) -> Epilogue:
+    return Epilogue((), kept or "", int(slices or 0))
+
+
+# What a line of a statement looks like, and what makes it of the groups.
+_FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
+    (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})",
+     _tile_loop),
+    (rf"for step over ({_EXTENTS})", lambda over: StepLoop(_extents(over), ())),
+    (rf"fill ({_NAME}) <- ({_VIEW}) by (\w+)(?: to ({_NAME}))?", _fill),
+    (rf"mma ({_NAME}) \+= ({_NAME}) \* ({_NAME}) by (\w+) running=(\d+)", _mma),
+    (rf"map ({_NAME}): (\w+) = (\w+) (.+)", _map),
+    (rf"store ({_VIEW}) <- ({_NAME})(?: through ({_NAME}))?",
+     lambda view, value, lines: Store(_view(view), value, lines or "")),
+    (rf"epilogue(?: keeping ({_NAME}) in (\d+) slices)?", _epilogue),
+    (rf"join ({_NAME})", Join),
+    (rf"wait (before )?({_NAME})", lambda before, barrier: Wait(barrier, bool(before))),
+    (rf"release ({_NAME}) but (\d+)", lambda to, but: Release(to, int(but))),
+    (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
+    (r"drain (\d+)", lambda running: Drain(int(running))),
+    (r"fence", Fence),
+    (r"sync", Sync),
+)  # fmt: skip
+
+
+def _dtype(word: str) -> DType:
+    if word not in BY_SHORT:
+        raise FormatError(f"{word!r} is no dtype")
+    return BY_SHORT[word]
+
+
+def _swizzle(text: str) -> Swizzle:
+    if text == "linear":
+        return LINEAR
+    found = re.fullmatch(r"swizzle\((\d+), (\d+), (\d+)\)", text)
+    if found is None:
+        raise FormatError(f"{text!r} is no layout: linear, or swizzle(3, 4, 3)")
+    return Swizzle(int(found[1]), int(found[2]), int(found[3]))
+
+
+def _extents(text: str) -> tuple[Extent, ...]:
+    return tuple(Extent(name, int(size)) for name, size in re.findall(rf"({_NAME}) (\d+)", text))
+
+
+def _view(text: str) -> View:
+    array, _, rest = text.removesuffix("]").partition("[")
+    offset, *sides = rest.split(" | ")
+    first, last = map(_side, sides)
+    return View(array, _index(offset), (first, last))
+
+
+def _side(text: str) -> Side:
+    stride, _, rest = text.partition(": ")
+    first, _, end = rest.partition(" < ")
+    return Side(int(stride), _index(first), int(end))
+
+
+def _index(text: str) -> Index:
+    terms: list[tuple[str, int]] = []
+    constant = 0
+    for part in text.split(" + "):
+        if found := re.fullmatch(rf"(-?\d+)\*({_NAME})", part):
+            terms.append((found[2], int(found[1])))
+        elif re.fullmatch(r"-?\d+", part):
+            constant += int(part)
+        else:
+            raise FormatError(f"{part!r} is no term of an index: a number, or 8*name")
+    return Index(tuple(terms), constant)

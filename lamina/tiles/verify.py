@@ -1,0 +1,269 @@
+"""The verifier of tile programs.
+
+1. Names are unique; every name that a statement has is declared, and is of the right kind.
+2. One allocation, in registers, has sums of float32. Tiles in shared memory have whole lines of 128
+   bytes, a multiple of eight, so that a swizzle stays inside a tile.
+3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
+   index is one of a loop around it. Stores write arrays that are written.
+4. The factors of an mma have the sides row and step, step and column, in either order each, of the
+   sums' sizes, as many stages, and the layout that its unit reads. Rows are 64 for each group.
+5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
+   Its variables number the tiles, and those of a step loop the steps.
+6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
+   program that has any.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from lamina.core.dtypes import float32
+from lamina.ir.ops import Group
+from lamina.tiles.layouts import BANKS, LINE_BYTES
+from lamina.tiles.program import (
+    AGENTS,
+    GROUP_ROWS,
+    MEMORIES,
+    ORDERS,
+    UNITS,
+    Advance,
+    Alloc,
+    Drain,
+    Epilogue,
+    Extent,
+    Fill,
+    Index,
+    Join,
+    Map,
+    Mma,
+    Release,
+    Role,
+    Statement,
+    StepLoop,
+    Store,
+    TileError,
+    TileLoop,
+    TileProgram,
+    View,
+    Wait,
+    statements,
+)
+
+Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
+Variables = Mapping[str, int]  # how many values each has
+
+
+def verify_tiles(program: TileProgram) -> None:
+    """Raise TileError, naming the program and what is wrong, if an invariant fails."""
+    for check in (_names, _allocs, _loops, _roles):
+        for holds, problem in check(program):
+            if not holds:
+                raise TileError(f"tiles {program.name}: {problem}")
+    for role in program.roles:
+        for holds, problem in _body(program, role, role.body, {}):
+            if not holds:
+                raise TileError(f"tiles {program.name}: role {role.name}: {problem}")
+
+
+def _names(program: TileProgram) -> Checks:
+    """1. Names are unique."""
+    names = [
+        *(one.name for one in program.parameters),
+        *(one.name for one in program.allocs),
+        *(one.name for one in program.barriers),
+        *(one.name for one in program.roles),
+    ]
+    for name, count in Counter(names).items():
+        yield count == 1, f"{name} is declared {count} times"
+
+
+def _allocs(program: TileProgram) -> Checks:
+    """2. Sides of tiles."""
+    sums = [alloc.name for alloc in program.allocs if alloc.memory == "registers"]
+    yield len(sums) == 1, f"one result has {len(sums)} allocations of sums in registers"
+    for alloc in program.allocs:
+        yield alloc.memory in MEMORIES, f"{alloc.name}: memory is one of {', '.join(MEMORIES)}"
+        yield alloc.stages > 0, f"{alloc.name} has no stage"
+        if alloc.memory == "registers":
+            yield alloc.dtype is float32, f"{alloc.name}: sums are float32"
+            continue
+        rows, length = alloc.shape
+        line_bytes = length * alloc.dtype.itemsize
+        yield rows % BANKS == 0, f"{alloc.name}: {rows} lines are no multiple of {BANKS}"
+        yield (
+            line_bytes % LINE_BYTES == 0,
+            f"{alloc.name}: {line_bytes} bytes are no lines of {LINE_BYTES}",
+        )
+
+
+def _loops(program: TileProgram) -> Checks:
+    """5. All roles have the same tiles and steps."""
+    loops = [
+        (role.name, loop)
+        for role in program.roles
+        for loop in statements(role.body)
+        if isinstance(loop, TileLoop)
+    ]
+    sequences = {(loop.order, loop.tiles, loop.steps, loop.blocks, loop.share) for _, loop in loops}
+    yield len(sequences) == 1, f"roles have {len(sequences)} sequences of tiles, not one"
+    for name, loop in loops:
+        yield loop.order in ORDERS, f"an order is one of {', '.join(ORDERS)}, not {loop.order}"
+        yield _count(loop.over) == loop.tiles, f"role {name}: variables do not number the tiles"
+        yield (
+            (loop.share < loop.steps) == (loop.order == "shared"),
+            f"{loop.share} steps of a block are not in the order {loop.order}",
+        )
+        covered = loop.blocks * loop.share
+        yield (
+            covered >= loop.tiles * loop.steps,
+            f"{loop.blocks} blocks of {loop.share} steps do not compute {loop.tiles} tiles of "
+            f"{loop.steps}",
+        )
+        for inner in loop.body:
+            if isinstance(inner, StepLoop):
+                yield (
+                    _count(inner.over) == loop.steps,
+                    f"role {name}: variables do not number the steps",
+                )
+
+
+def _count(over: tuple[Extent, ...]) -> int:
+    return prod(extent.size for extent in over)
+
+
+def _roles(program: TileProgram) -> Checks:
+    """6. Roles inside roles."""
+    for role in program.roles:
+        if not role.inside:
+            yield role.warps > 0, f"role {role.name} has neither warps nor a role around it"
+            continue
+        around = program.role(role.inside)
+        yield around.groups > 0, f"role {role.name} is inside {around.name}, which has no group"
+        allowed = (TileLoop, StepLoop, Fill)
+        others = [one for one in statements(role.body) if not isinstance(one, allowed)]
+        yield not others, f"role {role.name} is inside another one, and does more than fill"
+
+
+def _body(
+    program: TileProgram, role: Role, body: tuple[Statement, ...], variables: Variables
+) -> Checks:
+    """1., 3. and 4., of the statements of a body; `variables` are those of the loops around it."""
+    values = {alloc.name for alloc in program.allocs if alloc.memory == "registers"}
+    for statement in body:
+        match statement:
+            case TileLoop(over=over, body=inside):
+                yield not variables, "a loop over tiles is inside another loop"
+                yield from _body(program, role, inside, {one.name: one.size for one in over})
+            case StepLoop(over=over, body=inside):
+                yield bool(variables), "a loop over steps is outside of one over tiles"
+                own = {one.name: one.size for one in over}
+                yield from _body(program, role, inside, {**variables, **own})
+            case Fill():
+                yield from _fill(program, statement, variables)
+            case Mma():
+                yield from _mma(program, role, statement)
+            case Epilogue(body=inside, kept=kept):
+                yield from _epilogue(program, inside, values, variables)
+                made = {one.target for one in inside if isinstance(one, Map)}
+                yield kept in {"", *made}, f"the epilogue keeps {kept}, which no map computes"
+            case Wait(barrier=name):
+                program.barrier(name)
+            case Release(to=name) if name not in {one.name for one in program.roles}:
+                program.barrier(name)
+            case Advance(role=name, count=count):
+                yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"
+                yield count > 0, f"{name} advances by {count}, not by 1 or more"
+            case Join(sums=name):
+                yield name in values, f"{name} are no sums in registers"
+            case Map() | Store():
+                yield False, "a map or a store is outside of an epilogue"
+            case Drain(running=running):
+                yield running >= 0, "no fewer products than none run"
+
+
+def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
+    alloc = program.alloc(fill.buffer)
+    yield alloc.memory == "shared", f"{fill.buffer} is not in shared memory"
+    yield fill.agent in AGENTS, f"an agent is one of {', '.join(AGENTS)}, not {fill.agent}"
+    yield from _view(program, fill.view, alloc.shape, variables)
+    by_engine = fill.agent == "tma" and bool(program.barriers)
+    yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
+    if fill.barrier:
+        stages = program.barrier(fill.barrier).stages
+        yield stages == alloc.stages, f"{fill.barrier} and {fill.buffer} have other stages"
+
+
+def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:
+    yield mma.unit in UNITS, f"a unit is one of {', '.join(UNITS)}, not {mma.unit}"
+    sums, left, right = (program.alloc(name) for name in (mma.sums, mma.left, mma.right))
+    yield sums.memory == "registers", f"{sums.name} are not in registers"
+    yield left.stages == right.stages, f"{left.name} and {right.name} have other stages"
+    yield left.stages > mma.running, f"{mma.running} products run in {left.stages} stages"
+    rows, columns = sums.shape
+    steps = _sizes(left).get("step")
+    yield _sizes(left) == {"row": rows, "step": steps}, f"{left.name} has other rows than the sums"
+    yield (
+        _sizes(right) == {"column": columns, "step": steps},
+        f"{right.name} has other columns or steps than the sums and {left.name}",
+    )
+    yield rows == role.groups * GROUP_ROWS, f"{rows} rows for {role.groups} groups of {GROUP_ROWS}"
+    layout = UNITS[mma.unit].layout
+    for factor in (left, right):
+        yield factor.layout == layout, f"{mma.unit} reads {layout}, and {factor.name} has another"
+
+
+def _sizes(alloc: Alloc) -> dict[str, int | None]:
+    return {axis.name: axis.size for axis in alloc.axes}
+
+
+def _epilogue(
+    program: TileProgram, body: tuple[Map | Store, ...], values: set[str], variables: Variables
+) -> Checks:
+    """Values are computed before they are used; the tile of results is that of the sums."""
+    known = set(values)
+    (sums,) = (alloc for alloc in program.allocs if alloc.memory == "registers")
+    for statement in body:
+        if isinstance(statement, Map):
+            yield statement.op in Group.ELEMENTWISE, f"{statement.op.name} is not elementwise"
+            yield statement.target not in known, f"{statement.target} is computed twice"
+            for operand in statement.operands:
+                if isinstance(operand, View):
+                    yield from _view(program, operand, sums.shape, variables)
+                elif isinstance(operand, str):
+                    yield operand in known, f"{operand} is not computed before"
+            known.add(statement.target)
+            continue
+        yield statement.value in known, f"{statement.value} is not computed before"
+        yield program.parameter(statement.view.array).written, "a store into what is only read"
+        yield from _view(program, statement.view, sums.shape, variables)
+        if statement.through:
+            lines = program.alloc(statement.through)
+            yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+
+
+def _view(program: TileProgram, view: View, shape: tuple[int, int], variables: Variables) -> Checks:
+    """3. Views."""
+    parameter = program.parameter(view.array)
+    for index in (view.offset, *(side.first for side in view.sides)):
+        for name, _ in index.terms:
+            yield name in variables, f"{name} is no variable of a loop around it"
+    low, high = _bounds(view.offset, variables)
+    for side, size in zip(view.sides, shape, strict=True):
+        first, last = _bounds(side.first, variables)
+        yield first >= 0, f"a tile of {view.array} begins at {first}"
+        last_inside = min(last + size, side.end) - 1
+        low += min(side.stride * last_inside, 0)
+        high += max(side.stride * last_inside, 0)
+    yield (
+        low >= 0 and high < parameter.size,
+        f"{view.array} has the elements 0 to {parameter.size - 1}, and a view {low} to {high}",
+    )
+
+
+def _bounds(index: Index, variables: Variables) -> tuple[int, int]:
+    """The lowest and the highest value of an index, both included."""
+    low = high = index.constant
+    for name, factor in index.terms:
+        end = factor * (variables.get(name, 1) - 1)
+        low, high = low + min(end, 0), high + max(end, 0)
+    return low, high

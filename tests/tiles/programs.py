@@ -1,0 +1,44 @@
+"""Tile programs by hand, for the tests of the dialect."""
+
+from __future__ import annotations
+
+from lamina.tiles.program import TileProgram
+from lamina.tiles.text import parse
+
+# Two groups of four warps multiply 128 rows by 64 columns, and a warp fills the buffers. 3 blocks
+# have 2 x 2 tiles of ragged results, of ragged steps.
+BY_ENGINE = """
+tiles by_engine
+parameter p0: bf16[20000]
+parameter p1: bf16[8000]
+parameter p2: bf16[20000] written
+alloc left: shared bf16[2][row 128, step 64] swizzle(3, 4, 3)
+alloc right: shared bf16[2][step 64, column 64] swizzle(3, 4, 3)
+alloc lines: shared bf16[1][row 128, column 64] swizzle(3, 4, 3)
+alloc sums: registers f32[1][row 128, column 64] linear
+role producer: 1 warps
+  for tile in whole tiles=4 steps=2 blocks=3 share=4 over a 2, b 2
+    for step over line 2
+      fill left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100] by tma
+      fill right <- p1[0 | 80: 64*line < 100 | 1: 64*b < 80] by tma
+role consumers: 8 warps
+  for tile in whole tiles=4 steps=2 blocks=3 share=4 over a 2, b 2
+    for step over line 2
+      mma sums += left * right by wgmma running=1
+    epilogue
+      map v0: bf16 = cast sums
+      store p2[0 | 80: 128*a < 200 | 1: 64*b < 80] <- v0 through lines
+"""
+
+# The same, and the threads that multiply fill the left buffer themselves.
+LEFT = "fill left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100] by "
+BY_THREADS = (
+    BY_ENGINE.replace("by_engine", "by_threads")
+    .replace("role producer: 1 warps", "role producer: inside consumers")
+    .replace(f"{LEFT}tma", f"{LEFT}threads")
+)
+
+
+def program(text: str) -> TileProgram:
+    """The program of a text."""
+    return parse(text)

@@ -1,0 +1,209 @@
+"""Tile programs run in the interpreter: results are NumPy's in any order of events, and each
+defect that is planted is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lamina.core.dtypes import float32
+from lamina.errors import LaminaError
+from lamina.tiles.barriers import synchronised
+from lamina.tiles.interpreter import Report, interpret
+from lamina.tiles.layouts import LINEAR, SWIZZLE_128, SWIZZLE_PAIRS, conflicts_of_pairs
+from lamina.tiles.memory import (
+    DeadlockError,
+    PhaseError,
+    ProxyError,
+    UnfilledError,
+    UnorderedError,
+    filled,
+)
+from lamina.tiles.program import TileError
+from lamina.tiles.text import parse, to_text
+from tests.tiles.programs import BY_ENGINE, BY_THREADS
+
+ROWS, COLUMNS, STEPS = 200, 80, 100
+SEEDS = range(5)
+
+
+def arrays() -> dict[str, Any]:
+    """The arrays of the programs: small integers, whose sums of products are exact."""
+    draw = np.random.default_rng(7)
+    left = draw.integers(-4, 5, (ROWS, STEPS))
+    right = draw.integers(-4, 5, (STEPS, COLUMNS))
+    return {
+        "p0": left.astype(ml_dtypes.bfloat16).reshape(-1),
+        "p1": right.astype(ml_dtypes.bfloat16).reshape(-1),
+        "p2": np.full(20000, np.nan, ml_dtypes.bfloat16),
+    }
+
+
+def run(text: str, seed: int) -> tuple[Any, Any, Report]:
+    """What a program with its barriers makes of `arrays`, what NumPy does, and the report."""
+    given = arrays()
+    report = interpret(parse(text), given, seed)
+    want = given["p0"].reshape(ROWS, STEPS).astype(int) @ given["p1"].reshape(STEPS, -1).astype(int)
+    got = given["p2"][: ROWS * COLUMNS].reshape(ROWS, COLUMNS)
+    assert np.isnan(given["p2"][ROWS * COLUMNS :].astype(np.float32)).all()
+    return got, want.astype(ml_dtypes.bfloat16), report
+
+
+def with_barriers(text: str, old: str = "", new: str = "") -> str:
+    """The text of a program with its barriers, and with one change in it."""
+    full = to_text(synchronised(parse(text)))
+    assert old in full
+    return full.replace(old, new)
+
+
+SLICED = BY_ENGINE.replace("epilogue", "epilogue keeping v0 in 4 slices")
+# 4 tiles of 2 steps for 6 blocks: 4 have first parts, 2 share rests.
+SHARED = BY_ENGINE.replace("in whole", "in shared").replace("blocks=3 share=4", "blocks=8 share=1")
+SHARED = SHARED.replace("    epilogue", "    join sums\n    epilogue")
+
+
+@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, SLICED, SHARED])
+def test_results_are_those_of_numpy_in_any_order(text: str) -> None:
+    for seed in SEEDS:
+        got, want, report = run(with_barriers(text), seed)
+        np.testing.assert_array_equal(got, want)
+        assert not any(report.conflicts.values())
+
+
+def caught(text: str) -> set[type[LaminaError]]:
+    """The errors that a program raises in some orders of events; results are wrong in no order
+    without one."""
+    errors: set[type[LaminaError]] = set()
+    for seed in SEEDS:
+        try:
+            got, want, _ = run(text, seed)
+        except TileError as error:
+            errors.add(type(error))
+        else:
+            np.testing.assert_array_equal(got, want)
+    return errors
+
+
+def test_a_missing_wait_for_a_fill_is_found() -> None:
+    text = with_barriers(BY_ENGINE, "      wait full\n", "")
+    assert caught(text) <= {UnfilledError, UnorderedError}
+    with pytest.raises((UnfilledError, UnorderedError)):
+        run(text, 0)
+
+
+def test_a_missing_wait_for_a_release_is_found() -> None:
+    assert UnorderedError in caught(with_barriers(BY_ENGINE, "      wait before empty\n", ""))
+
+
+def test_a_wrong_parity_is_found() -> None:
+    early = with_barriers(BY_ENGINE, "wait full", "wait before full")
+    assert caught(early) & {UnfilledError, PhaseError}
+    late = with_barriers(BY_ENGINE, "wait before empty", "wait empty")
+    assert caught(late) == {DeadlockError}
+
+
+def test_a_slot_too_few_is_found() -> None:
+    """The barriers have as many stages as before, and the buffers one less."""
+    fewer = with_barriers(BY_ENGINE).replace("shared bf16[2]", "shared bf16[1]")
+    assert UnorderedError in caught(fewer)
+
+
+def test_a_slot_too_few_for_products_that_run_is_found() -> None:
+    """One product may run, and its slot is the only one: nobody releases it."""
+    fewer = with_barriers(BY_ENGINE).replace("bf16[2]", "bf16[1]").replace("2 stages", "1 stages")
+    assert caught(fewer) == {DeadlockError}
+
+
+def test_a_slot_that_is_released_while_a_product_reads_it_is_found() -> None:
+    text = with_barriers(BY_ENGINE, "release empty but 1", "release empty but 0")
+    assert UnorderedError in caught(text)
+    without_drain = with_barriers(BY_ENGINE, "      drain 1\n", "")
+    assert UnorderedError in caught(without_drain)
+
+
+def test_sums_that_are_read_while_products_run_are_found() -> None:
+    text = with_barriers(BY_ENGINE, "    drain 0\n    release empty but 0\n", "")
+    with pytest.raises(TileError, match="reads sums while products run"):
+        run(text, 0)
+
+
+def test_a_missing_fence_is_found() -> None:
+    assert caught(with_barriers(BY_THREADS, "      fence\n", "")) == {ProxyError}
+
+
+def test_a_fence_behind_the_sync_is_found() -> None:
+    text = with_barriers(BY_THREADS, "      fence\n      sync\n", "      sync\n      fence\n")
+    assert ProxyError in caught(text)
+
+
+def test_a_missing_sync_is_found() -> None:
+    text = with_barriers(BY_THREADS, "      fence\n      sync\n", "      fence\n")
+    assert caught(text) & {UnorderedError, ProxyError, UnfilledError}
+
+
+def test_an_unordered_pair_of_stores_is_found() -> None:
+    """Blocks that store the sums of their part of a tile, and none adds them up."""
+    assert UnorderedError in caught(with_barriers(SHARED, "    join sums\n", ""))
+    same_rows = with_barriers(BY_ENGINE, "p2[0 | 80: 128*a < 200", "p2[0 | 80: 0*a < 200")
+    assert UnorderedError in caught(same_rows)
+
+
+@pytest.mark.parametrize("buffer", ["left", "right"])
+def test_a_swizzle_on_one_side_only_makes_wrong_results(buffer: str) -> None:
+    """Fills write lines as they are, and the unit reads them swizzled."""
+    lines = with_barriers(BY_ENGINE).splitlines()
+    changed = [
+        line.replace("swizzle(3, 4, 3)", "linear") if line.startswith(f"alloc {buffer}") else line
+        for line in lines
+    ]
+    assert changed != lines
+    got, want, report = run("\n".join(changed), 0)
+    assert (got != want).any()
+    assert report.conflicts[f"mma {buffer}"] > 0
+
+
+def test_more_arrivals_than_a_barrier_expects_are_found() -> None:
+    assert PhaseError in caught(with_barriers(BY_ENGINE, "8 arrivals", "6 arrivals"))
+
+
+def test_fewer_arrivals_than_a_barrier_expects_are_a_deadlock() -> None:
+    assert caught(with_barriers(BY_ENGINE, "8 arrivals", "9 arrivals")) <= {
+        DeadlockError, PhaseError
+    }  # fmt: skip
+    with pytest.raises(DeadlockError, match="nobody can go on"):
+        run(with_barriers(BY_ENGINE, "full: 2 stages, 2 arrivals", "full: 2 stages, 3 arrivals"), 0)
+
+
+def test_conflicts_of_lines_are_counted() -> None:
+    """Eight rows of a column of chunks: one bank each with the swizzle, all one without."""
+    _, _, report = run(
+        with_barriers(BY_ENGINE, "lines: shared bf16[1][row 128, column 64] swizzle(3, 4, 3)",
+                      "lines: shared bf16[1][row 128, column 64] linear"), 0)  # fmt: skip
+    # 128 rows in eights, by 8 columns of chunks, each 8 accesses in place of 1; 2 groups, 4 tiles.
+    assert report.conflicts["store lines"] == 16 * 8 * 7 * 2 * 4
+    assert report.conflicts["mma left"] == 0
+
+
+def test_conflicts_of_pairs_are_those_of_the_banks() -> None:
+    """16 threads write 8 bytes each of four rows at once: by hand, over all words and banks."""
+    for swizzle in (LINEAR, SWIZZLE_128, SWIZZLE_PAIRS):
+        more = 0
+        for row in range(0, 8, 4):
+            for column in range(0, 128, 32):
+                uses = np.zeros(32, int)
+                for byte in range(0, 32, 4):
+                    for line in range(4):
+                        place = (row + line) * 128 + column + byte
+                        uses[int(swizzle.apply(np.array(place))) // 4 % 32] += 1
+                more += uses.max() - 1
+        assert conflicts_of_pairs(swizzle, (8, 32), 4) == more
+    assert conflicts_of_pairs(SWIZZLE_PAIRS, (8, 32), 4) == 0
+
+
+def test_tf32_has_ten_bits_of_fraction() -> None:
+    values = np.array([1 + 2**-11, 1 + 2**-12, -1 - 2**-11, 3.0], np.float32)
+    want = np.array([1 + 2**-10, 1.0, -1 - 2**-10, 3.0], np.float32)
+    np.testing.assert_array_equal(filled(values, float32), want)

@@ -1,0 +1,108 @@
+"""The verifier of tile programs, and what refuses to derive barriers."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.tiles.barriers import synchronised
+from lamina.tiles.program import TileError
+from lamina.tiles.text import parse, to_text
+from lamina.tiles.verify import verify_tiles
+from tests.tiles.programs import BY_ENGINE, BY_THREADS
+
+
+@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS])
+def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
+    program = parse(text)
+    verify_tiles(program)
+    verify_tiles(synchronised(program))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("alloc lines", "alloc left", "left is declared 2 times"),
+        ("alloc left: shared", "alloc left: global", "memory is one of shared, registers"),
+        ("alloc right: shared bf16[2]", "alloc right: shared bf16[0]", "right has no stage"),
+        ("registers f32", "registers bf16", "sums are float32"),
+        ("alloc sums: registers", "alloc sums: shared", "0 allocations of sums"),
+        ("lines: shared bf16[1][row 128", "lines: shared bf16[1][row 100", "100 lines are no mult"),
+        ("column 64] swizzle(3, 4, 3)\nalloc sums", "column 8] linear\nalloc sums", "16 bytes are"),
+        ("tiles=4 steps=2 blocks=3 share=4 over a 2, b 2\n    for step over line 2\n      mma",
+         "tiles=4 steps=2 blocks=4 share=4 over a 2, b 2\n    for step over line 2\n      mma",
+         "2 sequences of tiles"),
+        ("in whole", "in turn", "an order is one of whole, shared, not turn"),
+        ("over a 2, b 2", "over a 2, b 3", "variables do not number the tiles"),
+        ("share=4", "share=1", "1 steps of a block are not in the order whole"),
+        ("blocks=3", "blocks=1", "1 blocks of 4 steps do not compute 4 tiles of 2"),
+        ("for step over line 2", "for step over line 3", "variables do not number the steps"),
+        ("producer: 1 warps", "producer: 0 warps", "neither warps nor a role around it"),
+        ("consumers: 8 warps", "consumers: inside producer", "inside producer, which has no group"),
+        ("left <- p0", "other <- p0", "no alloc 'other'; there are left, right, lines, sums"),
+        ("left <- p0", "left <- p7", "no parameter 'p7'"),
+        ("64*line < 100] by tma\n      fill right", "64*line < 100] by hand\n      fill right",
+         "an agent is one of threads, tma, not hand"),
+        ("fill left", "fill sums", "sums is not in shared memory"),
+        ("128*a <", "128*c <", "c is no variable of a loop around it"),
+        ("128*a < 200", "128*a + -5 < 200", "a tile of p0 begins at -5"),
+        ("p0[0 | 100: 128*a < 200", "p0[0 | 100: 128*a < 256", "p0 has the elements 0 to 19999"),
+        ("p2[0 | 80", "p2[-1 | 80", "a view -1 to 15998"),
+        ("by wgmma", "by hand", "a unit is one of wgmma, wgmma_left_in_registers, not hand"),
+        ("running=1", "running=2", "2 products run in 2 stages"),
+        ("left: shared bf16[2]", "left: shared bf16[3]", "left and right have other stages"),
+        ("left: shared bf16[2][row 128", "left: shared bf16[2][row 64", "left has other rows"),
+        ("right: shared bf16[2][step 64, column 64", "right: shared bf16[2][step 64, column 128",
+         "right has other columns or steps"),
+        ("consumers: 8 warps", "consumers: 4 warps", "128 rows for 1 groups of 64"),
+        ("step 64] swizzle(3, 4, 3)", "step 64] linear", "and left has another"),
+        ("cast sums", "where sums sums v1", "v1 is not computed before"),
+        ("map v0: bf16 = cast", "map v0: bf16 = load", "LOAD is not elementwise"),
+        ("map v0", "map sums", "sums is computed twice"),
+        ("<- v0 through", "<- v1 through", "v1 is not computed before"),
+        ("epilogue", "epilogue keeping v5 in 2 slices", "keeps v5, which no map computes"),
+        ("<- v0 through lines", "<- v0 through sums", "sums is not in shared memory"),
+        (" written", "", "a store into what is only read"),
+        ("    epilogue", "    join left\n    epilogue", "left are no sums in registers"),
+    ],
+)  # fmt: skip
+def test_a_broken_program_is_refused(old: str, new: str, says: str) -> None:
+    assert old in BY_ENGINE
+    with pytest.raises(TileError) as raised:
+        verify_tiles(parse(BY_ENGINE.replace(old, new)))
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("      wait full\n", "      wait half\n", "no barrier 'half'"),
+        ("release producer but 1", "release empty but 1", "no barrier 'empty'"),
+        ("advance producer 2", "advance producer 0", "advances by 0"),
+        ("advance producer 2", "advance consumers 2", "consumers is not inside consumers"),
+        (" to full", "", "the fill of right reports to no barrier"),
+        ("full: 2 stages", "full: 3 stages", "full and right have other stages"),
+        ("      sync\n", "      map v1: f32 = neg sums\n", "a map or a store is outside"),
+        ("      fill left", "      sync\n      fill left", "inside another one, and does more"),
+    ],
+)  # fmt: skip
+def test_broken_barriers_are_refused(old: str, new: str, says: str) -> None:
+    text = to_text(synchronised(parse(BY_THREADS)))
+    assert old in text
+    with pytest.raises(TileError) as raised:
+        verify_tiles(parse(text.replace(old, new)))
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("    epilogue", "    drain 0\n    epilogue", "it has barriers already"),
+        ("fill right", "fill lines", "left, lines are filled, others are used"),
+        ("mma sums += left * right by wgmma running=1", "join sums", "one role fills, and one"),
+    ],
+)
+def test_barriers_are_derived_for_fills_and_their_uses_alone(old: str, new: str, says: str) -> None:
+    assert old in BY_ENGINE
+    with pytest.raises(TileError) as raised:
+        synchronised(parse(BY_ENGINE.replace(old, new)))
+    assert says in str(raised.value)
