@@ -6,6 +6,7 @@ returned, in one of these dialects:
     graph     what is wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
     nests     the same with a plan for each            lamina.schedule
+    tiles     the same with programs on tiles          lamina.tiles
     source    the same with its translation unit       lamina.targets
     code      the same, loaded on a device             lamina.runtime
 
@@ -88,6 +89,11 @@ from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
+from lamina.tiles.lower import UnloweredError
+from lamina.tiles.lower import lower as lower_to_tiles
+from lamina.tiles.program import TileProgram
+from lamina.tiles.text import to_text as to_tile_text
+from lamina.tiles.verify import verify_tiles
 from lamina.tuning import searched_schedule
 
 Code = CpuProgram | CudaProgram | MetalProgram
@@ -162,6 +168,8 @@ class Planned:
 
     program: Program
     plans: dict[AnyKernel, Plan]
+    # Of kernels with products in tiles: their tile program, or why there is none yet.
+    tiles: Mapping[AnyKernel, TileProgram | str] = field(default_factory=dict)
     source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
@@ -265,6 +273,20 @@ def _legalize(planned: Planned, options: Options) -> Planned:
     return replace(planned, plans=plans)
 
 
+def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
+    """What the blocks of products in tiles do. The text of these is printed from the same
+    decisions, not from the programs yet."""
+    target = target_of(options)
+    programs: dict[AnyKernel, TileProgram | str] = {}
+    for kernel, plan in planned.plans.items():
+        if isinstance(plan.nest, Nest) and plan.nest.product:
+            try:
+                programs[kernel] = lower_to_tiles(plan.name, plan.nest, target)
+            except UnloweredError as error:
+                programs[kernel] = str(error).splitlines()[0]
+    return replace(planned, tiles=programs)
+
+
 def _print(planned: Planned, options: Options) -> Planned:
     source, launches = backend(options).print(planned.program, planned.plans, options)
     return replace(planned, source=source, launches=launches)
@@ -317,6 +339,8 @@ PASSES = (
          "nests", _schedule),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
          "nests", _legalize),
+    Pass("tiles", "takes products in tiles; gives what their blocks do, with barriers",
+         "tiles", _lower_to_tiles),
     Pass("print", "takes nests; gives source text and launches",
          "source", _print, (
         Step("loops", "writes the loops of a nest, and each value where its operands are known",
@@ -479,10 +503,19 @@ def text_of(value: Any) -> str:
     if isinstance(value, Program):
         return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
     assert isinstance(value, Planned)
+    if value.tiles and value.source is None:
+        return "\n".join(
+            _tiles_text(value.plans[kernel], tiles) for kernel, tiles in value.tiles.items()
+        )
     return value.listing or "\n".join(
         f"[{plan.name}]\n{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
         for kernel, plan in value.plans.items()
     )
+
+
+def _tiles_text(plan: Plan, tiles: TileProgram | str) -> str:
+    """The tile program of a kernel, or why there is none."""
+    return f"[{plan.name}]\n{tiles if isinstance(tiles, str) else to_tile_text(tiles)}"
 
 
 def verify(value: Any) -> None:
@@ -493,6 +526,9 @@ def verify(value: Any) -> None:
         for launch in value.launches:
             verify_kernel(launch.kernel)
     elif isinstance(value, Planned) and value.source is None:
+        for tiles in value.tiles.values():
+            if isinstance(tiles, TileProgram):
+                verify_tiles(tiles)
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):
                 # A split axis may cover more points than it runs, so indices are not checked again.

@@ -19,8 +19,10 @@ from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Load, Op
 from lamina.runtime.buffer import TensorMap
-from lamina.targets.cuda.copies import EngineCopy, engine_copy
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.schedule.gpu.atoms import LINE_BYTES, Atom
+from lamina.targets.cuda import tiles
+from lamina.tiles.copies import EngineCopy, engine_copy
+from lamina.tiles.decisions import copy_of_tile
 from tests.cuda.test_tiles import CONVOLUTIONS, Convolution, channels_last
 from tests.generators import leaf
 
@@ -40,14 +42,13 @@ def asked_of(
 ) -> list[Asked]:
     """The tiles of the products of a form of arrays of bfloat16, two for each product."""
     asked: list[Asked] = []
-    ours = CudaPrinter._engine_copy
 
-    def spied(self: CudaPrinter, tile: Store, lines: int, width: int) -> EngineCopy | None:
-        copy = ours(self, tile, lines, width)
-        asked.append(Asked(tile, lines, width, copy))
+    def spied(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
+        copy = copy_of_tile(tile, atom, lines)
+        asked.append(Asked(tile, lines, LINE_BYTES // tile.value.dtype.itemsize, copy))
         return copy
 
-    monkeypatch.setattr(CudaPrinter, "_engine_copy", spied)
+    monkeypatch.setattr(tiles, "copy_of_tile", spied)
     leaves = [leaf(1000 + number, shape, lm.bfloat16) for number, shape in enumerate(shapes)]
     results = form(*(Tensor.of(one, "cpu") for one in leaves))
     for result in results if isinstance(results, tuple) else (results,):

@@ -32,6 +32,7 @@ from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
+from lamina.tiles import decisions
 from tests.generators import leaf
 
 GPU = "cuda:0"
@@ -144,7 +145,7 @@ def test_convolutions(
     torch = pytest.importorskip("torch")
     (n, *sides), (channels, filters), window, how = case
     if not engine:
-        monkeypatch.setattr(CudaPrinter, "_engine_copy", lambda *_: None)
+        monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
     pipeline.compile_sinks.cache_clear()
     rng = np.random.default_rng(0)
     shapes = (n, *sides, channels), (filters, *window, channels // how.get("groups", 1))
@@ -182,7 +183,7 @@ def test_blocks_share_tiles(size: tuple[int, int, int], dtype: lm.DType) -> None
 
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaPrinter, "_engine_copy", lambda *_: None)
+    monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
     pipeline.compile_sinks.cache_clear()
     for dtype, size in product(TOLERANCE, SIZES):
         run(lambda a, b: a @ b, [size[:2], size[1:]], dtype)

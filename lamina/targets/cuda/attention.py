@@ -58,9 +58,10 @@ from lamina.schedule.gpu.attention import (
     scaled,
 )
 from lamina.targets.cuda.products import PRODUCER_THREADS, ProductPrinter
-from lamina.targets.cuda.tiles import ResultSide, call
+from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
+from lamina.tiles.decisions import ResultSide
 
 # Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
 SHARED_BYTES = 226 << 10

@@ -20,65 +20,27 @@ the threads that multiply, how many tiles the copy engine fills, the function th
 whether the left and the right tile are transposed.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil
+from collections.abc import Sequence
 
-from lamina.core.dtypes import bfloat16, float16, float32
-from lamina.ir.kernel import Store, bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.core.dtypes import float32
+from lamina.ir.kernel import free_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.loops.nest import WARP
 from lamina.schedule.gpu.atoms import LINE_BYTES
-from lamina.schedule.gpu.stream_k import StreamK, stream_k
-from lamina.targets.cuda.tiles import (
-    MAX_ROW_STORES,
-    ResultSide,
-    RowStore,
-    TilePrinter,
-    call,
-)
+from lamina.targets.cuda.tiles import TilePrinter, call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value
+from lamina.tiles.decisions import (
+    Overlap,
+    ProductDecisions,
+    Steps,
+    decide,
+    is_tile_transposed,
+    result_sides,
+)
 
-# Sums of a thread that become results at a time in an overlapped epilogue. Long arithmetic takes
-# half as many: the steps of the next tile beside it must last as long.
-SLICE_SUMS = 16
-LONG_SLICE_SUMS = 8
 PRODUCER_THREADS = 4 * WARP  # which ask the copy engine for tiles
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """The steps of a product. A step of the pipeline is a line of a tile: 64 iterations of a
-    reduction in bfloat16. A convolution of 300 channels by windows of 3 x 3 has the inner axis of
-    channels, which are 5 lines, and the outer axes of 9 places: 45 steps.
-
-    inner           reduced axes along which tiles lie
-    outer           all other reduced axes
-    lines_of_inner  lines for each point of the outer axes
-    """
-
-    inner: list[Node]
-    outer: list[Node]
-    lines_of_inner: int
-
-    @property
-    def count(self) -> int:
-        """All steps of a tile of results."""
-        return self.lines_of_inner * points(self.outer)
-
-
-@dataclass(frozen=True)
-class _Overlap:
-    """The epilogue of a tile beside the steps of the next one.
-
-    value       of 16 bits, which threads keep until then
-    slice_sums  of a thread, which become results at a time
-    """
-
-    value: Node
-    slice_sums: int
 
 
 class ProductPrinter(TilePrinter):
@@ -87,18 +49,16 @@ class ProductPrinter(TilePrinter):
     def _print_product(self, reduction: Node) -> None:
         """Print the pipeline of a sum of products, as the module's example shows, and keep the
         texts of a thread's sums as the values of `reduction`."""
-        steps = self._steps(reduction)
-        division = stream_k(self.atom, points(self.grid), steps.count, self.target.multiprocessors)
+        decisions = decide(self.nest, self.target)
         corner = self.corner()
-        self._print_buffers()
-        self._print_fill(steps, corner)
+        self._print_buffers(decisions)
+        self._print_fill(decisions.steps, corner)
         sum_points = self._keep_sums(reduction)
         # Slices begin with what is known now: of the rest of the text they have ROWS alone.
         self.known_before_slices = dict(self.scopes[-1].cache)
-        row_stores = self.row_stores(*self._result_sides(), corner)
-        overlap = self._overlap(reduction, row_stores)
-        slice_sums = overlap.slice_sums if overlap else 0
-        transposed = [int(tile.axes[0] in steps.inner) for tile in self.nest.tiles]
+        row_stores = self.row_stores(*result_sides(self.nest), corner)
+        overlap, slice_sums = decisions.overlap, decisions.slice_sums
+        transposed = [int(is_tile_transposed(tile)) for tile in self.nest.tiles]
         arguments = (slice_sums, self.threads, len(self.maps), self.atom.function, *transposed)
         self.line(call("BEGIN", *arguments))
         self.print_row_stores(row_stores)
@@ -106,11 +66,11 @@ class ProductPrinter(TilePrinter):
             self.line("KEEPS {")
         self._print_early_loads(reduction)
         self.line(call("PIPELINE", *arguments))
-        self._set_launch(division, steps, slice_sums)
+        self._set_launch(decisions)
         if overlap:
             self._print_kept(overlap, sum_points)
 
-    def _print_buffers(self) -> None:
+    def _print_buffers(self, decisions: ProductDecisions) -> None:
         """Print the multistage buffers of both factors, beside lines for results, and set the
         memory that a block needs for them.
 
@@ -120,9 +80,7 @@ class ProductPrinter(TilePrinter):
         """
         atom = self.atom
         stage_bytes = (atom.m + atom.n) * LINE_BYTES
-        # For each store, whether it goes by whole rows or not: the buffers leave room for them.
-        result_lines = atom.m * min(len(self.nest.kernel.stores), MAX_ROW_STORES)
-        result_bytes = result_lines * LINE_BYTES
+        result_bytes = decisions.result_bytes
         self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
         self.shared_bytes = atom.stages * stage_bytes + result_bytes
         # Without tensor cores a thread holds the factors of a step in registers too.
@@ -140,27 +98,12 @@ class ProductPrinter(TilePrinter):
             self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
         return sum_points
 
-    def _result_sides(self) -> tuple[ResultSide, ResultSide]:
-        """The rows and the columns of results: of 4096 rows and columns in tiles of 128 x 256 the
-        index ``128 * tile + ...``, of the left factor's tiles, and 4096; and the right one's."""
-        left, right = (
-            ResultSide(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
-            for tile in self.nest.tiles
-        )
-        return left, right
-
-    def _steps(self, reduction: Node) -> _Steps:
-        """The reduced axes by their roles: those along the rows of tiles, and all others."""
-        inner = [axis for axis in self.nest.tiles[0].axes if axis.arg.reduce]
-        outer = [axis for axis in bound_axes(reduction) if axis not in inner]
-        return _Steps(inner, outer, ceil(points(inner) / self._line_elements))
-
     @property
     def _line_elements(self) -> int:
         """The steps in a line of a tile."""
         return LINE_BYTES // self.atom.dtype.itemsize
 
-    def _print_fill(self, steps: _Steps, corner: Point) -> None:
+    def _print_fill(self, steps: Steps, corner: Point) -> None:
         """Print the function that fills both tiles of a step of a tile of results.
 
         Its arguments are numbers: `tile` of the tile of results, from which the indices of the grid
@@ -193,7 +136,7 @@ class ProductPrinter(TilePrinter):
             if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
                 self.value(node, dict.fromkeys(self.unrolled, 0))
 
-    def _set_launch(self, division: StreamK, steps: _Steps, slice_sums: int) -> None:
+    def _set_launch(self, decisions: ProductDecisions) -> None:
         """Set what is around the body: the loop over the tiles of a block, and its threads.
 
         The module's example has 512 tiles of 5 steps on 132 multiprocessors: 128 blocks with four
@@ -202,8 +145,8 @@ class ProductPrinter(TilePrinter):
         It has no producers as rows of 300 elements, 600 bytes, are not whole chunks of 16 bytes:
         threads fill the left tiles.
         """
-        # Threads that only ask the engine for tiles take registers, and some products need all.
-        has_producers = len(self.maps) == len(self.nest.tiles) and not self.has_all_registers
+        steps, division = decisions.steps, decisions.division
+        has_producers, slice_sums = decisions.has_producers, decisions.slice_sums
         tail = call(
             f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,
             points(self.grid), steps.count, division.steps, division.blocks,
@@ -214,7 +157,7 @@ class ProductPrinter(TilePrinter):
         # No other thread has the results of one: all store that come to it.
         self.block_rows = self.threads
 
-    def _print_kept(self, overlap: _Overlap, sum_points: Sequence[Point]) -> None:
+    def _print_kept(self, overlap: Overlap, sum_points: Sequence[Point]) -> None:
         """Print the value of 16 bits that a thread keeps for each of its sums: lines such as
         ``kept.put(3, <value>);``. After the closing brace the value is read as ``kept[3]``, and no
         other name from inside the braces is known: slices are printed in another place."""
@@ -228,35 +171,3 @@ class ProductPrinter(TilePrinter):
         scope = self.scopes[-1]
         scope.cache = dict(self.known_before_slices)
         self.slice_start = len(scope.lines)
-
-    def _overlap(self, reduction: Node, row_stores: Mapping[Store, RowStore]) -> _Overlap | None:
-        """How the epilogue overlaps with the steps of the next tile; None if it does not.
-
-        Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
-        time. So all results must depend on the sums through this value alone, and all must be
-        stored by whole rows. In ``gelu(cast(a @ b, bfloat16) + bias)`` there are two such values:
-        the cast, and its sum with the bias. The last is taken, as it leaves least to do later, but
-        none that comes after a transcendental function: long arithmetic is what should overlap.
-        """
-        stores = self.nest.kernel.stores
-        if len(row_stores) < len(stores):
-            return None
-        values = [store.value for store in stores]
-
-        def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
-            """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
-            return toposort(roots, lambda other: other is not node)
-
-        nodes = nodes_without(reduction, values)
-        long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
-        kept: list[Node] = []  # what could be
-        for node in nodes:
-            has_16_bits = node.dtype in (bfloat16, float16)
-            is_before_long = long.isdisjoint(nodes_without(reduction, [node]))
-            # Without it, results would not reach the sums: they need nothing else of these.
-            stands_for_sums = reduction not in nodes_without(node, values)
-            if has_16_bits and is_before_long and stands_for_sums:
-                kept.append(node)
-        if not kept:
-            return None
-        return _Overlap(kept[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)

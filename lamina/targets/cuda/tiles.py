@@ -6,35 +6,25 @@ from dataclasses import astuple, dataclass
 
 from lamina.core.shape import Shape
 from lamina.core.target import Target
-from lamina.graph import index as ix
-from lamina.ir.kernel import Store, free_axes, points
+from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.operations import ELEMENTS
-from lamina.targets.cuda.copies import CHUNK_BYTES, EngineCopy, engine_copy
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Key, Scope
+from lamina.tiles.copies import EngineCopy
+from lamina.tiles.decisions import ResultSide, copy_of_tile, stores_by_rows
 
-# Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
-MAX_ROW_STORES = 2
 # The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
 # steps; of one line of rows, in a transposed tile; or of neighbouring lines of steps, where rows
 # are neighbours in memory though the tile is not transposed.
 FILL_LINES = 0
 FILL_TRANSPOSED = 1
 FILL_ACROSS_LINES = 2
-
-
-@dataclass(frozen=True)
-class ResultSide:
-    """The rows or the columns of results: their index, and how many there are."""
-
-    index: Node
-    extent: int
 
 
 @dataclass(frozen=True)
@@ -107,8 +97,7 @@ class TilePrinter(GpuPrinter):
         arguments = (name, row, step, order, self.threads, *ends)
         head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
         lines = tile_steps if is_transposed else tile_rows
-        line_elements = LINE_BYTES // tile.value.dtype.itemsize
-        copy = self._engine_copy(tile, lines, line_elements)
+        copy = copy_of_tile(tile, self.atom, lines)
         if copy is not None:
             self.maps[f"{name}_map"] = copy.array
             head = f"{self._copy_head(name, tile, copy, is_transposed)} {head}"
@@ -127,11 +116,6 @@ class TilePrinter(GpuPrinter):
         coordinates = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
         arguments = (name, int(transposed), int(copy.is_im2col), *coordinates)
         return f"COPY_TILE({', '.join(map(str, arguments))})"
-
-    def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
-        """How the copy engine fills a tile of so many lines of so many elements; None if it cannot.
-        It rounds float32 to tf32 on the way if the atom multiplies that."""
-        return engine_copy(tile, lines, line_elements, is_tf32=self.atom.kind == "tf32")
 
     def _walk(self, axes: Sequence[Node], start: str = "") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
@@ -170,24 +154,16 @@ class TilePrinter(GpuPrinter):
     def row_stores(
         self, rows: ResultSide, columns: ResultSide, corner: Point
     ) -> dict[Store, RowStore]:
-        """The stores whose results tensor cores' threads can write by whole rows: as many as a
-        block has lines for. Without tensor cores there are none."""
-        found: dict[Store, RowStore] = {}
-        if self.atom.instruction == "fma":
-            return found
-        # The condition of a store that writes every result there is.
-        in_range = ix.both(*(ix.inside(side.index, side.extent) for side in (rows, columns)))
+        """The stores whose results tensor cores' threads write by whole rows."""
         rows_left, columns_left = (
             f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
         )
-        for number, store in enumerate(self.nest.kernel.stores):
-            pitch = self._row_pitch(store, rows.index, columns.index, corner)
-            is_in_range = ix.both(store.condition) is in_range
-            if pitch is not None and is_in_range and len(found) < MAX_ROW_STORES:
-                offset = LINE_BYTES * self.atom.m * len(found)
-                place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
-                name = f"store{number}"
-                found[store] = RowStore(name, offset, place, pitch, rows_left, columns_left)
+        found: dict[Store, RowStore] = {}
+        for store, pitch in stores_by_rows(self.nest, rows, columns, corner).items():
+            offset = LINE_BYTES * self.atom.m * len(found)
+            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
+            name = f"store{self.nest.kernel.stores.index(store)}"
+            found[store] = RowStore(name, offset, place, pitch, rows_left, columns_left)
         return found
 
     def print_row_stores(self, row_stores: Mapping[Store, RowStore]) -> None:
@@ -196,31 +172,6 @@ class TilePrinter(GpuPrinter):
         for store, by_rows in row_stores.items():
             self.results[store] = []
             self.line(call("ROWS", *astuple(by_rows)))
-
-    def _row_pitch(self, store: Store, row: Node, column: Node, corner: Point) -> int | None:
-        """The elements from row to row of what `store` writes; None if it does not write rows of
-        whole 16-byte chunks, of elements of 2 or 4 bytes, which `ROWS` stores. The last chunk of a
-        row may have what pads it: nothing else begins within a chunk.
-
-        Rows of 4096 results are stored at ``4096 * row + column``. The row is ``128 * tile + 64 *
-        group + 16 * warp + 8 * row_half + i``: the coefficient of i, its fastest axis, is 1 here,
-        and 4096 in the index of the store, which is the pitch. Without 4096 rows and the column,
-        nothing in a tile is left of that index: it is the same at all points of a tile.
-        """
-        *_, fastest_row = ix.terms_of(row)[0]  # sub-loops are in the order of their numbers
-        pitch = ix.terms_of(store.index)[0].get(fastest_row, 0)
-        rest = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
-        is_row_major = free_axes(rest).isdisjoint(corner)  # which has all axes inside a tile
-        itemsize = store.value.dtype.itemsize
-        if itemsize not in (2, 4) or not is_row_major:
-            return None
-        # Elements by which rows begin after one another, in a tile and from tile to tile, and those
-        # of the whole array: its last chunk must not go beyond the end.
-        strides, offset = ix.terms_of(rest)
-        size = self.nest.kernel.parameters[store.parameter].size
-        steps = (offset, pitch, size, *strides.values())
-        chunk_elements = CHUNK_BYTES // itemsize
-        return pitch if all(step % chunk_elements == 0 for step in steps) else None
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW

@@ -1,0 +1,284 @@
+"""What the kernel of a product does beyond what its atom says: decided once, from its nest and the
+facts of the GPU, for the tile program (`lower.py`) and for the text (`targets/cuda/products.py`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from lamina.core.dtypes import bfloat16, float16
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group
+from lamina.loops.nest import Axes, Nest
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.stream_k import StreamK, stream_k
+from lamina.tiles.copies import CHUNK_BYTES, EngineCopy, engine_copy
+
+# Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
+MAX_ROW_STORES = 2
+# Sums of a thread that become results at a time in an overlapped epilogue. Long arithmetic takes
+# half as many: the steps of the next tile beside it must last as long.
+SLICE_SUMS = 16
+LONG_SLICE_SUMS = 8
+# Shared memory that is left for barriers, and to align the buffers.
+RESERVED_BYTES = 1 << 10
+# Last steps of a tile of which the buffers have the tiles, at most: they last as long as stores.
+MAX_LEAD = 4
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a product. A step is a line of a tile: 64 iterations of a reduction in bfloat16.
+    A convolution of 300 channels by windows of 3 x 3 has the inner axis of channels, which are 5
+    lines, and the outer axes of 9 places: 45 steps.
+
+    inner           reduced axes along which tiles lie
+    outer           all other reduced axes
+    lines_of_inner  lines for each point of the outer axes
+    """
+
+    inner: Axes
+    outer: Axes
+    lines_of_inner: int
+
+    @property
+    def count(self) -> int:
+        """All steps of a tile of results."""
+        return self.lines_of_inner * points(self.outer)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The epilogue of a tile beside the steps of the next one.
+
+    value       of 16 bits, which threads keep until then
+    slice_sums  of a thread, which become results at a time
+    """
+
+    value: Node
+    slice_sums: int
+
+
+@dataclass(frozen=True)
+class ResultSide:
+    """The rows or the columns of results: their index, and how many there are."""
+
+    index: Node
+    extent: int
+
+
+@dataclass(frozen=True)
+class ProductDecisions:
+    """How one product is computed.
+
+    reduction      the sum of products
+    grid           the axes that number tiles of results, the fastest last
+    division       how blocks divide the steps
+    copies         how the copy engine fills the left and the right tile; None where threads do
+    has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
+                   multiply
+    result_bytes   shared memory for results on their way to memory
+    row_pitches    of the stores by whole rows, the elements from row to row
+    overlap        of the epilogue, where blocks have whole tiles of enough steps: `overlaps`
+    """
+
+    atom: Atom
+    reduction: Node
+    grid: Axes
+    steps: Steps
+    division: StreamK
+    copies: tuple[EngineCopy | None, EngineCopy | None]
+    has_producers: bool
+    result_bytes: int
+    row_pitches: Mapping[Store, int]
+    overlap: Overlap | None
+
+    @property
+    def slice_sums(self) -> int:
+        """Sums of a thread in a slice of the epilogue; 0 if no value can be kept for it."""
+        return self.overlap.slice_sums if self.overlap else 0
+
+    @property
+    def slices(self) -> int:
+        """Slices of a tile: of 256 columns a thread has 128 sums, which are 8 slices of 16."""
+        return self.atom.n // 2 // self.slice_sums if self.overlap else 0
+
+    # `products.cu` computes the same for any GPU when that is compiled. A test compares the two.
+
+    def stages(self, target: Target) -> int:
+        """Steps that the buffers hold on a GPU whose copy engine fills them beside the results: of
+        128 rows and 256 columns (226 - 16) // 48 KiB = 4 on an H100."""
+        stage_bytes = (self.atom.m + self.atom.n) * LINE_BYTES
+        free_bytes = target.shared_bytes - RESERVED_BYTES - self.result_bytes
+        return min(self.atom.stages, free_bytes // stage_bytes)
+
+    def running(self, stages: int) -> int:
+        """How many products may still run when the next step begins."""
+        has_many = stages > 4 and self.atom.kind != "tf32"
+        return 2 if has_many else min(stages - 1, 1)
+
+    def overlaps(self, stages: int) -> bool:
+        """Does the epilogue overlap with steps of the next tile? It does where a tile has a step
+        for each slice, and those that the buffers hold when a group pauses before its last ones."""
+        has_whole_tiles = self.division.steps >= self.steps.count
+        enough = self.steps.count >= self.slices + min(stages, MAX_LEAD)
+        runs = self.has_producers and self.atom.kind != "tf32"
+        return self.overlap is not None and has_whole_tiles and enough and runs
+
+
+def decide(nest: Nest, target: Target) -> ProductDecisions:
+    """The decisions for a nest with a product in tiles."""
+    atom = ATOMS[nest.product]
+    (reduction,) = (node for node in nest.kernel.nodes if bound_axes(node))
+    grid = tuple(axis for axis in nest.order if nest.bound(axis) == "grid")
+    steps = _steps(nest, reduction, atom)
+    left, right = nest.tiles
+    width = LINE_BYTES // atom.dtype.itemsize  # elements of a line
+    copies = _copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))
+    # Threads that only ask the engine for tiles take registers, and without tensor cores products
+    # need all.
+    has_producers = all(copies) and atom.instruction != "fma"
+    # For each store, whether it goes by whole rows or not: the buffers leave room for them.
+    result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
+    inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
+    row_pitches = stores_by_rows(nest, *result_sides(nest), inside)
+    return ProductDecisions(
+        atom,
+        reduction,
+        grid,
+        steps,
+        stream_k(atom, points(grid), steps.count, target.multiprocessors),
+        copies,
+        has_producers,
+        result_lines * LINE_BYTES,
+        row_pitches,
+        _overlap(nest.kernel, reduction, row_pitches),
+    )
+
+
+def _steps(nest: Nest, reduction: Node, atom: Atom) -> Steps:
+    """The reduced axes by their roles: those along the rows of tiles, and all others."""
+    inner = tuple(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
+    outer = tuple(axis for axis in bound_axes(reduction) if axis not in inner)
+    return Steps(inner, outer, ceil(points(inner) * atom.dtype.itemsize / LINE_BYTES))
+
+
+def is_tile_transposed(tile: Store) -> bool:
+    """Do the lines of a tile have its rows or columns, and not its steps?"""
+    return bool(tile.axes[0].arg.reduce)
+
+
+def _copy(tile: Store, atom: Atom, shape: tuple[int, int]) -> EngineCopy | None:
+    """How the copy engine fills a tile of so many rows or columns, and steps; None if it cannot."""
+    lines = shape[1] if is_tile_transposed(tile) else shape[0]
+    return copy_of_tile(tile, atom, lines)
+
+
+def copy_of_tile(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
+    """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32 to
+    tf32 on the way if the atom multiplies that."""
+    line_elements = LINE_BYTES // tile.value.dtype.itemsize
+    return engine_copy(tile, lines, line_elements, is_tf32=atom.kind == "tf32")
+
+
+def result_sides(nest: Nest) -> tuple[ResultSide, ResultSide]:
+    """The rows and the columns of results: of 4096 rows and columns in tiles of 128 x 256 the index
+    ``128 * tile + ...``, of the left factor's tiles, and 4096; and the right one's."""
+    left, right = (
+        ResultSide(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
+        for tile in nest.tiles
+    )
+    return left, right
+
+
+def in_range(sides: Iterable[ResultSide]) -> Node:
+    """The condition of a store that writes every result there is."""
+    return ix.both(*(ix.inside(side.index, side.extent) for side in sides))
+
+
+def stores_by_rows(
+    nest: Nest, rows: ResultSide, columns: ResultSide, inside: Collection[Node]
+) -> dict[Store, int]:
+    """The stores whose results tensor cores' threads can write by whole rows, as many as a block
+    has lines for, and the elements from row to row of each. Without tensor cores there are none.
+
+    inside: the axes inside a tile
+    """
+    pitches: dict[Store, int] = {}
+    if ATOMS[nest.product].instruction == "fma":
+        return pitches
+    condition = in_range((rows, columns))
+    for store in nest.kernel.stores:
+        pitch = _row_pitch(nest.kernel, store, rows.index, columns.index, inside)
+        is_in_range = ix.both(store.condition) is condition
+        if pitch is not None and is_in_range and len(pitches) < MAX_ROW_STORES:
+            pitches[store] = pitch
+    return pitches
+
+
+def stride_along(index: Node, row: Node) -> int:
+    """How far one step of the row index `row` goes in `index`. The row is ``128 * tile + 64 * group
+    + 16 * warp + 8 * row_half + i``: the coefficient of i, its fastest axis, is 1 here, and 4096 in
+    the index ``4096 * row + column`` of a store."""
+    *_, fastest = ix.terms_of(row)[0]  # sub-loops are in the order of their numbers
+    return ix.terms_of(index)[0].get(fastest, 0)
+
+
+def _row_pitch(
+    kernel: Kernel, store: Store, row: Node, column: Node, inside: Collection[Node]
+) -> int | None:
+    """The elements from row to row of what `store` writes; None if it does not write rows of whole
+    16-byte chunks, of elements of 2 or 4 bytes, which `ROWS` stores. The last chunk of a row may
+    have what pads it: nothing else begins within a chunk.
+
+    Without 4096 rows and the column, nothing in a tile is left of the index ``4096 * row +
+    column``: it is the same at all points of a tile.
+    """
+    pitch = stride_along(store.index, row)
+    rest = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
+    is_row_major = free_axes(rest).isdisjoint(inside)
+    itemsize = store.value.dtype.itemsize
+    if itemsize not in (2, 4) or not is_row_major:
+        return None
+    # Elements by which rows begin after one another, in a tile and from tile to tile, and those of
+    # the whole array: its last chunk must not go beyond the end.
+    strides, offset = ix.terms_of(rest)
+    size = kernel.parameters[store.parameter].size
+    steps = (offset, pitch, size, *strides.values())
+    chunk_elements = CHUNK_BYTES // itemsize
+    return pitch if all(step % chunk_elements == 0 for step in steps) else None
+
+
+def _overlap(kernel: Kernel, reduction: Node, row_pitches: Mapping[Store, int]) -> Overlap | None:
+    """How the epilogue overlaps with the steps of the next tile; None if it does not.
+
+    Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
+    time. So all results must depend on the sums through this value alone, and all must be stored by
+    whole rows. In ``gelu(cast(a @ b, bfloat16) + bias)`` there are two such values: the cast, and
+    its sum with the bias. The last is taken, as it leaves least to do later, but none that comes
+    after a transcendental function: long arithmetic is what should overlap.
+    """
+    if len(row_pitches) < len(kernel.stores):
+        return None
+    values = [store.value for store in kernel.stores]
+
+    def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
+        """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
+        return toposort(roots, lambda other: other is not node)
+
+    nodes = nodes_without(reduction, values)
+    long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
+    kept: list[Node] = []  # what could be
+    for node in nodes:
+        has_16_bits = node.dtype in (bfloat16, float16)
+        is_before_long = long.isdisjoint(nodes_without(reduction, [node]))
+        # Without it, results would not reach the sums: they need nothing else of these.
+        stands_for_sums = reduction not in nodes_without(node, values)
+        if has_16_bits and is_before_long and stands_for_sums:
+            kept.append(node)
+    if not kept:
+        return None
+    return Overlap(kept[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)

@@ -1,0 +1,255 @@
+"""From the nest of a product to its tile program.
+
+What is read and stored comes from the nest; everything else, such as stages, orders and who fills
+tiles, from `ProductDecisions`, by which the text is printed too. `lower` raises UnloweredError for
+kernels that the dialect cannot say yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lamina.core.dtypes import float32
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.loops.nest import Axes, Nest
+from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.tiles.barriers import synchronised
+from lamina.tiles.decisions import (
+    ProductDecisions,
+    decide,
+    in_range,
+    is_tile_transposed,
+    result_sides,
+    stride_along,
+)
+from lamina.tiles.layouts import SWIZZLE_128, SWIZZLE_PAIRS
+from lamina.tiles.program import (
+    GROUP_ROWS,
+    GROUP_WARPS,
+    Alloc,
+    Axis,
+    Epilogue,
+    Extent,
+    Fill,
+    Index,
+    Join,
+    Map,
+    Mma,
+    Operand,
+    Parameter,
+    Role,
+    Side,
+    Statement,
+    StepLoop,
+    Store,
+    TileError,
+    TileLoop,
+    TileProgram,
+    View,
+)
+
+LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
+FILLER, USER = "producer", "consumers"
+
+
+class UnloweredError(TileError):
+    """A kernel that the tile dialect cannot say yet, and what of it."""
+
+
+def lower(name: str, nest: Nest, target: Target) -> TileProgram:
+    """The program of a nest with a product in tiles, with its barriers. Raises UnloweredError,
+    naming what the dialect cannot say yet."""
+    _require(len(nest.tiles) == 2, "products back to back")
+    decisions = decide(nest, target)
+    _require(decisions.atom.instruction == "mma", "float32 without tensor cores")
+    _require(target.arch == "sm_90a", f"tensor cores of {target.arch}")
+    return synchronised(_Lowering(nest, decisions, decisions.stages(target)).program(name))
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise UnloweredError(f"tiles: not in the dialect yet: {what}")
+
+
+@dataclass(frozen=True)
+class _Lowering:
+    """A nest on its way to a program."""
+
+    nest: Nest
+    decisions: ProductDecisions
+    stages: int
+
+    def program(self, name: str) -> TileProgram:
+        """The program without its barriers."""
+        parameters = tuple(
+            Parameter(f"p{number}", parameter.dtype, parameter.size, parameter.written)
+            for number, parameter in enumerate(self.nest.kernel.parameters)
+        )
+        left, right = (self._factor(number) for number in range(2))
+        groups = self.decisions.atom.m // GROUP_ROWS
+        has_producers = self.decisions.has_producers
+        filler = Role(
+            FILLER, int(has_producers), self._tiles((self._steps((left, right)),)),
+            "" if has_producers else USER,
+        )  # fmt: skip
+        user = Role(USER, groups * GROUP_WARPS, self._tiles(self._use()))
+        return TileProgram(name, parameters, self._allocs(), (), (filler, user))
+
+    def _allocs(self) -> tuple[Alloc, ...]:
+        """The buffers of both factors, lines for each store by whole rows, and the sums."""
+        atom = self.decisions.atom
+        width = LINE_BYTES // atom.dtype.itemsize
+        row, column = Axis("row", atom.m), Axis("column", atom.n)
+        allocs: list[Alloc] = []
+        for name, side, tile in zip((LEFT, RIGHT), (row, column), self.nest.tiles, strict=True):
+            axes = (side, Axis("step", width))
+            if is_tile_transposed(tile):
+                axes = axes[::-1]
+            allocs.append(Alloc(name, "shared", atom.dtype, self.stages, axes, SWIZZLE_128))
+        for number, store in enumerate(self.decisions.row_pitches):
+            dtype = store.value.dtype
+            layout = SWIZZLE_128 if dtype.itemsize == 2 else SWIZZLE_PAIRS
+            line = Axis("column", LINE_BYTES // dtype.itemsize)
+            allocs.append(Alloc(f"lines{number}", "shared", dtype, 1, (row, line), layout))
+        sums = Alloc(SUMS, "registers", float32, 1, (row, column))
+        return (*allocs, sums)
+
+    # Loops.
+
+    def _tiles(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        decisions = self.decisions
+        tiles, steps = points(decisions.grid), decisions.steps.count
+        blocks, share = decisions.division.blocks, decisions.division.steps
+        order = "shared" if share < steps else "whole"
+        # An axis of one step is always 0, and stands in no index.
+        axes = [axis for axis in decisions.grid if axis.arg.size > 1] or decisions.grid[-1:]
+        over = tuple(Extent(_name(axis), axis.arg.size) for axis in axes)
+        return (TileLoop(order, tiles, steps, blocks, share, over, body),)
+
+    def _steps(self, body: tuple[Statement, ...]) -> StepLoop:
+        steps = self.decisions.steps
+        outer = tuple(Extent(_name(axis), axis.arg.size) for axis in steps.outer)
+        return StepLoop((*outer, Extent(LINE, steps.lines_of_inner)), body)
+
+    def _use(self) -> tuple[Statement, ...]:
+        """What multiplies and stores, for a tile."""
+        decisions = self.decisions
+        is_left_read_by_threads = decisions.atom.kind == "tf32" and is_tile_transposed(
+            self.nest.tiles[0]
+        )
+        unit = "wgmma_left_in_registers" if is_left_read_by_threads else "wgmma"
+        mma = Mma(SUMS, LEFT, RIGHT, unit, decisions.running(self.stages))
+        join = (Join(SUMS),) if decisions.division.steps < decisions.steps.count else ()
+        return (self._steps((mma,)), *join, self._epilogue())
+
+    # Fills.
+
+    def _factor(self, number: int) -> Fill:
+        """The fill of the left (0) or the right (1) tile: a load of an array, of whose index the
+        rows and the steps of the tile are one stride each."""
+        tile = self.nest.tiles[number]
+        load = tile.value
+        _require(load.op is Op.LOAD, "a factor that is computed as its tile is filled")
+        index, *conditions = load.src
+        _require(not conditions, "a factor with zeros around it")
+        rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
+        steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
+        row_stride, step_stride = _stride(index, rows), _stride(index, steps)
+        offset = _index(_without(index, (*rows, *steps)))
+        width = LINE_BYTES // self.decisions.atom.dtype.itemsize
+        row_side = Side(row_stride, self._first(tile.index), points(rows))
+        step_side = Side(step_stride, Index(((LINE, width),)), points(steps))
+        sides = (step_side, row_side) if is_tile_transposed(tile) else (row_side, step_side)
+        agent = "tma" if self.decisions.copies[number] else "threads"
+        view = View(f"p{load.arg.parameter}", offset, sides)
+        return Fill((LEFT, RIGHT)[number], view, agent)
+
+    def _first(self, index: Node) -> Index:
+        """The index of rows or columns of results at which a tile begins: without sub-loops."""
+        sub_loops = [axis for axis in self.nest.order if self.nest.bound(axis) != "grid"]
+        return _index(_without(index, sub_loops))
+
+    # Results.
+
+    def _epilogue(self) -> Epilogue:
+        """The arithmetic between sums and stores, and the stores."""
+        decisions, kernel = self.decisions, self.nest.kernel
+        roots = [store.value for store in kernel.stores]
+        names = {decisions.reduction: SUMS}
+        body: list[Map | Store] = []
+        for node in toposort(roots, lambda node: node.op in Group.ELEMENTWISE):
+            if node is decisions.reduction or node.op in (Op.LOAD, Op.CONST):
+                continue
+            what = f"{node.op.name.lower()} in an epilogue"
+            _require(node.op in Group.ELEMENTWISE, what)
+            operands = tuple(self._operand(operand, names) for operand in node.src)
+            names[node] = f"v{len(names) - 1}"
+            body.append(Map(names[node], node.dtype, node.op, operands))
+        lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_pitches)}
+        for store in kernel.stores:
+            _require(store.monoid is None, "a store that combines")
+            _require(store.value in names, "a store of something else than a product")
+            view = self._result_view(store.parameter, store.index, (store.condition,))
+            body.append(Store(view, names[store.value], lines.get(store, "")))
+        if decisions.overlap is not None and decisions.overlaps(self.stages):
+            return Epilogue(tuple(body), names[decisions.overlap.value], decisions.slices)
+        return Epilogue(tuple(body))
+
+    def _operand(self, node: Node, names: Mapping[Node, str]) -> Operand:
+        if node.op is Op.LOAD:
+            index, *conditions = node.src
+            return self._result_view(node.arg.parameter, index, conditions)
+        return float(node.arg.value) if node.op is Op.CONST else names[node]
+
+    def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
+        """The tile of results in an array that is read or stored at `index`."""
+        sides = result_sides(self.nest)
+        ends = {ix.TRUE, in_range(sides), *(in_range((side,)) for side in sides)}
+        within_ends = all(ix.both(condition) in ends for condition in conditions)
+        _require(within_ends, "results under a condition")
+        rest = index
+        view_sides: list[Side] = []
+        for side in sides:
+            stride = stride_along(index, side.index)
+            rest = ix.add(rest, ix.scale(side.index, -stride))
+            view_sides.append(Side(stride, self._first(side.index), side.extent))
+        tiled = {axis for axis in self.nest.order if self.nest.bound(axis) != "grid"}
+        _require(free_axes(rest).isdisjoint(tiled), "results whose rows are several axes")
+        first, last = view_sides
+        return View(f"p{parameter}", _index(rest), (first, last))
+
+
+def _name(axis: Node) -> str:
+    """The variable of an axis, as texts name it: a3, and r7 if it is reduced."""
+    return f"{'r' if axis.arg.reduce else 'a'}{axis.arg.number}"
+
+
+def _without(index: Node, axes: Sequence[Node]) -> Node:
+    """`index` without the terms of some axes."""
+    terms, constant = ix.terms_of(index)
+    kept = {term: factor for term, factor in terms.items() if term not in axes}
+    return ix.affine(kept, constant)
+
+
+def _index(index: Node) -> Index:
+    """An index of a program, of a sum of axes."""
+    terms, constant = ix.terms_of(index)
+    _require(all(term.op is Op.AXIS for term in terms), "an index with a division or from data")
+    named = [(_name(axis), factor) for axis, factor in terms.items() if axis.arg.size > 1]
+    return Index(tuple(named), constant)
+
+
+def _stride(index: Node, axes: Axes) -> int:
+    """How far one step goes along axes that are walked as one: of b and s of 100 steps in
+    ``30000 * b + 300 * s`` 300 elements, as a step of b goes as far as 100 of s."""
+    terms, _ = ix.terms_of(index)
+    innermost = axes[-1]
+    stride = terms.get(innermost, 0)
+    size = innermost.arg.size
+    for axis in reversed(axes[:-1]):
+        _require(terms.get(axis, 0) == stride * size, "rows of several axes, not one stride apart")
+        size *= axis.arg.size
+    return stride
