@@ -89,11 +89,7 @@ from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
-from lamina.tiles.lower import UnloweredError
-from lamina.tiles.lower import lower as lower_to_tiles
-from lamina.tiles.program import TileProgram
-from lamina.tiles.text import to_text as to_tile_text
-from lamina.tiles.verify import verify_tiles
+from lamina.tiles.stage import TilePrograms, text_of_tiles, tile_programs, verify_tile_programs
 from lamina.tuning import searched_schedule
 
 Code = CpuProgram | CudaProgram | MetalProgram
@@ -162,14 +158,14 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class Planned:
-    """A program, one plan for equal kernels, and once it is printed the source, with the launches
-    where the source itself does not hold them; once it is loaded, what runs on a table of memory.
+    """A program, one plan for equal kernels, the tile programs of products on a GPU, and once it is
+    printed the source, with the launches where the source itself does not hold them; once it is
+    loaded, what runs on a table of memory.
     """
 
     program: Program
     plans: dict[AnyKernel, Plan]
-    # Of kernels with products in tiles: their tile program, or why there is none yet.
-    tiles: Mapping[AnyKernel, TileProgram | str] = field(default_factory=dict)
+    tiles: TilePrograms = field(default_factory=dict)
     source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
@@ -274,17 +270,7 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 
 def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
-    """What the blocks of products in tiles do. The text of these is printed from the same
-    decisions, not from the programs yet."""
-    target = target_of(options)
-    programs: dict[AnyKernel, TileProgram | str] = {}
-    for kernel, plan in planned.plans.items():
-        if isinstance(plan.nest, Nest) and plan.nest.product:
-            try:
-                programs[kernel] = lower_to_tiles(plan.name, plan.nest, target)
-            except UnloweredError as error:
-                programs[kernel] = str(error).splitlines()[0]
-    return replace(planned, tiles=programs)
+    return replace(planned, tiles=tile_programs(planned.plans, target_of(options)))
 
 
 def _print(planned: Planned, options: Options) -> Planned:
@@ -504,18 +490,11 @@ def text_of(value: Any) -> str:
         return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
     assert isinstance(value, Planned)
     if value.tiles and value.source is None:
-        return "\n".join(
-            _tiles_text(value.plans[kernel], tiles) for kernel, tiles in value.tiles.items()
-        )
+        return text_of_tiles(value.plans, value.tiles)
     return value.listing or "\n".join(
         f"[{plan.name}]\n{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
         for kernel, plan in value.plans.items()
     )
-
-
-def _tiles_text(plan: Plan, tiles: TileProgram | str) -> str:
-    """The tile program of a kernel, or why there is none."""
-    return f"[{plan.name}]\n{tiles if isinstance(tiles, str) else to_tile_text(tiles)}"
 
 
 def verify(value: Any) -> None:
@@ -526,9 +505,7 @@ def verify(value: Any) -> None:
         for launch in value.launches:
             verify_kernel(launch.kernel)
     elif isinstance(value, Planned) and value.source is None:
-        for tiles in value.tiles.values():
-            if isinstance(tiles, TileProgram):
-                verify_tiles(tiles)
+        verify_tile_programs(value.tiles)
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):
                 # A split axis may cover more points than it runs, so indices are not checked again.

@@ -17,3 +17,8 @@ def rules(x: Tensor) -> Tensor:
 def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Two products in a row, with a softmax between."""
     return lm.scaled_dot_product_attention(query, key, value)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """One matrix product."""
+    return a @ b

@@ -51,10 +51,12 @@ class Example:
 
 
 _HEADS = lm.TensorSpec((2, 8, 1024, 64), lm.bfloat16)
+_SQUARE = lm.TensorSpec((4096, 4096), lm.bfloat16)
 EXAMPLES = {
     "softmax": Example(page_examples.softmax, (lm.TensorSpec((64, 128)), lm.TensorSpec((128, 32)))),
     "rules": Example(page_examples.rules, (lm.TensorSpec((64, 128)),)),
     "attention": Example(page_examples.attention, (_HEADS, _HEADS, _HEADS)),
+    "product": Example(page_examples.product, (_SQUARE, _SQUARE)),
 }
 
 

@@ -38,6 +38,7 @@ def test_the_chapters_print_every_stage_that_changes_the_example() -> None:
         assert ("softmax", "cpu", what) in blocks
     assert {("softmax", "cuda", "schedule"), ("softmax", "cuda", "kernel1")} <= blocks
     assert {("attention", "cuda", what) for what in ("fuse", "schedule", "kernel0")} <= blocks
+    assert {("product", "cuda", what) for what in ("fuse", "schedule", "tiles")} <= blocks
 
 
 def test_a_stage_that_changed_is_printed_anew() -> None:

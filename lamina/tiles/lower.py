@@ -181,10 +181,6 @@ class _Lowering:
         names = {decisions.reduction: SUMS}
         body: list[Map | Store] = []
         for node in toposort(roots, lambda node: node.op in Group.ELEMENTWISE):
-            if node is decisions.reduction or node.op in (Op.LOAD, Op.CONST):
-                continue
-            what = f"{node.op.name.lower()} in an epilogue"
-            _require(node.op in Group.ELEMENTWISE, what)
             operands = tuple(self._operand(operand, names) for operand in node.src)
             names[node] = f"v{len(names) - 1}"
             body.append(Map(names[node], node.dtype, node.op, operands))
@@ -202,7 +198,10 @@ class _Lowering:
         if node.op is Op.LOAD:
             index, *conditions = node.src
             return self._result_view(node.arg.parameter, index, conditions)
-        return float(node.arg.value) if node.op is Op.CONST else names[node]
+        if node.op is Op.CONST:
+            return float(node.arg.value)
+        _require(node in names, f"{node.op.name.lower()} in an epilogue")
+        return names[node]
 
     def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
         """The tile of results in an array that is read or stored at `index`."""

@@ -21,7 +21,8 @@ from lamina.ir.parse import parse
 from lamina.ir.text import to_text
 
 STAGES = [
-    "graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "print",
+    "graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "tiles",
+    "print",
 ]  # fmt: skip
 
 
