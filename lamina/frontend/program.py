@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 from lamina import random
 from lamina.core.options import Options
-from lamina.core.shape import prod
 from lamina.errors import JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
+from lamina.frontend.quick import quick_call
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.profile import counter
-
-if TYPE_CHECKING:
-    from lamina.runtime.cpu import CpuProgram
-
-# Results and scratch memory of more bytes are not kept for the next call.
-_MAX_KEPT_BYTES = 1 << 16
 
 kind_of = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
 
@@ -79,7 +72,7 @@ class Program:
         self._bind(trace, gradient_of)
         is_left = self.writes or self.gradients or self.requirements
         self.is_pure = not (self.captured or is_left or self.same or self.asked)
-        self.quick = _quick(self)
+        self.quick = quick_call(self)
 
     def _compile(self, trace: Trace, options: Options) -> None:
         from lamina import pipeline  # the compiler loads when it is first needed
@@ -210,56 +203,3 @@ def _own_memory(tensor: Tensor) -> Buffer:
     if is_held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported:
         return buffer
     return memory.memory_of(tensor.assign(tensor))
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What a quick call keeps for the next one: its result, its job and its scratch memory."""
-
-    result: Any
-    job: Any
-    scratch: Buffer
-
-
-def _quick(program: Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
-    """`call` in few steps, which take as long as a short kernel, for a program that only returns
-    one small tensor: the result goes over the last one, if nobody has that any more."""
-    planned, options = program.compiled, program.options
-    count = len(program.inputs)
-    is_watched = program.draws or options.debug or options.check
-    only_reads = program.is_pure and len(program.reads) + len(program.numbers) == count
-    returns_one = type(program.result) is Place
-    if program.device != "cpu" or is_watched or not (only_reads and returns_one):
-        return None
-    ((shape, dtype, device),) = program.likes
-    arena, kernels = planned.program.arena, len(planned.program.steps)
-    size = prod(shape) * dtype.itemsize
-    if size + arena > _MAX_KEPT_BYTES:
-        return None
-    code, memory_of = cast("CpuProgram", planned.code), memory.memory_of
-    places = [(binding.tensor, binding.input - count) for binding in program.reads]
-    # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
-    kept: list[_Kept] = []
-
-    def begin() -> _Kept:
-        scratch = Buffer(arena)
-        table = [scratch] * (2 + len(places))  # scratch memory, the result, what is read
-        return _Kept(None, code.job(table + program.numbers), scratch)
-
-    def call(tensors: Sequence[Tensor]) -> Tensor:
-        try:
-            own = kept.pop()
-        except IndexError:
-            own = begin()
-        if sys.getrefcount(own.result) > 2:  # somebody has it besides `own` and the argument
-            own.result = Buffer(size)
-            own.job[-1 - count] = own.result.pointer
-        for place, number in places:
-            own.job[number] = memory_of(tensors[place]).pointer
-        counter.kernels += kernels
-        code.call(own.job)
-        tensor = Tensor.of(Node.unique(own.result, shape, dtype, device), device)
-        kept[:] = [own]
-        return tensor
-
-    return call

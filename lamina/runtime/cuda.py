@@ -129,21 +129,21 @@ class Device(Heap):
     def call(self, function: str, *arguments: Any, about: object = "") -> Any:
         """The result of a function of the driver; raises DeviceError naming it, and `about`."""
         code, *results = getattr(self.driver, function)(*arguments)
+        if not code:
+            return results[0] if results else None
         full = code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         if full and self.cached:  # what is kept may be what is missing
             self.empty()
             return self.call(function, *arguments, about=about)
-        if code:
-            _, text = self.driver.cuGetErrorString(code)
-            where = ": ".join(str(one) for one in (self.name, about, function) if one)
-            what = f"{where}: {code.name}: {(text or b'').decode()}"
-            if full:
-                raise OutOfMemoryError(what)
-            if self.launched:
-                what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"
-                what += "; with LAMINA_DEBUG=1 each run is waited for, and the line is its own"
-            raise DeviceError(what)
-        return results[0] if results else None
+        _, text = self.driver.cuGetErrorString(code)
+        where = ": ".join(str(one) for one in (self.name, about, function) if one)
+        what = f"{where}: {code.name}: {(text or b'').decode()}"
+        if full:
+            raise OutOfMemoryError(what)
+        if self.launched:
+            what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"
+            what += "; with LAMINA_DEBUG=1 each run is waited for, and the line is its own"
+        raise DeviceError(what)
 
     def enter(self) -> None:
         """Make this the device of the calling thread."""
@@ -223,7 +223,8 @@ class CudaProgram:
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
-        names = ", ".join(map(str, self.launches[-_REMEMBERED:]))
+        self._last = self.launches[-_REMEMBERED:]
+        names = ", ".join(map(str, self._last))
         self._about = f"a program of {len(launches)} kernels that ends with {names}"
 
     def __del__(self) -> None:
@@ -240,12 +241,21 @@ class CudaProgram:
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
-        self.device.enter()
-        places = tuple([one.pointer for one in buffers])
+        job = self.job(buffers)
         if timed:
-            return self._timed(places)
-        self._launch(places, self.device.stream)
+            self.device.enter()
+            return self._timed(job)
+        self.call(job)
         return []
+
+    def job(self, buffers: Sequence[Buffer]) -> list[int]:
+        """What `call` takes: the addresses of `buffers`."""
+        return [one.pointer for one in buffers]
+
+    def call(self, job: Sequence[int]) -> None:
+        """Launch the program on buffers at these addresses."""
+        self.device.enter()
+        self._launch(tuple(job), self.device.stream)
 
     def run_on(self, stream: int, places: tuple[int, ...], is_captured: bool = False) -> None:
         """Launch the program on a stream of another library's, whose address is given, 0 for the
@@ -261,12 +271,13 @@ class CudaProgram:
             self._launch(places, handle)
 
     def _launch(self, places: tuple[int, ...], stream: Any) -> None:
-        with self.device.lock:
+        device = self.device
+        with device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
-                self.device.call("cuGraphLaunch", graph, stream, about=self._about)
+                device.call("cuGraphLaunch", graph, stream, about=self._about)
             else:
                 list(self._launched(places, stream))
-        self.device.launched.extend(self.launches[-_REMEMBERED:])
+        device.launched.extend(self._last)
 
     def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:
         """Launch the kernels, each when it is asked for: it may begin while the one before ends."""

@@ -1,0 +1,116 @@
+"""Calls of a compiled program in few steps: a short program takes less time than its call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, cast
+
+from lamina.frontend import realize as memory
+from lamina.frontend.differentiate import map_tree
+from lamina.frontend.tensor import Tensor
+from lamina.frontend.trace import Place
+from lamina.ir.node import Node
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.profile import counter
+
+if TYPE_CHECKING:
+    from lamina.frontend.program import Program
+    from lamina.runtime.cpu import CpuProgram
+    from lamina.runtime.cuda import CudaProgram
+
+# By the kind of device: results and scratch memory of more bytes are not kept for the next call.
+_MAX_KEPT_BYTES = {"cpu": 1 << 16, "cuda": 1 << 20}
+_NO_SCRATCH = Buffer(0)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a quick call keeps for the next one: its results, its job and its scratch memory."""
+
+    results: list[Buffer]
+    job: Any
+    scratch: Buffer
+
+
+def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
+    """`Program.call` for a program that reads the tensors of its arguments and returns new ones.
+    None for every other program, where something watches the runs, and for programs of Metal and
+    programs of the CPU with large results, whose calls take long anyway.
+
+    Results go over those of the last call, if nobody has these any more and they are small.
+    """
+    planned, options = program.compiled, program.options
+    outputs, arena = planned.program.outputs, planned.program.arena
+    is_watched = program.draws or options.debug or options.check
+    only_reads = program.is_pure and len(program.reads) + len(program.numbers) == len(
+        program.inputs
+    )
+    has_own_results = not program.repeated and all(slot.kind != "input" for slot in outputs)
+    if is_watched or not (only_reads and has_own_results):
+        return None
+    kind = program.device.partition(":")[0]
+    total = arena + sum(slot.nbytes for slot in outputs)
+    is_kept = total <= _MAX_KEPT_BYTES.get(kind, 0)
+    if kind == "cuda" or is_kept:
+        return _quick_call(program, is_kept=is_kept)
+    return None
+
+
+def _quick_call(program: Program, *, is_kept: bool) -> Callable[[Sequence[Tensor]], Any]:
+    """The quick call of a program for which there is one."""
+    planned, device = program.compiled, program.device
+    arena, kernels = planned.program.arena, len(planned.program.steps)
+    sizes = [slot.nbytes for slot in planned.program.outputs]
+    count = len(program.inputs)
+    code = cast("CpuProgram | CudaProgram", planned.code)
+    kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
+    memory_of, unique, of = memory.memory_of, Node.unique, Tensor.of
+    rebuilt = _rebuilt(program)
+    # Where each buffer is in a job, from its end on: what is read, and before it the results.
+    read_places = [(binding.tensor, binding.input - count) for binding in program.reads]
+    result_places = [(number, number - count - len(sizes)) for number in range(len(sizes))]
+    # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
+    kept: list[_Kept] = []
+
+    def begin() -> _Kept:
+        scratch = Buffer(arena, device) if arena else _NO_SCRATCH
+        results = [Buffer(size, device) for size in sizes]
+        unknown = [scratch] * len(program.reads)
+        return _Kept(results, code.job([scratch, *results, *unknown, *program.numbers]), scratch)
+
+    def call(tensors: Sequence[Tensor]) -> Any:
+        try:
+            own = kept.pop()
+        except IndexError:
+            own = begin()
+        job, results = own.job, own.results
+        for number, place in result_places:
+            if sys.getrefcount(results[number]) > 2:  # others have it besides the list
+                results[number] = buffer = Buffer(sizes[number], device)
+                job[place] = buffer.pointer
+        for number, place in read_places:
+            job[place] = memory_of(tensors[number]).pointer
+        counter.kernels += kernels
+        code.call(job)
+        values = []  # in a loop, because this is what every call waits for
+        for number, (shape, dtype) in enumerate(kinds):
+            values.append(of(unique(results[number], shape, dtype, device), device))
+        if is_kept:
+            kept[:] = [own]
+        return rebuilt(values)
+
+    return call
+
+
+def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
+    """What makes the result of a call of the tensors of all results, in the order of memory."""
+    tree, numbers = program.result, program.results
+    if type(tree) is Place:
+        return itemgetter(numbers[tree])
+    if type(tree) is tuple and all(type(one) is Place for one in tree):
+        places = [numbers[place] for place in tree]
+        return lambda values: tuple([values[place] for place in places])
+    return lambda values: map_tree(lambda place: values[numbers[place]], tree, Place)

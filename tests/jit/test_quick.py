@@ -1,0 +1,76 @@
+"""Calls in few steps: results over those of the last call, where nobody has these any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+
+VALUES = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
+
+
+def called(function: Any, *tensors: lm.Tensor) -> Any:
+    """The result of a quick call: the second call with tensors of these kinds finds its program."""
+    function(*tensors)
+    function(*tensors)
+    assert function._quick
+    return function(*tensors)
+
+
+def test_several_results_in_a_tree() -> None:
+    @lm.jit
+    def both(x: lm.Tensor) -> dict[str, Any]:
+        return {"sum": x.sum(axis=1), "rest": (x * 2, [x + 1])}
+
+    result = called(both, lm.asarray(VALUES))
+    np.testing.assert_allclose(result["sum"].numpy(), VALUES.sum(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result["rest"][0].numpy(), VALUES * 2)
+    np.testing.assert_array_equal(result["rest"][1][0].numpy(), VALUES + 1)
+
+
+def test_results_that_somebody_has_stay() -> None:
+    function = lm.jit(lambda x: (x * 2, x + 1))
+    first = called(function, lm.asarray(VALUES))
+    view = first[1].numpy()
+    others = [function(lm.asarray(VALUES * scale)) for scale in (2, 3)]
+    np.testing.assert_array_equal(first[0].numpy(), VALUES * 2)
+    np.testing.assert_array_equal(view, VALUES + 1)
+    for scale, (double, more) in zip((2, 3), others, strict=True):
+        np.testing.assert_array_equal(double.numpy(), VALUES * scale * 2)
+        np.testing.assert_array_equal(more.numpy(), VALUES * scale + 1)
+
+
+def test_memory_of_a_result_that_nobody_has_is_used_again() -> None:
+    function = lm.jit(lambda x: (x * 2, x + 1))
+    x = lm.asarray(VALUES)
+    addresses = set()
+    called(function, x)
+    for _ in range(5):
+        double, more = function(x)
+        del more
+        addresses.add(lm.frontend.realize.memory_of(double).pointer)
+        del double
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (512, 512)])
+def test_one_value_in_two_places(shape: tuple[int, int]) -> None:
+    x = lm.asarray(np.resize(VALUES, shape))
+    function = lm.jit(lambda x: ((y := x * 2), y, x + 1))
+    for _ in range(3):
+        one, same, more = function(x)
+    np.testing.assert_array_equal(one.numpy(), x.numpy() * 2)
+    np.testing.assert_array_equal(same.numpy(), x.numpy() * 2)
+    np.testing.assert_array_equal(more.numpy(), x.numpy() + 1)
+
+
+def test_an_argument_that_is_a_result() -> None:
+    function = lm.jit(lambda x: (x, x * 2))
+    x = lm.asarray(VALUES)
+    for _ in range(3):
+        same, double = function(x)
+    np.testing.assert_array_equal(same.numpy(), VALUES)
+    np.testing.assert_array_equal(double.numpy(), VALUES * 2)
