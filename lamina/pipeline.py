@@ -36,6 +36,7 @@ from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import ALGEBRA
+from lamina.graph.exact_bytes import bytes_as_floats
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import Rule, rewrite
@@ -367,7 +368,9 @@ def _cuda_memory(options: Options) -> FusionTarget:
 
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
-    parts = products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
+    parts: Sequence[Rule] = (products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders)
+    if "tensor_cores" in target_of(options).engines:
+        parts = (bytes_as_floats, *parts)
     if options.tf32:
         return *parts, long_products_in_parts
     short_parts = tiled_products_in_parts(target_of(options).multiprocessors)

@@ -37,7 +37,7 @@ def flip_bytes(node: Node) -> Node | None:
         return None
     (other,) = repeated  # the factor without flips, which each column has again
     (factor,) = (one for one in product.src if one is not other)
-    bytes_, other_bytes = _bytes_of(factor), _bytes_of(other)
+    bytes_, other_bytes = bytes_of(factor), bytes_of(other)
     if bytes_ is None or other_bytes is None or bytes_.dtype is not other_bytes.dtype:
         return None
     numbers = max(prod(bytes_.shape), prod(other_bytes.shape))
@@ -60,7 +60,7 @@ def _repeats(factor: Node, axis: int) -> bool:
     return bool(factor.src[0].shape[axis] == 1 < factor.shape[axis])
 
 
-def _bytes_of(factor: Node) -> Node | None:
+def bytes_of(factor: Node) -> Node | None:
     """The bytes that movement and a cast make `factor` of; None if anything else does."""
     while factor.op in MOVED:
         (factor,) = factor.src

@@ -1,0 +1,94 @@
+"""Sums of products of bytes by tensor cores of 16-bit floats, to the same integers.
+
+A bfloat16 has every integer up to 256, and so every byte. The product of two is exact in float32, a
+sum of such products as long as none of its parts is above 2**24, up to which float32 has every
+integer. Products of signed bytes are 2**14 at most, so that 1024 of them may be added up in any
+order; a longer sum is taken in parts of as many, whose sums are added as int32:
+
+    sum_k a[i, k] * b[k, j]  =  sum_p int32(sum_l float(a[i, p, l]) * float(b[p, l, j]))
+"""
+
+from math import ceil
+
+from lamina.core.dtypes import DType, bfloat16, float32, int32
+from lamina.core.shape import prod
+from lamina.graph.flip_bytes import MOVED, bytes_of
+from lamina.graph.rewrite import on
+from lamina.graph.split_reductions import in_equal_parts, lengths
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+EXACT = 1 << float32.precision  # up to which float32 has every integer
+MIN_USES = 16  # of each byte of either factor, as many rows and columns as tiles need
+# Uses from which on a copy of the bytes as floats, made once, takes less time than to make floats
+# of a byte wherever a tile has it. An estimate.
+MIN_COPIED_USES = 64
+# Multiply-adds from which on tensor cores save more than two copies take, of 2 us each: 2**26 of
+# integers take 6 us at the 11 * 10**12 a second that an H200 reached.
+MIN_PRODUCTS = 1 << 26
+MAX_UNEVEN = 2  # equal parts may be up to this many times smaller than they need to be
+
+
+@on(Op.REDUCE)
+def bytes_as_floats(node: Node) -> Node | None:
+    """The int32 sum of many products of two factors of bytes, of which each byte is used often, by
+    sums of products of bfloat16; None for any other node, and for sums that no few equal parts are
+    exact of."""
+    product = node.src[0]
+    if node.arg.monoid is not ADD or node.dtype is not int32 or product.op is not Op.MUL:
+        return None
+    arrays = [bytes_of(factor) for factor in product.src]
+    left, right = arrays
+    if left is None or right is None or prod(product.shape) < MIN_PRODUCTS:
+        return None
+    uses = [prod(product.shape) / prod(array.shape) for array in (left, right)]
+    parts = _parts(node, _largest(left.dtype) * _largest(right.dtype))
+    if min(uses) < MIN_USES or parts == 0:
+        return None
+    floats = [
+        _as_floats(factor, is_copied=times >= MIN_COPIED_USES)
+        for factor, times in zip(product.src, uses, strict=True)
+    ]
+    total = build.reduce(ADD, node.arg.axes, Node(Op.MUL, tuple(floats)))
+    if parts == 1:
+        return build.cast(total, int32)
+    (sums,) = in_equal_parts(total, parts).src
+    return build.reduce(ADD, (0,), build.cast(sums, int32))
+
+
+def _largest(dtype: DType) -> int:
+    """The largest magnitude of a byte: 128 of int8, as -128 has it, and 255 of uint8."""
+    return int(max(-dtype.min, dtype.max))
+
+
+def _parts(node: Node, largest: int) -> int:
+    """Into how many equal parts of the first axis a sum is cut, so that the parts of products up to
+    `largest` are exact: 1984 products of 2**14 into 2 parts of 992. 0 if there is no such number
+    that is MAX_UNEVEN times the least one or less."""
+    extent, elements = lengths(node)
+    fewest = max(ceil(elements * largest / EXACT), 1)
+    counts = range(fewest, MAX_UNEVEN * fewest + 1)
+    return next((parts for parts in counts if extent % parts == 0), 0)
+
+
+def _as_floats(factor: Node, *, is_copied: bool) -> Node:
+    """A factor that movement and a cast make of bytes, as float32 made of bfloat16.
+
+    is_copied: the floats of 16 bits are stored
+    """
+    (operand,) = factor.src
+    if factor.op in MOVED:
+        return Node(factor.op, (_as_floats(operand, is_copied=is_copied),), factor.arg)
+    return build.cast(_short_floats(operand, is_copied=is_copied), float32)
+
+
+def _short_floats(array: Node, *, is_copied: bool) -> Node:
+    """An array of bytes as bfloat16, copied as the bytes lie in memory: those of ``w.T`` are the
+    transpose of the copy of w."""
+    if array.op in MOVED:
+        (operand,) = array.src
+        return Node(array.op, (_short_floats(operand, is_copied=is_copied),), array.arg)
+    floats = build.cast(array, bfloat16)
+    return Node(Op.CONTIGUOUS, (floats,)) if is_copied else floats
