@@ -49,6 +49,21 @@ def test_adaptive_windows_overlap() -> None:
     assert pooling.adaptive_max_pool1d(x, 3).tolist() == [[[1.0, 3.0, 4.0]]]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 12])
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 12, 24])
+def test_adaptive_windows_of_all_lengths(size: int, count: int) -> None:
+    values = np.random.default_rng(size).standard_normal((1, 2, size))
+    windows = [
+        values[..., i * size // count : -(-(i + 1) * size // count)] for i in range(count)
+    ]
+    means = np.stack([window.mean(axis=2) for window in windows], axis=2)
+    maxima = np.stack([window.max(axis=2) for window in windows], axis=2)
+    x = Tensor(values)
+    np.testing.assert_allclose(pooling.adaptive_avg_pool1d(x, count).numpy(), means, rtol=1e-12)
+    np.testing.assert_array_equal(pooling.adaptive_max_pool1d(x, count).numpy(), maxima)
+    assert pooling._Stretches(size, count).longest == max(one.shape[2] for one in windows)
+
+
 def test_adaptive_windows_read_little_beside_them() -> None:
     for count in (7, 300, 999):
         result = pooling.adaptive_avg_pool1d(Tensor(np.ones((1, 1, 1000))), count)

@@ -8,6 +8,7 @@ a channel of the input row by row, int64; it is the first one of equal elements.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, NamedTuple
 
 from lamina.core.dtypes import int64
@@ -276,6 +277,13 @@ class _Stretches:
     def even(self) -> bool:
         return self.size % self.count == 0
 
+    @property
+    def longest(self) -> int:
+        """The elements of the longest window. Window i begins ``i size % count / count`` after a
+        whole element, which is ``(count - gcd) / count`` at most: of 7 elements in 3 windows each
+        has ceil(7/3 + 2/3) = 3, of 2 in 6 windows ceil(2/6 + 4/6) = 1."""
+        return -(-(self.size + self.count - gcd(self.size, self.count)) // self.count)
+
     def _ends(self) -> tuple[Node, Node]:
         """Where each window begins, and where it ends: two int64 vectors."""
         number = iota(self.count, int64)
@@ -287,17 +295,21 @@ class _Stretches:
         fills the shorter windows up is `outside`."""
         if self.even:
             return reshape(x, resized(x.shape, axis, self.count, self.size // self.count))
-        longest = -(-self.size // self.count) + 1
-        shape = resized(x.shape, axis, self.count, longest)
+        shape = resized(x.shape, axis, self.count, self.longest)
+        if self.longest == 1:  # as many windows are there for each element
+            repeated = resized(x.shape, axis, self.size, self.count // self.size)
+            return reshape(build.broadcast_over(x, (axis + 1,), repeated), shape)
         first, last = self._ends()
         index = build.broadcast_in_dim(first, axis, shape) + build.broadcasted_iota(shape, axis + 1)
         inside = index < build.broadcast_in_dim(last, axis, shape)
-        flat = reshape(index, resized(x.shape, axis, self.count * longest))
+        flat = reshape(index, resized(x.shape, axis, self.count * self.longest))
         elements = reshape(Node(Op.GATHER, (x, flat), axis), shape)
         return select(inside, elements, full(shape, outside, x.dtype))
 
     def divided(self, total: Node, axis: int) -> Node:
         """`total`, the sums of the windows along `axis`, by their lengths."""
+        if self.longest == 1:
+            return total
         if self.even:
             return total / float(self.size // self.count)
         first, last = self._ends()
