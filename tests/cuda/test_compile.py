@@ -301,15 +301,29 @@ def test_masks_leave_several_neighbours_to_a_thread() -> None:
     assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8]
 
 
-def test_what_only_bfloat16_shows_is_computed_faster() -> None:
-    x, y = (build.cast(leaf(i, (8,), dtypes.bfloat16), dtypes.float32) for i in range(2))
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float16])
+def test_what_only_16_bits_show_is_computed_faster(dtype: DType) -> None:
+    x, y = (build.cast(leaf(i, (8,), dtype), dtypes.float32) for i in range(2))
     ratio = Node(Op.EXP, (x,)) / y
     for value, faster in (
-        (build.cast(ratio + 1.0, dtypes.bfloat16), 2),
+        (build.cast(ratio + 1.0, dtype), 2),
         (ratio, 0),
-        (build.cast(Node(Op.TRUNC, (ratio,)), dtypes.bfloat16), 0),
+        (build.cast(Node(Op.TRUNC, (ratio,)), dtype), 0),
+        (build.cast(Node(Op.LOG, (ratio,)), dtype), 1),  # which may be next to one
     ):
         assert compiled(value).text.partition(KERNELS)[2].count("= short_") == faster
+
+
+def test_the_short_logarithm_next_to_one() -> None:
+    """That the series of `short_log` has the precision of 16 bits up to where it ends."""
+    text = Path(cuda.__file__).with_name("prelude.cu").read_text(encoding="utf-8")
+    found = re.search(r"near = (t \+ t .*?);\n    return fabsf\(t\) < ([\d.]+)f", text)
+    assert found
+    numbers = re.sub(r"(\d\.\d+)f", r"np.float32(\1)", found[1])
+    t = np.linspace(-float(found[2]), float(found[2]), 20002, dtype=np.float32)
+    near = eval(numbers, {"t": t, "np": np}).astype(np.float64)
+    want = np.log1p(t.astype(np.float64))
+    assert (abs(near - want) <= 2.0**-20 * abs(want)).all()
 
 
 def test_the_distance_of_the_error_function_from_one() -> None:
@@ -337,7 +351,8 @@ def test_the_distance_of_the_error_function_from_one() -> None:
 def test_sums_with_a_product_of_the_error_function_are_computed_faster() -> None:
     x = build.cast(leaf(0, (8,), dtypes.bfloat16), dtypes.float32)
     value = x * 0.5 * Node(Op.ERF, (x,)) + x * 0.5
-    for result, faster in ((build.cast(value, dtypes.bfloat16), 1), (value, 0)):
+    short = build.cast(value, dtypes.bfloat16), build.cast(value, dtypes.float16)
+    for result, faster in zip((*short, value), (1, 0, 0), strict=True):
         assert compiled(result).text.partition(KERNELS)[2].count("= short_erf(") == faster
 
 

@@ -85,11 +85,11 @@ def expm1(x: Node) -> Node:
 def log1p(x: Node) -> Node:
     """log(1 + x), corrected for what the sum 1 + x lost."""
     total = x + 1
+    of_total = unary(Op.LOG, total)
     usable = (total > 0) & (total < math.inf)
-    safe = select(usable, total, x.lift(1))
-    lost = select(usable, (safe - 1) - select(usable, x, x.lift(0)), x.lift(0))
-    exact = unary(Op.LOG, total) - lost / safe
-    return Node(Op.CUSTOM_DERIVATIVE, (select(x.eq(0), x, exact), exact))
+    lost = (total - 1) - x
+    exact = select(usable, of_total - lost / total, of_total)
+    return Node(Op.CUSTOM_DERIVATIVE, (select(x.eq(0), x, exact), of_total))
 
 
 def _odd(of_size: Callable[[Node], Node]) -> Callable[[Node], Node]:

@@ -108,8 +108,9 @@ INLINE f32 min_f32(f32 a, f32 b);
 INLINE f32 max_f32(f32 a, f32 b);
 #endif
 
-/* What is rounded to bfloat16 in the end, with an error of less than 2**-17, as 2**-9 is its own, or
-   than 2**-126: no branches, so that several values are computed at once. */
+/* What is rounded to 16 bits in the end, with an error of less than 2**-17, or than 2**-126: the own
+   one of bfloat16 is 2**-9, that of float16 2**-12. No branches, so that several values are computed at
+   once. */
 #define SHORT(name, text, ...) INLINE f32 short_##name { f32 y; asm(text : "=f"(y) : __VA_ARGS__); return y; }
 SHORT(div(f32 a, f32 b), "div.full.f32 %0, %1, %2;", "f"(a), "f"(b))
 SHORT(sqrt(f32 x), "sqrt.approx.f32 %0, %1;", "f"(x))
@@ -117,6 +118,14 @@ SHORT(exp2(f32 x), "ex2.approx.ftz.f32 %0, %1;", "f"(x))
 SHORT(inverse(f32 x), "rcp.approx.ftz.f32 %0, %1;", "f"(x))
 INLINE f32 short_exp(f32 x) { return short_exp2(x * 1.44269504f); }
 INLINE f32 short_logistic(f32 x) { return short_inverse(short_exp(-x) + 1.0f); }
+SHORT(log2(f32 x), "lg2.approx.f32 %0, %1;", "f"(x))
+/* The error of the instruction is 2**-22, whatever is left of the logarithm next to one: there a series
+   takes its place, up to a distance of 2**-4, where the first term that it leaves out is 2**-22 of it. */
+INLINE f32 short_log(f32 x) {
+    const f32 t = x - 1.0f, far = 0.693147182f * short_log2(x);
+    const f32 near = t + t * t * (-0.5f + t * (0.333333343f + t * (-0.25f + t * 0.2f)));
+    return fabsf(t) < 0.0625f ? near : far;
+}
 
 /* The error function of positive numbers is 1 - (1 - u)**8, with a polynomial u up to 3.95, where it
    rounds to 1. A square of 1 - u makes 2 * u - u * u of u, where nothing cancels; y is eight, four and

@@ -4,9 +4,10 @@ A sum of products in tiles is a pipeline of `products.cu`, and products back to 
 `nested.cu`: `ProductPrinter` and `AttentionPrinter` print what is special to a kernel.
 """
 
+from collections.abc import Set
 from math import gcd
 
-from lamina.core.dtypes import bfloat16, float32
+from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.graph.rewrite import commuted, hole, matches
@@ -18,10 +19,12 @@ from lamina.targets.cuda.attention import AttentionPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
 
-# Operations with a shorter form, `short_exp` and so on, whose error is below that of bfloat16.
-SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF, Op.LOGISTIC}
-# Operations whose results change as little as their operands: errors of these stay small.
-SMOOTH = SHORTENED | {Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
+# Operations with a shorter form, `short_exp` and so on, whose error is below that of float16. The
+# error function has one too, whose error is below that of bfloat16 alone.
+SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOGISTIC}
+# Operations whose results change as little as their operands: errors of these stay small. Those of
+# an operand next to one do not in its logarithm.
+SMOOTH = SHORTENED - {Op.LOG} | {Op.ERF, Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
 _X = hole("x", Kinds.FLOAT)
 # A number times its normal distribution function, which prelude.cu has a short form of.
 NORMAL_PRODUCT = commuted(_X * (Node(Op.ERF, (_X * 0.5**0.5,)) * 0.5 + 0.5))
@@ -37,18 +40,18 @@ class CudaPrinter(AttentionPrinter):
         is_small = all(array.size < 1 << 31 for array in nest.kernel.parameters)
         if self.is_back_to_back and is_small:
             self.index = "i32"  # masks compare indices, of 64 bits in two instructions
-        self.exact = self._exact_nodes()
+        self.exact = self._exact_nodes({bfloat16, float16})
+        self.exact_in_bfloat16 = self._exact_nodes({bfloat16})
 
-    def _exact_nodes(self) -> set[Node]:
+    def _exact_nodes(self, rounding: Set[DType]) -> set[Node]:
         """The nodes whose errors would show: those that are stored as they are, and the operands of
         nodes that are exact or may change much. All others end, by smooth operations alone, in a
-        number that is rounded to bfloat16."""
+        number of one of the dtypes `rounding`, which its rounding gives a larger error."""
         kernel = self.nest.kernel
         exact = {root for store in kernel.stores for root in roots_of(store)}
         for node in reversed(kernel.nodes):  # users before operands
-            hides_errors = node.dtype is bfloat16  # by its rounding
             passes_errors_on = node.op in SMOOTH and node not in exact
-            if not (hides_errors or passes_errors_on):
+            if not (node.dtype in rounding or passes_errors_on):
                 exact.update(node.src)
         return exact
 
@@ -75,9 +78,11 @@ class CudaPrinter(AttentionPrinter):
         texts = [operand.text for operand in operands]
         if self._takes_reciprocal(node):
             return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
-        if node.dtype is float32 and node not in self.exact:
-            if node.op in SHORTENED:
-                return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
+        if node.dtype is float32 and node not in self.exact and node.op in SHORTENED:
+            return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
+        if node.dtype is float32 and node not in self.exact_in_bfloat16:
+            if node.op is Op.ERF:
+                return Value(f"short_erf({texts[0]})", float32)
             for holes in matches(NORMAL_PRODUCT, node):
                 number_of_x = node.src.index(holes["x"])
                 return Value(f"short_normal_product({texts[number_of_x]})", float32)
