@@ -17,6 +17,7 @@ changes: every value still has its shape, as a permutation of what is stored.
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from lamina.core.dtypes import float32
 from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import widening
@@ -44,6 +45,14 @@ MIN_REUSE = 64
 # in all: 2**23 products of elements that are read one by one take 20 us or more.
 MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
 MIN_COPIED_PRODUCTS = 1 << 23
+
+# Products for each element of a factor of float32 that is computed from inputs, and in each sum, from
+# which on it is stored first. Threads compute its elements wherever a tile has them, and the engine
+# that copies arrays cannot: (1808, 1680) by (1680, 1129) took an H200 26 % more than its estimate,
+# beside 2 to 9 % of factors that are arrays. By that 375 products for each element pay for the copy.
+# Sums of few products may be those of attention, which computes factors once.
+MIN_STORED_REUSE = 512
+MIN_STORED_STEPS = 257
 
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
 
@@ -88,6 +97,17 @@ def _gains_by_longer_rows(array: Node, products: int, sinks: Set[Node], pitch: i
     return array in sinks or _is_made_of_inputs(array)
 
 
+def _gains_by_storing(array: Node, total: Node) -> bool:
+    """Does the sum `total` gain if `array`, of float32 and computed from inputs, is stored?"""
+    if array.dtype is not float32:
+        return False
+    products = prod(total.src[0].shape)
+    is_long = products >= MIN_STORED_STEPS * prod(total.shape)
+    is_reused = products >= MIN_STORED_REUSE * prod(array.shape)
+    is_computed = array.op in Group.ELEMENTWISE and _is_made_of_inputs(array)
+    return is_long and is_reused and is_computed
+
+
 def _is_made_of_inputs(array: Node) -> bool:
     """Is `array` an input, or computed from inputs without a sum? What is computed from a sum may
     never be stored, as the weights of attention are not."""
@@ -115,7 +135,12 @@ def _factors_of(
         axis = _axis_to_be_last(array, index, window_axes)
         if axis is None:
             continue
-        if _gains_by_longer_rows(array, products, sinks, pitch) or _gains(array, axis, window_axes):
+        gains = (
+            _gains_by_longer_rows(array, products, sinks, pitch)
+            or _gains_by_storing(array, total)
+            or _gains(array, axis, window_axes)
+        )
+        if gains:
             factors[array] = axis
     return factors
 

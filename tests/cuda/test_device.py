@@ -102,6 +102,17 @@ def test_sorts_are_stable(length: int, dtype: Any) -> None:
         same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_products_of_bytes_are_exact(dtype: str) -> None:
+    """Random bytes, and rows of the largest ones, whose sums need every bit of a float32."""
+    ends, rng = np.iinfo(dtype), np.random.default_rng(8)
+    x, w = (rng.integers(ends.min, ends.max, (512, 2048), dtype, endpoint=True) for _ in range(2))
+    x[:100], w[:100] = ends.min or ends.max, ends.min or ends.max
+    x[:50, ::64] += np.array(1, dtype)
+    got = lm.jit(lambda x, w: x.cast(lm.int32) @ w.T.cast(lm.int32))(Tensor(x), Tensor(w))
+    np.testing.assert_array_equal(got.numpy(), x.astype(np.int64) @ w.astype(np.int64).T)
+
+
 def test_scatters_combine_in_order() -> None:
     x, places = values(1000, 8), np.random.default_rng(0).integers(0, 50, 1000)
     want = np.zeros((50, 8), np.float32)

@@ -83,7 +83,7 @@ def test_products_read_neighbours(name: str, dtype: lm.DType) -> None:
 
 
 def product(left: Node, right: Node) -> Node:
-    """A matrix product of two factors of 16 bits."""
+    """A matrix product of two factors, of 16 bits or float32."""
     shape = (left.shape[0], *right.shape)
     a = build.expand(build.reshape(build.cast(left, lm.float32), (*left.shape, 1)), shape)
     b = build.expand(build.reshape(build.cast(right, lm.float32), (1, *right.shape)), shape)
@@ -117,3 +117,21 @@ def test_a_result_that_a_product_reads_is_stored_twice() -> None:
         laid = lay_out(sinks, 128)
         (copy,) = (one for one in toposort(laid) if one.op is Op.CONTIGUOUS)
         assert copy.src[0] is factor
+
+
+@pytest.mark.parametrize(
+    ("steps", "columns", "dtype", "stored"),
+    [
+        (320, 1024, lm.float32, 1),
+        (320, 256, lm.float32, 0),  # each element has few products
+        (128, 1024, lm.float32, 0),  # as in attention
+        (320, 1024, lm.bfloat16, 0),
+    ],
+)
+def test_a_factor_that_threads_would_compute_is_stored(
+    steps: int, columns: int, dtype: lm.DType, stored: int
+) -> None:
+    x, right = leaf(0, (1024, steps), dtype), leaf(1, (steps, columns), dtype)
+    factor = build.unary(Op.NEG, x)
+    (laid,) = lay_out([product(factor, right)], 128)
+    assert [one.src[0] for one in toposort([laid]) if one.op is Op.CONTIGUOUS] == [factor] * stored
