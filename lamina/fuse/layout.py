@@ -46,11 +46,11 @@ MIN_REUSE = 64
 MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
 MIN_COPIED_PRODUCTS = 1 << 23
 
-# Products for each element of a factor of float32 that is computed from inputs, and in each sum, from
-# which on it is stored first. Threads compute its elements wherever a tile has them, and the engine
-# that copies arrays cannot: (1808, 1680) by (1680, 1129) took an H200 26 % more than its estimate,
-# beside 2 to 9 % of factors that are arrays. By that 375 products for each element pay for the copy.
-# Sums of few products may be those of attention, which computes factors once.
+# Products for each element of a factor of float32 that is computed from inputs, and in each sum,
+# from which on it is stored first. Threads compute its elements wherever a tile has them, and the
+# engine that copies arrays cannot: (1808, 1680) by (1680, 1129) took an H200 26 % more than its
+# estimate, beside 2 to 9 % of factors that are arrays. By that the copy pays from 375 products for
+# each element on. Sums of few products may be those of attention, which computes factors once.
 MIN_STORED_REUSE = 512
 MIN_STORED_STEPS = 257
 

@@ -10,7 +10,7 @@ order; a longer sum is taken in parts of as many, whose sums are added as int32:
 
 from math import ceil
 
-from lamina.core.dtypes import DType, bfloat16, float32, int32
+from lamina.core.dtypes import bfloat16, float32, int8, int32, uint8
 from lamina.core.shape import prod
 from lamina.graph.flip_bytes import MOVED, bytes_of
 from lamina.graph.rewrite import on
@@ -21,6 +21,10 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 EXACT = 1 << float32.precision  # up to which float32 has every integer
+LARGEST = {int8: 128, uint8: 255}  # magnitude of a byte
+# Of a sum. Shorter ones are those of blocks of quantised numbers, 32 as a rule, which the kernel
+# that has them scales and adds up: in tiles all would go through memory.
+MIN_STEPS = 48
 MIN_USES = 16  # of each byte of either factor, as many rows and columns as tiles need
 # Uses from which on a copy of the bytes as floats, made once, takes less time than to make floats
 # of a byte wherever a tile has it. An estimate.
@@ -44,8 +48,10 @@ def bytes_as_floats(node: Node) -> Node | None:
     if left is None or right is None or prod(product.shape) < MIN_PRODUCTS:
         return None
     uses = [prod(product.shape) / prod(array.shape) for array in (left, right)]
-    parts = _parts(node, _largest(left.dtype) * _largest(right.dtype))
-    if min(uses) < MIN_USES or parts == 0:
+    if min(uses) < MIN_USES or lengths(node).elements < MIN_STEPS:
+        return None
+    parts = _parts(node, LARGEST[left.dtype] * LARGEST[right.dtype])
+    if parts == 0:
         return None
     floats = [
         _as_floats(factor, is_copied=times >= MIN_COPIED_USES)
@@ -56,11 +62,6 @@ def bytes_as_floats(node: Node) -> Node | None:
         return build.cast(total, int32)
     (sums,) = in_equal_parts(total, parts).src
     return build.reduce(ADD, (0,), build.cast(sums, int32))
-
-
-def _largest(dtype: DType) -> int:
-    """The largest magnitude of a byte: 128 of int8, as -128 has it, and 255 of uint8."""
-    return int(max(-dtype.min, dtype.max))
 
 
 def _parts(node: Node, largest: int) -> int:

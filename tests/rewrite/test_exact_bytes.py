@@ -82,6 +82,7 @@ def test_parts_are_as_long_as_is_exact() -> None:
 def test_other_sums_stay() -> None:
     assert bytes_as_floats.apply(_product(1031, int8, int8)) is None  # a prime number of products
     assert bytes_as_floats.apply(_product(64, int8, int8, rows=8)) is None  # few rows
+    assert bytes_as_floats.apply(_product(32, int8, int8)) is None  # a block of quantised numbers
     assert bytes_as_floats.apply(_product(64, int32, int8)) is None
 
 
