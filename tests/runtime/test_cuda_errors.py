@@ -102,6 +102,24 @@ def test_a_launch_names_the_kernel_and_the_line(driver: FakeDriver) -> None:
     assert "program.run(buffers())" in where
 
 
+def test_a_job_launches_the_graph_of_its_places(driver: FakeDriver) -> None:
+    launched: list[tuple[Any, ...]] = []
+
+    def launch(*arguments: Any) -> tuple[Code]:
+        launched.append(arguments)
+        return (Code(0),)
+
+    driver.cuGraphLaunch = launch
+    program = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
+    program.run(buffers())
+    program.run(buffers())  # as a graph
+    program.call(program.job(buffers()))
+    assert len(launched) == 2
+    assert launched[0] == launched[1]
+    program.call([1 << 10, 1 << 11])  # other places
+    assert len(launched) == 2
+
+
 @pytest.mark.parametrize("function", ["cuGraphInstantiate", "cuGraphLaunch"])
 def test_a_graph_names_the_last_kernels(driver: FakeDriver, function: str) -> None:
     program = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
