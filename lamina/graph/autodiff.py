@@ -153,17 +153,44 @@ def _shrink(g: Node, z: Node, x: Node) -> Contributions:
 
 
 def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
-    """`g`, the adjoint of windows, padded; of a product with a factor that is repeated along the
-    padded axes, the other factor is. Its zeros meet what is repeated, as where a convolution pads
-    its input: 0 * inf is NaN in both. So the sum over the windows reads what is padded once, and
-    tests no bounds."""
+    """`g`, the adjoint of windows, padded: each factor of a product, or each operand of a
+    selection, by itself, so that the sum over the windows tests no bounds.
+
+    Of a product with a factor that is repeated along the padded axes, the other factor is padded.
+    Its zeros meet what is repeated, as where a convolution pads its input: 0 * inf is NaN in both.
+    Of a selection of values or zeros the values are padded with zeros, the condition with anything.
+    """
     padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
     for factor in g.src if g.op is Op.MUL else ():
-        once = factor.src[0].shape if factor.op is Op.EXPAND else ()
-        if len(once) == len(g.shape) and all(once[axis] == 1 for axis in padded):
+        if _is_repeated(factor, padded):
             moved = build.pad(g.src[factor is g.src[0]], before, after)
             return moved * build.expand(factor.src[0], moved.shape)
+    if g.op is Op.WHERE and constant_of(g.src[2]) == 0:
+        values = build.pad(g.src[1], before, after)
+        condition = _padded_by_anything(g.src[0], before, after, values.shape)
+        return select(condition, values, values.lift(0.0))
     return build.pad(g, before, after)
+
+
+def _is_repeated(x: Node, axes: Sequence[int]) -> bool:
+    """Is `x` one element that is repeated, along each of `axes`?"""
+    if x.op is not Op.EXPAND:
+        return False
+    once = (1,) * (len(x.shape) - len(x.src[0].shape)) + x.src[0].shape
+    return all(once[axis] == 1 for axis in axes)
+
+
+def _padded_by_anything(
+    x: Node, before: Sequence[int], after: Sequence[int], shape: Shape
+) -> Node:
+    """`x` padded to `shape`, by what is the least to compute."""
+    padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
+    if _is_repeated(x, padded):
+        return build.expand(x.src[0], shape)
+    if x.op in Group.ELEMENTWISE:
+        operands = [_padded_by_anything(one, before, after, shape) for one in x.src]
+        return Node(x.op, tuple(operands), x.arg)
+    return build.pad(x, before, after)
 
 
 def _shear(g: Node, z: Node, x: Node) -> Contributions:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lamina.core.dtypes import DType, Scalar
+from lamina.core.dtypes import DType, Scalar, bool_
 from lamina.core.shape import Shape
 
 if TYPE_CHECKING:
@@ -170,6 +170,13 @@ def _d_power(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     return dx, dy
 
 
+def _scaled(g: Node, factor: Node) -> Node:
+    """g * factor. A bool as a factor selects: its zeros stay zeros beside infinities."""
+    if factor.op is Op.CAST and factor.src[0].dtype is bool_:
+        return factor.src[0].select(g, g.lift(0.0))
+    return g * factor
+
+
 def _if_larger(g: Node, this: Node, other: Node) -> Node:
     """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
     return (other < this).select(g, (this < other).select(g.lift(0.0), g * 0.5))
@@ -261,7 +268,7 @@ class Op(enum.Enum):
     )  # fmt: skip
     MUL = Row(
         "binary", Kinds.NUMBER, numpy="multiply",
-        derivative=lambda g, z, x, y: (g * y, g * x),
+        derivative=lambda g, z, x, y: (_scaled(g, y), _scaled(g, x)),
     )  # fmt: skip
     DIV = Row(
         "binary", ("float", "complex"), numpy="true_divide",

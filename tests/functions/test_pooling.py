@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lamina.core.shape import prod
 from lamina.errors import ArgumentError, DTypeError, LaminaError, ShapeError
+from lamina.frontend.differentiate import gradient
 from lamina.frontend.functions import pooling
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
@@ -132,6 +133,46 @@ def test_windows_against_torch(data: Any) -> None:
         values, indices = other(torch.tensor(x), kernel, **options, return_indices=True)
         np.testing.assert_array_equal(ours.values.numpy(), values.numpy())
         np.testing.assert_array_equal(ours.indices.numpy(), indices.numpy())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "stride", "padding", "dilation", "ceil_mode"),
+    [
+        ((9,), 3, 1, 1, 1, False), ((10,), 3, 2, 1, 2, True), ((6, 8), 2, 2, 0, 1, False),
+        ((7, 9), 3, 2, 1, 1, False), ((7, 8), (2, 3), (3, 2), (1, 0), 1, True),
+        ((8, 7), 3, 1, 1, (1, 2), False), ((5, 4, 6), 2, (2, 1, 2), 1, 1, True),
+    ],
+)  # fmt: skip
+def test_the_first_of_equal_elements_has_the_derivative(
+    sizes: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, (2, 3, *sizes)).astype(np.float64)
+    x[1, 2] = -np.inf
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    name = f"max_pool{len(sizes)}d"
+    leaf = torch.tensor(x, requires_grad=True)
+    pooled = getattr(torch.nn.functional, name)(leaf, kernel, **options)
+    seed = rng.standard_normal(tuple(pooled.shape))
+    (expected,) = torch.autograd.grad(pooled, leaf, torch.tensor(seed))
+    ours = Tensor(x)
+    y = getattr(pooling, name)(ours, kernel, **options)
+    (slope,) = gradient(y, [ours], Tensor(seed))
+    np.testing.assert_allclose(slope.numpy(), expected.numpy(), rtol=1e-12)
+
+
+def test_the_first_of_equal_elements_has_the_derivative_of_adaptive_windows() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 3, (2, 3, 7, 8)).astype(np.float64)
+    leaf = torch.tensor(x, requires_grad=True)
+    pooled = torch.nn.functional.adaptive_max_pool2d(leaf, (3, 2))
+    seed = rng.standard_normal(tuple(pooled.shape))
+    (expected,) = torch.autograd.grad(pooled, leaf, torch.tensor(seed))
+    ours = Tensor(x)
+    (slope,) = gradient(pooling.adaptive_max_pool2d(ours, (3, 2)), [ours], Tensor(seed))
+    np.testing.assert_allclose(slope.numpy(), expected.numpy(), rtol=1e-12)
 
 
 @settings(max_examples=30)

@@ -2,8 +2,9 @@
 
 Pools take (N, C, spatial...) or (C, spatial...). `stride` is the kernel's size by default.
 `ceil_mode` keeps a last window that starts inside the input or its padding but does not fit.
-The gradient of a maximum is shared evenly among ties. An index of a maximum counts the elements of
-a channel of the input row by row, int64; it is the first one of equal elements.
+An index of a maximum counts the elements of a channel of the input row by row, int64; it is the
+first one of equal elements, which gets the derivative too. Of windows with a NaN the first element
+gets it.
 """
 
 from collections.abc import Sequence
@@ -11,27 +12,29 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, NamedTuple
 
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import int32, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.arguments import integer, sizes_of
 from lamina.frontend.functions.elementwise import variant
 from lamina.frontend.functions.indexing import as_index
 from lamina.frontend.functions.spatial import (
+    PhasedWindows,
     Sizes,
     batched,
     exact,
     for_ranks,
     pad_spatial,
     per_axis,
+    phased_views,
     resized,
     unbatched,
     views,
 )
 from lamina.frontend.tensor import Tensor, common_device, once
 from lamina.ir import build
-from lamina.ir.build import cast, expand, full, iota, reduce, reshape, select
-from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
+from lamina.ir.build import broadcast_over, cast, expand, full, iota, reduce, reshape, select
+from lamina.ir.monoids import ADD, ARGMAX, MAX, MIN
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 
@@ -69,6 +72,14 @@ class _Axis(NamedTuple):
         last = min(-((reach - whole) // self.stride), (whole - self.padding - 1) // self.stride)
         return max(0, last * self.stride + reach - whole) if self.ceil_mode else 0
 
+    def first_inside(self, number: int) -> Node:
+        """The first element of each of `number` windows that is not padding, int32: 1 and 0 with
+        padding 1 and stride 2."""
+        missing = -iota(number, int32) * self.stride + self.padding
+        if self.dilation > 1:
+            missing = (missing + (self.dilation - 1)) // self.dilation
+        return Node(Op.MAX, (missing, missing.lift(0)))
+
     def counts(self, number: int, include_padding: bool) -> Node:
         """How many elements each of `number` windows has, int64; an overhang never counts."""
         margin = self.padding if include_padding else 0
@@ -101,23 +112,64 @@ class _Windows(NamedTuple):
             raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
         return cls(what, axes)
 
-    def view(self, images: Node, outside: Any) -> Node:
-        """(N, C, S...) as (N, C, K..., O...); around the input is `outside`."""
-        before = [axis.padding for axis in self.axes]
-        after = [axis.padding + axis.overhang for axis in self.axes]
-        padded = pad_spatial(images, before, after, outside)
-        lead, sizes = padded.shape[:2], padded.shape[2:]
-        apart = reshape(padded, (*lead, *(1,) * len(self.axes), *sizes))
+    @property
+    def _sizes(self) -> tuple[Shape, Shape, Shape]:
+        """The kernels, strides and dilations."""
         kernels, strides, gaps = (
             tuple(getattr(axis, name) for axis in self.axes)
             for name in ("kernel", "stride", "dilation")
         )
-        return views(self.what, apart, kernels, strides, gaps)
+        return kernels, strides, gaps
 
-    def reduced(self, images: Node, monoid: Monoid) -> Node:
-        """(N, C, S...) to the reductions of all windows, (N, C, O...)."""
-        view = self.view(images, *monoid.identity((images.dtype,)))
-        return reduce(monoid, range(2, 2 + len(self.axes)), view)
+    def _padded(self, images: Node, outside: Any) -> Node:
+        """(N, C, S...) as (N, C, 1..., S...) with the padding, which is `outside`."""
+        before = [axis.padding for axis in self.axes]
+        after = [axis.padding + axis.overhang for axis in self.axes]
+        padded = pad_spatial(images, before, after, outside)
+        return reshape(padded, (*padded.shape[:2], *(1,) * len(self.axes), *padded.shape[2:]))
+
+    def view(self, images: Node, outside: Any) -> Node:
+        """(N, C, S...) as (N, C, K..., O...); around the input is `outside`."""
+        return views(self.what, self._padded(images, outside), *self._sizes)
+
+    def sums(self, images: Node) -> Node:
+        """(N, C, S...) to the sums of all windows, (N, C, O...)."""
+        return reduce(ADD, range(2, 2 + len(self.axes)), self.view(images, 0))
+
+    def maxima(self, images: Node) -> Node:
+        """(N, C, S...) to the maxima of all windows, (N, C, O...), whose derivative goes to the
+        first of equal elements."""
+        values = self.view(images, *MAX.identity((images.dtype,)))
+        top = reduce(MAX, range(2, 2 + len(self.axes)), values)
+        if not images.dtype.is_float:
+            return top
+        windows = phased_views(self.what, self._padded(images, 0), *self._sizes)
+        return Node(Op.CUSTOM_DERIVATIVE, (top, self._chosen(windows, values, top)))
+
+    def _chosen(self, windows: PhasedWindows, values: Node, top: Node) -> Node:
+        """The first element of each window that equals `top`, (N, C, O...): a sum of `windows`, all
+        but one of them times 0. values: (N, C, K..., O...)."""
+        # Elements are numbered row by row; what is after the last one of a row counts as well.
+        kernels, lengths = self._sizes[0], windows.lengths
+        numbers = build.sliced(
+            reshape(iota(prod(lengths), int32), lengths), [range(size) for size in kernels]
+        )
+        axes = range(2, 2 + len(kernels))
+        first = _first(axes, values, top, _along(numbers, axes, values.shape))
+        if any(axis.padding for axis in self.axes):
+            # Padding is as large as the elements where all of these are -inf.
+            first = Node(Op.MAX, (first, self._first_inside(lengths, first.shape)))
+        axes = range(2, 2 + len(windows.numbers.shape))
+        number = _along(windows.numbers, axes, windows.view.shape)
+        return _sum_of_chosen(axes, windows.view, first, number)
+
+    def _first_inside(self, lengths: Shape, shape: Shape) -> Node:
+        """The number of the first element of each window that is not padding, of `shape`."""
+        total = full(shape, 0, int32)
+        for at, axis in enumerate(self.axes):
+            first = axis.first_inside(shape[2 + at]) * prod(lengths[at + 1 :])
+            total = total + build.broadcast_in_dim(first, 2 + at, shape)
+        return total
 
     def places_of_maxima(self, images: Node) -> Node:
         """(N, C, S...) to the flat places of the maxima of all windows, (N, C, O...), int64."""
@@ -151,7 +203,7 @@ def _max_values(
     images = batched(what, x.node, rank)
     sizes = images.shape[2:]
     windows = _Windows.of(what, sizes, kernel_size, stride, padding, dilation, ceil_mode)
-    return unbatched(windows.reduced(images, MAX), x)
+    return unbatched(windows.maxima(images), x)
 
 
 def avg_pool(
@@ -166,7 +218,7 @@ def avg_pool(
         raise ArgumentError(f"{what}: divisor_override is 0")
     images = batched(what, exact(what, x).node, rank)
     windows = _Windows.of(what, images.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
-    result, axes = windows.reduced(images, ADD), windows.axes
+    result, axes = windows.sums(images), windows.axes
     whole = all(not axis.overhang and (count_include_pad or not axis.padding) for axis in axes)
     if divisor_override is not None:
         result = result / float(divisor_override)
@@ -244,10 +296,38 @@ def adaptive_max_pool(
 @once
 def _adaptive_max_values(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
     result = batched(what, x.node, rank)
-    for axis, size in _adaptive_sizes(what, rank, x, output_size):
+    # From the last axis to the first: among equal elements the first one, row by row, is that of
+    # the first row that has one.
+    for axis, size in reversed(_adaptive_sizes(what, rank, x, output_size)):
         inside = _Stretches(result.shape[axis], size).of(result, axis, *MAX.identity((x.dtype,)))
-        result = reduce(MAX, (axis + 1,), inside)
+        axes = (axis + 1,)
+        result = reduce(MAX, axes, inside)
+        if x.dtype.is_float:
+            number = _along(iota(inside.shape[axis + 1], int32), axes, inside.shape)
+            first = _first(axes, inside, result, number)
+            chosen = _sum_of_chosen(axes, inside, first, number)
+            result = Node(Op.CUSTOM_DERIVATIVE, (result, chosen))
     return unbatched(result, x)
+
+
+def _along(numbers: Node, axes: Sequence[int], shape: Shape) -> Node:
+    """`numbers`, an array of the sizes of `axes`, repeated along all other axes of `shape`."""
+    ones = [size if axis in axes else 1 for axis, size in enumerate(shape)]
+    return expand(reshape(numbers, tuple(ones)), shape)
+
+
+def _first(axes: Sequence[int], x: Node, top: Node, number: Node) -> Node:
+    """The lowest `number` over `axes` of an element of `x` that equals its maximum `top`, or is
+    beside a NaN, as that is the maximum."""
+    loses = x < broadcast_over(top, axes, x.shape)
+    return reduce(MIN, axes, select(loses, number.lift(number.dtype.max), number))
+
+
+def _sum_of_chosen(axes: Sequence[int], x: Node, first: Node, number: Node) -> Node:
+    """The element of `x` over `axes` whose `number` is `first`: a sum, so that the derivative is
+    where that element is."""
+    is_first = number.eq(broadcast_over(first, axes, x.shape))
+    return reduce(ADD, axes, x * cast(is_first, x.dtype))
 
 
 def _places(sizes: Shape) -> Node:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lamina.core.dtypes import Scalar, accumulator
-from lamina.core.shape import Shape
+from lamina.core.dtypes import Scalar, accumulator, int32
+from lamina.core.shape import Shape, prod
 from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.arguments import fitting, promote, sizes_of
 from lamina.frontend.functions.elementwise import named
@@ -121,22 +121,69 @@ class _Windows:
         return (self.count - 1 + self.parts) * self.phases
 
 
-def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
-    """The windows along the last axes of `x`: (..., 1..., S...) becomes (..., K..., O...); where
-    steps are 1, K may be there already. Raises ShapeError when a kernel does not fit."""
+def _axes_of_windows(
+    what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape
+) -> tuple[Shape, list[_Windows]]:
+    """The sizes in front of the spatial ones of `x`, and the windows along each spatial axis."""
     rank = len(kernels)
     lead, sizes = x.shape[: len(x.shape) - 2 * rank], x.shape[-rank:]
     axes = [_Windows(*row) for row in zip(sizes, kernels, strides, dilations, strict=True)]
     if min(axis.count for axis in axes) < 1:
         raise ShapeError(f"{what}: kernel {kernels} of dilation {dilations} does not fit {sizes}")
+    return lead, axes
+
+
+def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
+    """The windows along the last axes of `x`: (..., 1..., S...) becomes (..., K..., O...); where
+    steps are 1, K may be there already. Raises ShapeError when a kernel does not fit."""
+    lead, axes = _axes_of_windows(what, x, kernels, strides, dilations)
     if all(axis.phases == 1 for axis in axes):
         return _sheared(x, lead, axes)
-    # With x[q * stride + p] as [q, p] and k = a * stride + p these are the windows [o + a, p] of
-    # neighbours, and where kernels are as long as strides a reshape.
+    return _phases_joined(_in_phases(x, lead, axes), lead, axes)
+
+
+@dataclass(frozen=True)
+class PhasedWindows:
+    """The windows of `views` in the form whose adjoint is a sum over the parts of windows, as
+    nothing is cut off.
+
+    view: (..., W..., O...), with W the axes of phases and parts, or of a kernel if there are no
+        phases. numbers: (W...), int32: the number of each element in its window, row by row.
+    lengths: of a window, with what may be there after its last element.
+    """
+
+    view: Node
+    numbers: Node
+    lengths: Shape
+
+
+def phased_views(
+    what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape
+) -> PhasedWindows:
+    """`views` before their phases are joined."""
+    rank = len(kernels)
+    lead, axes = _axes_of_windows(what, x, kernels, strides, dilations)
+    lengths = tuple(axis.parts * axis.phases for axis in axes)
+    numbers = build.iota(prod(lengths), int32)
+    if all(axis.phases == 1 for axis in axes):
+        return PhasedWindows(_sheared(x, lead, axes), reshape(numbers, lengths), lengths)
+    # Element ``part * phases + phase`` of an axis.
+    pairs = reshape(numbers, tuple(n for axis in axes for n in (axis.parts, axis.phases)))
+    order = [*range(1, 2 * rank, 2), *range(0, 2 * rank, 2)]
+    return PhasedWindows(_in_phases(x, lead, axes), build.permute(pairs, order), lengths)
+
+
+def _in_phases(x: Node, lead: Shape, axes: Sequence[_Windows]) -> Node:
+    """(lead, 1..., S...) to (lead, phases..., parts..., O...): with x[q * stride + p] as [q, p] and
+    k = a * stride + p, the windows [o + a, p] of neighbours; where kernels are as long as strides,
+    a reshape."""
     apart = _phases_apart(x, lead, axes)
-    parts = tuple(axis.parts for axis in axes)
-    steps = tuple(axis.stride // axis.phases for axis in axes)
-    return _phases_joined(views(what, apart, parts, steps, dilations), lead, axes)
+    lengths = apart.shape[-len(axes) :]
+    inner = [
+        _Windows(size, axis.parts, axis.stride // axis.phases, axis.dilation)
+        for size, axis in zip(lengths, axes, strict=True)
+    ]
+    return _sheared(apart, apart.shape[: -2 * len(axes)], inner)
 
 
 def _sheared(x: Node, lead: Shape, axes: Sequence[_Windows]) -> Node:
