@@ -31,7 +31,8 @@ class FusionTarget:
 
     row_blocks: bool = True
     """Whether several kernels run in row blocks (`lamina.fuse.row_blocks`). Where they do,
-    little arithmetic joins the kernel of a scan, as the loop of a scan has no vectors."""
+    little arithmetic joins the kernel of a scan, or of a scatter, as their loops have no
+    vectors."""
 
     cost: Cost | None = None
     """By which row blocks are compared with whole arrays; None forms all row blocks that fit."""

@@ -38,6 +38,10 @@ Region = frozenset[Node]  # a value and all nodes that computing it takes, down 
 # a read, is computed again for each copy.
 MIN_REPEATED_COST = 3
 
+# In additions for each element: the update of a scatter is stored from this cost on. That takes a
+# store and a load; an exponential costs 10, and with vectors of 8 lanes an eighth of it.
+MIN_SCATTERED_COST = 8
+
 # Copies of each element by an EXPAND, up to which padding beneath it is tested wherever it is read.
 # With more a padded copy is cheaper. A depthwise convolution with windows of 3 x 3, 9 copies, takes
 # half the time without the copy.
@@ -103,6 +107,8 @@ def choose_values(
     # An absorbed reduction is computed where its end is and has no buffer, unless it is a result.
     values -= epilogues.absorbed - set(sinks)
     values |= _repeated(users, values, target)
+    if target.row_blocks:
+        values |= _scattered(users, values)
     values |= _shared(users, values, target)
     regions = _regions(users, values - recomputed)
     return Values(regions, recomputed, stored_first, users)
@@ -267,6 +273,23 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
     return repeated
+
+
+def _scattered(users: Users, values: Set[Node]) -> set[Node]:
+    """The updates of scatters along the last axis that cost MIN_SCATTERED_COST or more: they are
+    computed in a kernel of their own, which has vectors. A scatter has none along that axis, as
+    data say where its lanes go."""
+    costs = element_costs(users, values)
+    stored: set[Node] = set()
+    for node in users:
+        if node.op is not Op.SCATTER or node.arg.axis != len(node.shape) - 1:
+            continue
+        update = node.src[2]
+        while update.op in POINTWISE - Group.ELEMENTWISE and update not in values:
+            update = update.src[0]
+        if update.op in Group.ELEMENTWISE and costs[update] >= MIN_SCATTERED_COST:
+            stored.add(update)
+    return stored
 
 
 def _made_of_indices(users: Users) -> set[Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.core.dtypes import bfloat16, float16, float32
+from lamina.core.dtypes import bfloat16, float16, float32, int64
 from lamina.fuse.costs import element_costs, widening
 from lamina.fuse.groups import group_values
 from lamina.fuse.program import build_program
@@ -14,7 +14,7 @@ from lamina.fuse.values import choose_values
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Op, Scatter
 from tests.generators import leaf
 from tests.programs import slots_of, softmax
 
@@ -94,3 +94,22 @@ def test_rows_that_begin_within_a_word_are_padded_between_kernels() -> None:
 def test_a_cast_widens_by(source: object, result: object, bits: int) -> None:
     node = build.cast(leaf(0, (4,), source), result)  # type: ignore[arg-type]
     assert widening(node) == bits
+
+
+@pytest.mark.parametrize(
+    ("target", "axis", "op", "is_value"),
+    [
+        (CPU, 1, Op.EXP, True),
+        (CPU, 1, Op.NEG, False),  # cheaper than a store and a load
+        (CPU, 0, Op.EXP, False),  # the scatter has vectors along the columns
+        (GPU, 1, Op.EXP, False),
+    ],
+)
+def test_a_scatter_without_vectors_reads_costly_updates(
+    target: FusionTarget, axis: int, op: Op, is_value: bool
+) -> None:
+    base, x = (leaf(number, (M, K), float32) for number in range(2))
+    index = leaf(2, (M, K), int64)
+    update = x.apply(op)
+    total = Node(Op.SCATTER, (base, index, update), Scatter(axis, ADD))
+    assert (update in choose_values([total], target).regions) == is_value
