@@ -9,7 +9,7 @@ every store, the *rows*, can run in any order; the other ones are its *columns*.
 `splits`, the sub-loops (r2, r3) with the extent 64.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes
 from lamina.ir.monoids import ADD, MAX, MIN
-from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
 
 Axes = tuple[Node, ...]
 
@@ -132,6 +132,19 @@ def axis_lists(kernel: Kernel) -> list[Axes]:
     of_stores = [store.axes for store in kernel.stores]
     of_nodes = [bound_axes(node) for node in kernel.nodes]
     return of_stores + [axes for axes in of_nodes if axes]
+
+
+def computes_same(reduction: Node, stores: Iterable[Store]) -> bool:
+    """Do the steps of `reduction` load or compute what values of `stores` need at the same place?
+    The sum over j of ``exp(x[i, j])`` computes all of ``y[i, j] = exp(x[i, j])``."""
+    steps = set(bound_axes(reduction))
+    of_steps = {
+        node
+        for node in toposort(operands_of(reduction))
+        if node.op is Op.LOAD or node.op in Group.ELEMENTWISE
+    }
+    values = toposort(store.value for store in stores)
+    return any(node in of_steps and not steps.isdisjoint(free_axes(node)) for node in values)
 
 
 def operands_of(node: Node) -> Axes:

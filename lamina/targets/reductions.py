@@ -17,7 +17,7 @@ from math import prod
 from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import Axes, Nest, operands_of
+from lamina.loops.nest import Axes, Nest, computes_same, operands_of
 from lamina.targets import blocks
 from lamina.targets.accumulators import component
 from lamina.targets.block_sums import BlockPrinter, Total
@@ -110,9 +110,16 @@ class NestPrinter(BlockPrinter):
             overwrites = any(store.parameter in self.read for store in batch)
             needed = kernel.nodes if overwrites else [store.value for store in batch]
             self._print_reductions(needed)
+            self._print_reductions(self._computing_same(batch, axes[kernel.rows :]))
             # Reductions have taken some of them along in their loops: see `loop_reduce`.
             stores = [store for store in batch if store in self.waiting]
             self.loops(Work(axes[kernel.rows :], (), stores))
+
+    def _computing_same(self, stores: Sequence[Store], columns: Axes) -> list[Node]:
+        """The reductions over `columns` that are ready and compute what `stores` need: their loops
+        take the stores along, which would else compute it again."""
+        ready = self._mates(columns, len(self.scopes) - 1)
+        return [reduction for reduction in ready if computes_same(reduction, stores)]
 
     # Reductions.
 

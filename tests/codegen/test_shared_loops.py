@@ -16,9 +16,9 @@ ELEMENT = Node(Op.LOAD, (ix.row_major((ROW, COLUMN)),), Load(0, float32))
 OF_ALL_ROWS = Node(Op.LOAD, (COLUMN,), Load(1, float32))
 
 
-def printed(summand: Node, element: Node, result: int = 3) -> list[str]:
+def printed(summand: Node, element: Node, result: int = 3, *, sum_first: bool = True) -> list[str]:
     """The lines of a kernel that stores the sum over columns of `summand` for each row, and then
-    `element` for each row and column to parameter number `result`."""
+    or before `element` for each row and column to parameter number `result`."""
     total = Node(Op.LOOP_REDUCE, (summand, COLUMN), LoopReduce(ADD))
     parameters = (
         Parameter(float32, 96, written=result == 0), Parameter(float32, 12),
@@ -28,6 +28,7 @@ def printed(summand: Node, element: Node, result: int = 3) -> list[str]:
         Store(2, ROW, total, (ROW,)),
         Store(result, ix.row_major((ROW, COLUMN)), element, (ROW, COLUMN)),
     )
+    stores = stores if sum_first else stores[::-1]
     text, _ = CPrinter(Nest(Kernel(parameters, stores, 1), (ROW, COLUMN), {}), "f", set()).print()
     return [line.strip() for line in text.splitlines()]
 
@@ -38,6 +39,17 @@ def loops_over_columns(lines: list[str]) -> int:
 
 def test_a_store_rides_in_the_loop_of_a_sum_of_its_row() -> None:
     assert loops_over_columns(printed(ELEMENT, ELEMENT + OF_ALL_ROWS)) == 1
+
+
+def test_a_sum_of_what_is_stored_before_it_takes_the_store_along() -> None:
+    exponential = ELEMENT.apply(Op.EXP)
+    lines = printed(exponential, exponential, sum_first=False)
+    assert loops_over_columns(lines) == 1
+    assert sum("exp_f32(" in line for line in lines) == 1
+
+
+def test_a_sum_of_other_elements_does_not_take_a_store_along() -> None:
+    assert loops_over_columns(printed(OF_ALL_ROWS, ELEMENT, sum_first=False)) == 2
 
 
 def test_a_store_that_needs_the_sum_waits_for_it() -> None:

@@ -246,6 +246,7 @@ PLAIN = {
     "softmax": (lambda x: lm.softmax(x, axis=1), (64, 128)),
     "product": (lambda x, y: x @ y, (64, 64), (64, 64)),
     "shared loops": (lambda x: lm.sum(x, axis=1) * lm.max(x, axis=1), (64, 256)),
+    "a store before its sum": (lambda x: (lm.exp(x), lm.sum(lm.exp(x), axis=1)), (64, 256)),
     "variance": (lambda x: lm.var(x, axis=1), (64, 256)),
     "normalised": (lambda x: x / lm.sqrt(lm.sum(x * x, axis=1, keepdims=True)), (64, 256)),
     "scan": (lambda x: lm.cumsum(x, axis=1), (64, 128)),

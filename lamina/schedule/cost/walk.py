@@ -19,7 +19,7 @@ from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.nest import Axes, Nest, operands_of
+from lamina.loops.nest import Axes, Nest, computes_same, operands_of
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
 
 # So many sums hide the latency of an addition with one accumulator each; of fewer, each unrolled
@@ -116,6 +116,10 @@ class _Walker:
             for store in self._waiting_over(axes):
                 self._reductions(store.value, self.rows)
             columns = axes[self.kernel.rows :]
+            for reduction in self._ready_reductions(self.rows):
+                over_columns = bound_axes(reduction) == columns
+                if over_columns and computes_same(reduction, self._waiting_over(axes)):
+                    self._visit(reduction, self.rows)
             self._store_all(self._waiting_over(axes), self._opened(self.rows, columns))
 
     def _waiting_over(self, axes: Axes) -> list[Store]:
