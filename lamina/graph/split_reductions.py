@@ -75,6 +75,8 @@ def columns_in_parts(node: Node) -> Node | None:
     columns in 128 parts each. Sums of products that reuse both factors stay whole, as thread blocks
     share their steps."""
     results = prod(node.shape)
+    if results == 0:
+        return None
     if prod(node.src[0].shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
         return None
     whole = _over_one_axis(_without_ones(node))

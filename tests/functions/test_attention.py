@@ -56,6 +56,16 @@ def test_derivatives() -> None:
     agree_with_differences(lambda *a: attention(*a, is_causal=True), *inputs((), 2, 3))
 
 
+@pytest.mark.parametrize(("length", "keys"), [(0, 4), (3, 0), (0, 0)])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_no_keys_or_no_rows(length: int, keys: int, is_causal: bool) -> None:
+    x = [*map(Tensor, inputs(length=length, keys=keys))]
+    result = attention(*x, is_causal=is_causal)
+    np.testing.assert_array_equal(result.numpy(), np.zeros((2, length, 2)))
+    for slope, one in zip(gradient(result.sum(), x), x, strict=True):
+        np.testing.assert_array_equal(slope.numpy(), np.zeros(one.shape))
+
+
 def test_rows_without_keys() -> None:
     q, k, v = (Tensor(one) for one in inputs())
     seen = np.ones((3, 4), bool)

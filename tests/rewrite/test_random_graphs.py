@@ -169,6 +169,7 @@ def test_long_products_are_summed_in_parts(
         ((16384, 8192), (0,), [(0,)]),  # enough columns
         ((4096, 1024), (0,), [(0,)]),  # short ones
         ((16383, 768), (0,), [(1,), (0,)]),  # of which no parts are even
+        ((70000, 0), (0,), [(0,)]),  # no column
     ],
 )
 def test_few_long_columns_are_reduced_in_parts(

@@ -534,6 +534,8 @@ def _attend(
             scores = where(attn_mask, scores, -math.inf)
         else:
             scores = scores + attn_mask.cast(sum_dtype)
+    if scores.shape[-1] == 0:  # zeros, and no row has a maximum
+        return matmul(scores, value).cast(dtype)
     top = over.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     top = where(top == -math.inf, 0.0, top)
