@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = command("demo", _demo, "train a small network on handwritten digits")
     epochs = "passes over the training images (default: %(default)s)"
     demo.add_argument("--epochs", type=_count, default=15, help=epochs)
-    demo.add_argument("--seed", type=int, default=0, help="of the weights and the order")
+    demo.add_argument("--seed", type=_seed, default=0, help="of the weights and the order")
     demo.add_argument("--output", type=Path, help="the model's file, in the user's data by default")
     command("passes", _passes, "list the passes of the compiler, in order")
     explain = command("explain", _explain, "show what each pass makes of a program")
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     named = "a value: the name of an input, and a file of NumPy's; can be repeated"
     run.add_argument("--input", type=_named_file, action="append", default=[], dest="inputs",
                      metavar="x=FILE.npy", help=named)  # fmt: skip
-    run.add_argument("--seed", type=int, default=0, help="of the inputs that are drawn")
+    run.add_argument("--seed", type=_seed, default=0, help="of the inputs that are drawn")
     run.add_argument("--profile", action="store_true", help="print the time of each kernel")
     run.add_argument("--check", action="store_true", help="compare with onnxruntime where it is "
                      "installed, otherwise with onnx's reference evaluator")  # fmt: skip
@@ -130,12 +130,21 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
+    return _from(1, text)
+
+
+def _seed(text: str) -> int:
+    return _from(0, text)
+
+
+def _from(least: int, text: str) -> int:
+    """The whole number that `text` says, `least` or more."""
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{value} is less than {least}")
     return value
 
 

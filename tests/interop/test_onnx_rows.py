@@ -364,3 +364,30 @@ def test_steps_beyond_an_image_leave_its_first_window() -> None:
     _agrees("Conv", x, w, strides=[100, 50])
     model = _model("MaxPool", [x], kernel_shape=[3, 2], strides=[2**40, 2**40])
     assert load(model)(x).tolist() == x[:, :, :3, :2].max((2, 3), keepdims=True).tolist()
+
+
+@pytest.mark.parametrize("element", [TensorProto.INT64, TensorProto.FLOAT])
+@pytest.mark.parametrize("sizes", [(2, 3), ("rows", 3), None])
+def test_a_loop_without_turns_gives_what_its_body_says(element: int, sizes: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    info, boolean = helper.make_tensor_value_info, TensorProto.BOOL
+    nodes = [helper.make_node("Identity", [a], [b]) for a, b in ("gG", "vV", "vs")]
+    body = helper.make_graph(
+        nodes, "body",
+        [info("i", TensorProto.INT64, ()), info("g", boolean, ()), info("v", element, sizes)],
+        [info("G", boolean, ()), info("V", element, sizes), info("s", element, sizes)],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "self"], ["last", "all"], body=body)], "graph",
+        [info("n", TensorProto.INT64, ()), info("self", element, (2, 3))],
+        [info(name, element, None) for name in ("last", "all")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    dtype = helper.tensor_dtype_to_np_dtype(element)
+    feed = {"n": np.array(0, np.int64), "self": np.ones((2, 3), dtype)}
+    settings = runtime.SessionOptions()
+    settings.log_severity_level = 3
+    session = runtime.InferenceSession(model.SerializeToString(), settings)
+    for ours, theirs in zip(load(model)(**feed), session.run(None, feed), strict=True):
+        assert (ours.shape, ours.dtype.numpy) == (theirs.shape, theirs.dtype)

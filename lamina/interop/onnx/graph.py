@@ -97,7 +97,7 @@ class Model(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or a tuple of several. Arguments are tensors or arrays, in the order of
         `inputs` or by name; by name, an initializer that is an input too may be replaced. Strings
         and dtypes that lamina lacks are NumPy arrays, sequences are lists. Raises OnnxError for
@@ -168,6 +168,11 @@ class Subgraph:
     @property
     def inputs(self) -> Sequence[str]:
         return self.graph.inputs
+
+    @property
+    def output_types(self) -> Sequence[onnx.TypeProto]:
+        """As the graph says; types and sizes may be missing."""
+        return self.graph.output_types
 
     def __call__(self, *values: Any) -> list[Any]:
         if len(values) > len(self.graph.inputs):
@@ -328,6 +333,7 @@ class Graph:
         self._imports = imports
         self.inputs = [entry.name for entry in proto.input]
         self.outputs = [entry.name for entry in proto.output]
+        self.output_types = [copied(entry.type) for entry in proto.output]
         self.initializers = {
             tensor.name: held(library.storage.array(tensor)) for tensor in proto.initializer
         }

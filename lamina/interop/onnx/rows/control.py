@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, TypeProto
 
 import lamina as lm
 from lamina.interop.onnx.errors import OnnxError
 from lamina.interop.onnx.rows import Context, row
 from lamina.interop.onnx.rows.movement import sliced
-from lamina.interop.onnx.values import space, tensor
+from lamina.interop.onnx.values import numpy_dtype, space, tensor
 
 
 @row("If")
@@ -35,15 +36,19 @@ def loop(
         state = results[1 : 1 + len(carried)]
         collected.append(results[1 + len(carried) :])
         turn += 1
-    count = context.outputs - len(carried)
-    return (*state, *_scans(collected, count))
-
-
-def _scans(collected: Sequence[Sequence[Any]], count: int) -> list[Any]:
-    """What each turn adds, as arrays whose first axis is the turn."""
     if not collected:
-        return [np.zeros((0,), np.float32) for _ in range(count)]
-    return [stacked([values[place] for values in collected], 0) for place in range(count)]
+        return (*state, *[_no_turns(kind) for kind in body.output_types[1 + len(carried) :]])
+    count = context.outputs - len(carried)
+    scans = [stacked([values[place] for values in collected], 0) for place in range(count)]
+    return (*state, *scans)
+
+
+def _no_turns(kind: TypeProto) -> Any:
+    """The results of no turns, whose first axis has no elements: what the body says of an element
+    is all that is known. Sizes that it leaves open are 0, a dtype is float32."""
+    said = kind.tensor_type
+    dtype = numpy_dtype(said.elem_type or TensorProto.FLOAT)
+    return np.zeros((0, *[max(dim.dim_value, 0) for dim in said.shape.dim]), dtype)
 
 
 def stacked(parts: Sequence[Any], axis: int) -> Any:
@@ -68,6 +73,8 @@ def scan(
     backwards = scan_input_directions or [0] * num_scan_inputs
     state, scanned = list(inputs[:states]), inputs[states:]
     length = scanned[0].shape[axes[0]]
+    if length == 0:
+        raise OnnxError("a Scan of no elements, whose results have no shape")
     collected = []
     for turn in range(length):
         parts = []
