@@ -379,12 +379,15 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
 
 def _cpu_memory(options: Options) -> FusionTarget:
     """Row blocks are formed where `COMMON_CPU` gains by them."""
-    flips_bytes = "unsigned_by_signed" in target_of(options).engines
+    target = target_of(options)
+    flips_bytes = "unsigned_by_signed" in target.engines
+    # Of the vectors that there are, those of 64 bytes alone are loaded under a mask of lanes.
+    max_padded_copies = 16 if target.vector_bytes == 64 else 6
 
     def cost(kernels: Sequence[Kernel], around: int) -> float:
         return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
 
-    return FusionTarget(flips_bytes=flips_bytes, cost=cost)
+    return FusionTarget(flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost)
 
 
 @kept(4096)

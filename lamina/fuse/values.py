@@ -42,11 +42,6 @@ MIN_REPEATED_COST = 3
 # store and a load; an exponential costs 10, and with vectors of 8 lanes an eighth of it.
 MIN_SCATTERED_COST = 8
 
-# Copies of each element by an EXPAND, up to which padding beneath it is tested wherever it is read.
-# With more a padded copy is cheaper. A depthwise convolution with windows of 3 x 3, 9 copies, takes
-# half the time without the copy.
-MAX_COPIES_OF_PADDED = 16
-
 # Products in a sum, up to which kernels may compute it again instead of reading it: the width of an
 # attention head, at most. The scheduler then says whether a kernel gains by it.
 MAX_RECOMPUTED_PRODUCTS = 256
@@ -326,7 +321,7 @@ def _is_padding_stored(pad: Node, expand: Node, target: FusionTarget) -> bool:
     """
     if target.tiled_products:
         return False
-    has_many_copies = prod(expand.shape) > MAX_COPIES_OF_PADDED * prod(pad.shape)
+    has_many_copies = prod(expand.shape) > target.max_padded_copies * prod(pad.shape)
     return has_many_copies or pad.arg.value != 0
 
 

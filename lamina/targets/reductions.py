@@ -236,10 +236,15 @@ class NestPrinter(BlockPrinter):
         """Print the body of the innermost loop of `work`. Each of few sums has an accumulator for
         each unrolled point, so that additions do not wait for one another."""
         has_accumulator_each = len(work.sums) < MANY_SUMS
+        self.begin_step(work)
         for term_point in self.points(work.axes):
             for each in work.sums:
                 self._add_term(each, term_point, has_accumulator_each)
         self.stores(work.stores)
+
+    def begin_step(self, work: Work) -> None:
+        """Print what a target needs at the beginning of the body of the innermost loop of `work`:
+        nothing for most."""
 
     def _add_term(self, each: Accumulation, term_point: Point, has_accumulator_each: bool) -> None:
         """Add the term of a reduction at one point of the unrolled reduced axes, `term_point`, to

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lamina as lm
 from lamina import pipeline
 from lamina.core.dtypes import float32, int64
 from lamina.core.options import current, using
 from lamina.core.target import cpu_target
 from lamina.errors import FormatError
+from lamina.frontend.lowered import LoweredKernel
 from lamina.fuse.program import Launch
 from lamina.graph import index as ix
 from lamina.ir import build
@@ -361,6 +364,28 @@ def test_the_heuristic_tiles_products_of_a_batch(left: str, right: str, width: i
     assert len(unrolled) >= 1
     for axis in unrolled:
         assert any(axis not in free_axes(load) for load in loads)
+
+
+def lowered_convolution(size: int, stride: int) -> LoweredKernel:
+    """128 channels to as many by windows of 3 x 3, for results of `size` rows and columns."""
+    padded = (size - 1) * stride + 3
+    image, filters = lm.TensorSpec((1, 128, padded, padded)), lm.TensorSpec((128, 128, 3, 3))
+    with using(device="cpu"):
+        lowered = lm.jit(partial(lm.conv2d, stride=stride)).lower(image, filters)
+    *_, kernel = lowered.kernels
+    return kernel
+
+
+@pytest.mark.parametrize(("size", "vectors"), [(16, "a2"), (10, "a0"), (7, "a0")])
+def test_vectors_of_a_convolution_leave_few_lanes_empty(size: int, vectors: str) -> None:
+    """Along the columns of images that fill them, and else along the channels of the result."""
+    assert lowered_convolution(size, stride=1).schedule.startswith(f"split({vectors}, ")
+
+
+def test_steps_that_share_elements_stay_apart() -> None:
+    """Where windows move by one or two elements, and not where they share none."""
+    texts = [lowered_convolution(10, stride).source for stride in (1, 2, 3)]
+    assert ["NEXT_STEP" in text for text in texts] == [True, True, False]
 
 
 def test_the_reference_of_the_program_is_exact() -> None:

@@ -130,6 +130,7 @@ def test_a_transposed_operand_is_packed_for_many_rows(
     [
         ((2, 8, 12, 50), (40, 8, 3, 3), 1, 0),  # rows of whole vectors
         ((2, 8, 24, 13), (70, 8, 3, 3), 1, 1),  # short rows: vectors of channels
+        ((1, 40, 9, 9), (48, 40, 3, 3), 1, 1),  # 49 uses of what is packed
         ((3, 8, 22, 70), (70, 8, 3, 3), 2, 1),  # elements apart
         ((300, 16, 3, 3), (20, 16, 2, 2), 1, 1),  # images share what is packed
     ],

@@ -16,6 +16,7 @@ import pytest
 
 from lamina import pipeline
 from lamina.core.target import cpu_target
+from lamina.runtime.devices import target_of
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from tests.conftest import Golden
 from tests.replay.programs import (
@@ -53,6 +54,11 @@ def test_texts_are_the_recorded_ones(
         pipeline,
         "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
+    )
+    monkeypatch.setattr(
+        pipeline,
+        "target_of",
+        lambda options: TARGET if options.device == "cpu" else target_of(options),
     )
     lines = [f"{digest(program)} {name}\n" for name, program in family()]
     golden(FOLDER / f"{family.__name__}.txt", "".join(lines))

@@ -23,7 +23,7 @@ from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
 from lamina.schedule.cpu.lanes import cheapest_row
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
-from lamina.schedule.cpu.packing import Packed, computed_from, packed_row
+from lamina.schedule.cpu.packing import Packed, computed_from, instructions_of, packed_row
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
@@ -91,7 +91,9 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
         lanes empty, an axis along which an operand is packed comes first.
     """
     if row is None or _is_ragged(plan, row):
-        row = packed_row(plan, reduction) or row or _read_row(plan)
+        rows = [axis for axis in (row, packed_row(plan, reduction)) if axis is not None]
+        cheapest = min(rows, key=lambda axis: instructions_of(plan, reduction, axis), default=None)
+        row = cheapest or _read_row(plan)
     if row is not None:
         return schedule_product(plan, reduction, row)
     tile_dot_products(plan, reduction)

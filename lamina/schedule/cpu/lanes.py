@@ -79,7 +79,7 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
         elif bound_axes(node):
             total += _steps(node, vector, width)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
-            total += points(axes) * _share(vector, width) * instructions_of(node.op)
+            total += points(axes) * share(vector, width) * instructions_of(node.op)
     for store in kernel.stores:
         accessed = (store.index, store.condition)
         each = _access(_vector_of(store.axes, vectors), accessed, width, STORED_APART)
@@ -103,7 +103,7 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
     monoid: Monoid = node.arg.monoid
     step = instructions_of(monoid.op) / monoid.arity
     axes = free_axes(node).union(bound_axes(node))
-    steps = points(axes) * _share(vector, width) * step
+    steps = points(axes) * share(vector, width) * step
     if vector is None or vector not in bound_axes(node):
         return steps
     size: int = vector.arg.size
@@ -111,7 +111,7 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
     return steps + points(free_axes(node)) * halvings * (step + EXCHANGE)
 
 
-def _share(vector: Node | None, width: int) -> float:
+def share(vector: Node | None, width: int) -> float:
     """How many vectors an axis takes, divided by its elements; 1 if it is None, without lanes.
 
     A row axis of 22 is vectors of 16, 4 and 2 lanes: 3 / 22. What is left of a reduction is one
@@ -140,7 +140,7 @@ def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: in
     """
     suits = ix.SAME_ELEMENT if vector is None else ix.suits(vector, *accessed)
     if suits == ix.NEIGHBOURS:
-        return _share(vector, width)
+        return share(vector, width)
     if suits == ix.SAME_ELEMENT:
         return 1.0
     return apart if suits == ix.STRIDED else apart + BY_DATA

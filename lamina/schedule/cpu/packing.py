@@ -16,6 +16,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import sums_bytes
+from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
 
@@ -47,9 +48,8 @@ class Packed:
 
 
 def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
-    """The row axis for vectors whose operands, the loads that vary along it, are packed: the axis
-    for which a packed element is read most often, and of these the one along which results are
-    contiguous. None where packing pays for no axis.
+    """The row axis for vectors whose operands, the loads that vary along it, are packed: the one
+    for which a product takes the fewest instructions. None where packing pays for no axis.
 
     Where a single axis is reduced, results must be contiguous along the row: otherwise vectors run
     along the reduced axis, as dot products, which need no packing. Of several reduced axes the
@@ -62,13 +62,27 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
         may_have_vectors = is_stored_along or not has_one_axis
         if may_have_vectors and panel_of(plan, reduction, axis) is not None:
             candidates.append(axis)
+    return min(candidates, key=lambda axis: instructions_of(plan, reduction, axis), default=None)
 
-    def reads_and_stores(axis: Node) -> tuple[int, int]:
-        """How often a packed element is read, once for each point of the rows along which it is
-        used again, and then how well results suit vectors."""
-        return points(plan.reused_rows(reduction, axis)), store_score(plan.kernel, axis)
 
-    return max(candidates, key=reads_and_stores, default=None)
+def instructions_of(plan: CpuPlanner, reduction: Node, vector: Node) -> float:
+    """The instructions for each product of `reduction` with vectors along `vector`: a multiply-add,
+    and its part of loading and storing a packed element and of storing a result.
+
+    Images of (10, 10) are convolved to 128 channels, from 128 by windows of (3, 3), with 8 lanes.
+    Rows of 10 are vectors of 8 and of 2 lanes, and 128 channels read a packed element::
+
+        along a row      2 / 10 + (2 + 1) / 128 + 2 / 10 / 1152     = 0.22
+        along channels   1 / 8  + (2 + 1) / 100 + 4 / 1152          = 0.16
+    """
+    instructions = share(vector, plan.width)
+    is_stored_along = store_score(plan.kernel, vector) > 0
+    stored = instructions if is_stored_along else STORED_APART
+    instructions += stored / points(bound_axes(reduction))
+    if panel_of(plan, reduction, vector) is not None:
+        uses = points(plan.reused_rows(reduction, vector))  # of a packed element
+        instructions += (LOADED_APART + 1) / uses
+    return instructions
 
 
 def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
@@ -81,7 +95,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
         return None
     sharing = _sharing_rows(plan, reused)
     *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
-    if points(sharing) < plan.knobs.tall:
+    if points(sharing) < _min_uses(plan, reduction):
         return None  # too few rows read each packed element
     if not _gains_by_packing(plan, reduction, vector, tile_row):
         return None
@@ -91,6 +105,14 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if block.columns < 2 * plan.width or vector.arg.size < plan.width:
         return None  # narrower than a register tile, or than one vector
     return Panel(block.columns, block.steps, rows_inside)
+
+
+def _min_uses(plan: CpuPlanner, reduction: Node) -> int:
+    """How often a packed element is to be read at least: 64 times (`knobs.tall`), or 16 where
+    several axes are reduced, as windows leave no long vectors but along rows. Images of (7, 7) read
+    each packed weight 49 times."""
+    has_one_axis = len(bound_axes(reduction)) == 1
+    return plan.knobs.tall if has_one_axis else plan.knobs.tall // 4
 
 
 def _sharing_rows(plan: CpuPlanner, reused: list[Node]) -> list[Node]:

@@ -4,19 +4,20 @@
 see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lamina.core.dtypes import DType, bool_
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
 from lamina.loops.nest import UNCACHED, Nest
 from lamina.targets.c.operations import ELEMENTS, CSpelling
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
-from lamina.targets.reductions import NestPrinter
+from lamina.targets.reductions import Accumulation, NestPrinter, Work
 
 TRANSPOSES = "c/transposes.c"
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
@@ -25,6 +26,9 @@ TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
 # The caches that a prefetch reaches, `near` of AHEAD in `prelude.c`.
 ALL_CACHES = 3
 BUT_FIRST_LEVEL = 2
+# Vectors of sums in a register tile that leave no registers for what several steps share. An
+# estimate: of 16 registers 12 lose by sharing, 10 gain a twentieth (measured).
+CROWDED_SUMS = 8
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,35 @@ class MemoryPrinter(CSpelling, NestPrinter):
         yield from (point | lane for lane in self.points((axis,)))
         del self.unrolled[axis]
         self.vectors[axis] = vector
+
+    def begin_step(self, work: Work) -> None:
+        """Keep the compiler from reading once what several steps of a register tile share."""
+        steps = [axis for axis in work.axes if axis in self.text_of]  # those with loops
+        is_crowded = bool(self.vectors) and len(work.sums) >= CROWDED_SUMS
+        if steps and is_crowded and self._rows_share_elements(steps[-1], work.sums):
+            self.line("NEXT_STEP;")
+
+    def _rows_share_elements(self, step: Node, sums: Iterable[Accumulation]) -> bool:
+        """Does a row of the register tile of `sums` read what another reads some steps later?
+
+        A convolution whose window moves by two elements reads ``x[2 * i + k]``, with the rows i
+        unrolled and 3 steps k: row 0 reads at step 2 what row 1 reads at step 0. Of
+        ``x[100 * i + k]`` rows share nothing.
+        """
+        reductions = {each.reduction for each in sums}
+        loads = [node for node in toposort(reductions) if node.op is Op.LOAD]
+        for load in loads:
+            terms, _ = ix.terms_of(load.src[0])
+            stride = terms.get(step, 0)
+            if stride <= 0:
+                continue
+            # Distances of what the row that an axis unrolls reads from what the row before reads.
+            rows = [row for row, part in self.unrolled.items() if part.copies > 1]
+            distances = [terms.get(row, 0) for row in rows]
+            later = range(stride, stride * step.arg.size, stride)  # of the steps after the first
+            if any(distance in later for distance in distances):
+                return True
+        return False
 
     # Loads.
 

@@ -56,6 +56,11 @@ static double lamina_clock(void) {
    a packed panel once a tile, as fast as the second-level cache gives it. `near`: into which caches, 3 the
    nearest. */
 #define AHEAD(place, by, near) __builtin_prefetch(place + (by), 0, near)
+/* Memory may have changed, for all that the compiler knows. Between the steps of a register tile whose
+   rows share elements, GCC 12 else unrolls short loops, keeps each shared element in a register from its
+   first step to its last, and has none left for the sums: a convolution with 6 x 2 sums, windows of 3 x 3
+   that move by 2, took twice as long. */
+#define NEXT_STEP __asm__ volatile("" ::: "memory")
 #define SCRATCH __attribute__((aligned(64)))
 #define TRANSPOSED(kind, name, lanes, ...) kind name[lanes]; transpose_##kind(name, __VA_ARGS__);
 #define AT(number, offset) ((u8 *)buffers[number] + offset)
