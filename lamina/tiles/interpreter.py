@@ -73,6 +73,7 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
+    statements,
 )
 
 Array = Any  # numpy.ndarray
@@ -89,7 +90,13 @@ class Report:
 
 def interpret(program: TileProgram, arrays: Mapping[str, Array], seed: int = 0) -> Report:
     """Run a program with its barriers on `arrays`, flat ones by the names of parameters; those that
-    it writes are changed in place. Raises TileError as the module says."""
+    it writes are changed in place. Raises TileError as the module says, and for a program whose
+    barriers are not derived yet."""
+    fills = [
+        one for role in program.roles for one in statements(role.body) if isinstance(one, Fill)
+    ]
+    if any(fill.agent == "tma" and not fill.barrier for fill in fills):
+        raise TileError(f"tiles {program.name}: a copy reports to no barrier; call synchronised")
     machine = _Machine(program, arrays, seed)
     machine.run()
     return machine.report

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lamina.core.dtypes import float32
 from lamina.core.target import Target
+from lamina.errors import LaminaError
 from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node, toposort
@@ -45,7 +46,6 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     Store,
-    TileError,
     TileLoop,
     TileProgram,
     View,
@@ -55,7 +55,7 @@ LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
 FILLER, USER = "producer", "consumers"
 
 
-class UnloweredError(TileError):
+class UnloweredError(LaminaError):
     """A kernel that the tile dialect cannot say yet, and what of it."""
 
 

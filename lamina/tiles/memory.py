@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from lamina.core.dtypes import DType, float32
-from lamina.tiles.program import Alloc, Barrier, TileError, View
-from lamina.tiles.program import Parameter as ArrayParameter
+from lamina.tiles.program import Alloc, Barrier, Parameter, TileError, View
 
 Clock = dict[str, int]
 Array = Any  # numpy.ndarray
-SILENT_NAN = float("nan")  # of what was not written yet
+NOT_WRITTEN = float("nan")
 
 
 class UnorderedError(TileError):
@@ -121,7 +120,7 @@ class Slot:
     def of(alloc: Alloc, stage: int) -> "Slot":
         """A slot that nobody has written."""
         rows, length = alloc.shape
-        elements = np.full(rows * length, SILENT_NAN, alloc.dtype.numpy)
+        elements = np.full(rows * length, NOT_WRITTEN, alloc.dtype.numpy)
         return Slot(f"{alloc.name}[{stage}]", elements)
 
     def begin_fill(self, clock: Mapping[str, int], number: int, agent: str, interval: int) -> None:
@@ -153,7 +152,7 @@ class Slot:
 class GlobalArray:
     """An array of the kernel, and who wrote each element of it in which interval."""
 
-    def __init__(self, parameter: ArrayParameter, elements: Array) -> None:
+    def __init__(self, parameter: Parameter, elements: Array) -> None:
         self.parameter, self.elements = parameter, elements
         self._agents: list[str] = []
         self._writer = np.full(elements.size, -1, np.int32)

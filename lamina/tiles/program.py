@@ -7,12 +7,12 @@
     alloc left: shared bf16[4][row 128, step 64] swizzle(3, 4, 3)
     alloc right: shared bf16[4][step 64, column 256] swizzle(3, 4, 3)
     alloc sums: registers f32[1][row 128, column 256] linear
-    role producer: 1 warps
+    role producer: warps=1
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
         for step over line 8
           fill left <- p0[0 | 512: 128*a4 < 512 | 1: 64*line < 512] by tma
           fill right <- p1[0 | 512: 64*line < 512 | 1: 256*a10 < 512] by tma
-    role consumers: 8 warps
+    role consumers: warps=8
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
         for step over line 8
           mma sums += left * right by wgmma running=1
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lamina.core.dtypes import DType
-from lamina.errors import LaminaError
+from lamina.errors import VerifyError
 from lamina.ir.ops import Op
 from lamina.tiles.layouts import LINEAR, SWIZZLE_128, Swizzle
 
@@ -38,7 +38,7 @@ GROUP_WARPS = 4  # warps that multiply 64 rows together
 GROUP_ROWS = 64
 
 
-class TileError(LaminaError):
+class TileError(VerifyError):
     """A tile program that breaks an invariant of its dialect, or that does what is undefined."""
 
 

@@ -53,11 +53,9 @@ def to_text(program: TileProgram) -> str:
         lines.append(f"parameter {parameter.name}: {_array(parameter)}{written}")
     lines += map(_alloc_text, program.allocs)
     for barrier in program.barriers:
-        lines.append(
-            f"barrier {barrier.name}: {barrier.stages} stages, {barrier.arrivals} arrivals"
-        )
+        lines.append(f"barrier {barrier.name}: stages={barrier.stages} arrivals={barrier.arrivals}")
     for role in program.roles:
-        where = f"inside {role.inside}" if role.inside else f"{role.warps} warps"
+        where = f"inside {role.inside}" if role.inside else f"warps={role.warps}"
         lines.append(f"role {role.name}: {where}")
         lines += _body_text(role.body)
     return "\n".join(lines)
@@ -199,10 +197,10 @@ def _with_declaration(program: TileProgram, text: str) -> TileProgram:
         first, last = (Axis(extent.name, extent.size) for extent in _extents(sides))
         alloc = Alloc(name, memory, _dtype(dtype), int(stages), (first, last), _swizzle(layout))
         return replace(program, allocs=(*program.allocs, alloc))
-    if found := re.fullmatch(rf"barrier ({_NAME}): (\d+) stages, (\d+) arrivals", text):
+    if found := re.fullmatch(rf"barrier ({_NAME}): stages=(\d+) arrivals=(\d+)", text):
         barrier = Barrier(found[1], int(found[2]), int(found[3]))
         return replace(program, barriers=(*program.barriers, barrier))
-    if found := re.fullmatch(rf"role ({_NAME}): (\d+) warps", text):
+    if found := re.fullmatch(rf"role ({_NAME}): warps=(\d+)", text):
         return replace(program, roles=(*program.roles, Role(found[1], int(found[2]), ())))
     if found := re.fullmatch(rf"role ({_NAME}): inside ({_NAME})", text):
         return replace(program, roles=(*program.roles, Role(found[1], 0, (), found[2])))

@@ -16,12 +16,12 @@ alloc left: shared bf16[2][row 128, step 64] swizzle(3, 4, 3)
 alloc right: shared bf16[2][step 64, column 64] swizzle(3, 4, 3)
 alloc lines: shared bf16[1][row 128, column 64] swizzle(3, 4, 3)
 alloc sums: registers f32[1][row 128, column 64] linear
-role producer: 1 warps
+role producer: warps=1
   for tile in whole tiles=4 steps=2 blocks=3 share=4 over a 2, b 2
     for step over line 2
       fill left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100] by tma
       fill right <- p1[0 | 80: 64*line < 100 | 1: 64*b < 80] by tma
-role consumers: 8 warps
+role consumers: warps=8
   for tile in whole tiles=4 steps=2 blocks=3 share=4 over a 2, b 2
     for step over line 2
       mma sums += left * right by wgmma running=1
@@ -34,7 +34,7 @@ role consumers: 8 warps
 LEFT = "fill left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100] by "
 BY_THREADS = (
     BY_ENGINE.replace("by_engine", "by_threads")
-    .replace("role producer: 1 warps", "role producer: inside consumers")
+    .replace("role producer: warps=1", "role producer: inside consumers")
     .replace(f"{LEFT}tma", f"{LEFT}threads")
 )
 

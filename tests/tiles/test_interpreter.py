@@ -113,7 +113,7 @@ def test_a_slot_too_few_is_found() -> None:
 
 def test_a_slot_too_few_for_products_that_run_is_found() -> None:
     """One product may run, and its slot is the only one: nobody releases it."""
-    fewer = with_barriers(BY_ENGINE).replace("bf16[2]", "bf16[1]").replace("2 stages", "1 stages")
+    fewer = with_barriers(BY_ENGINE).replace("bf16[2]", "bf16[1]").replace("stages=2", "stages=1")
     assert caught(fewer) == {DeadlockError}
 
 
@@ -165,16 +165,21 @@ def test_a_swizzle_on_one_side_only_makes_wrong_results(buffer: str) -> None:
     assert report.conflicts[f"mma {buffer}"] > 0
 
 
+def test_a_program_without_its_barriers_is_refused() -> None:
+    with pytest.raises(TileError, match="call synchronised"):
+        run(BY_ENGINE, 0)
+
+
 def test_more_arrivals_than_a_barrier_expects_are_found() -> None:
-    assert PhaseError in caught(with_barriers(BY_ENGINE, "8 arrivals", "6 arrivals"))
+    assert PhaseError in caught(with_barriers(BY_ENGINE, "arrivals=8", "arrivals=6"))
 
 
 def test_fewer_arrivals_than_a_barrier_expects_are_a_deadlock() -> None:
-    assert caught(with_barriers(BY_ENGINE, "8 arrivals", "9 arrivals")) <= {
+    assert caught(with_barriers(BY_ENGINE, "arrivals=8", "arrivals=9")) <= {
         DeadlockError, PhaseError
     }  # fmt: skip
     with pytest.raises(DeadlockError, match="nobody can go on"):
-        run(with_barriers(BY_ENGINE, "full: 2 stages, 2 arrivals", "full: 2 stages, 3 arrivals"), 0)
+        run(with_barriers(BY_ENGINE, "full: stages=2 arrivals=2", "full: stages=2 arrivals=3"), 0)
 
 
 def test_conflicts_of_lines_are_counted() -> None:

@@ -139,7 +139,7 @@ def edited(old: str, new: str) -> str:
         (lambda: edited("cast sums", "cast -"), "'-' is no operand"),
         (lambda: edited("    epilogue", "        epilogue"), "line 19: it is indented too far"),
         (lambda: edited("      map v0: bf16 = cast sums", "      sync"), "maps and stores alone"),
-        (lambda: edited("role producer: 1 warps", "rule producer"), "is no declaration"),
+        (lambda: edited("role producer: warps=1", "rule producer"), "is no declaration"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_line(change: Callable[[], str], says: str) -> None:

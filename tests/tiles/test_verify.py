@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from lamina.tiles import program as dialect
 from lamina.tiles.barriers import synchronised
 from lamina.tiles.program import TileError
 from lamina.tiles.text import parse, to_text
 from lamina.tiles.verify import verify_tiles
 from tests.tiles.programs import BY_ENGINE, BY_THREADS
+
+
+def test_the_program_that_the_dialect_shows_is_valid() -> None:
+    assert dialect.__doc__ is not None
+    lines = dialect.__doc__.splitlines()
+    shown = [line[4:] for line in lines if line.startswith("    ")]
+    program = parse("\n".join(shown))
+    assert to_text(program).splitlines() == shown
+    verify_tiles(program)
+    verify_tiles(synchronised(program))
 
 
 @pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS])
@@ -36,8 +47,8 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("share=4", "share=1", "1 steps of a block are not in the order whole"),
         ("blocks=3", "blocks=1", "1 blocks of 4 steps do not compute 4 tiles of 2"),
         ("for step over line 2", "for step over line 3", "variables do not number the steps"),
-        ("producer: 1 warps", "producer: 0 warps", "neither warps nor a role around it"),
-        ("consumers: 8 warps", "consumers: inside producer", "inside producer, which has no group"),
+        ("producer: warps=1", "producer: warps=0", "neither warps nor a role around it"),
+        ("consumers: warps=8", "consumers: inside producer", "inside producer, which has no group"),
         ("left <- p0", "other <- p0", "no alloc 'other'; there are left, right, lines, sums"),
         ("left <- p0", "left <- p7", "no parameter 'p7'"),
         ("64*line < 100] by tma\n      fill right", "64*line < 100] by hand\n      fill right",
@@ -53,7 +64,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("left: shared bf16[2][row 128", "left: shared bf16[2][row 64", "left has other rows"),
         ("right: shared bf16[2][step 64, column 64", "right: shared bf16[2][step 64, column 128",
          "right has other columns or steps"),
-        ("consumers: 8 warps", "consumers: 4 warps", "128 rows for 1 groups of 64"),
+        ("consumers: warps=8", "consumers: warps=4", "128 rows for 1 groups of 64"),
         ("step 64] swizzle(3, 4, 3)", "step 64] linear", "and left has another"),
         ("cast sums", "where sums sums v1", "v1 is not computed before"),
         ("map v0: bf16 = cast", "map v0: bf16 = load", "LOAD is not elementwise"),
@@ -80,7 +91,7 @@ def test_a_broken_program_is_refused(old: str, new: str, says: str) -> None:
         ("advance producer 2", "advance producer 0", "advances by 0"),
         ("advance producer 2", "advance consumers 2", "consumers is not inside consumers"),
         (" to full", "", "the fill of right reports to no barrier"),
-        ("full: 2 stages", "full: 3 stages", "full and right have other stages"),
+        ("full: stages=2", "full: stages=3", "full and right have other stages"),
         ("      sync\n", "      map v1: f32 = neg sums\n", "a map or a store is outside"),
         ("      fill left", "      sync\n      fill left", "inside another one, and does more"),
     ],
