@@ -105,6 +105,20 @@ def test_a_wrong_parity_is_found() -> None:
     assert caught(late) == {DeadlockError}
 
 
+def test_a_phase_that_a_waiter_missed_is_found() -> None:
+    """A barrier of fewer slots than its buffer, and a producer that waits for nobody: the phase of
+    a use is over when another one with the same last bit ends."""
+    text = with_barriers(BY_ENGINE, "      wait before empty\n", "")
+    text = text.replace("shared bf16[2]", "shared bf16[8]")
+    text = text.replace("blocks=3 share=4", "blocks=1 share=8")
+    messages: list[str] = []
+    for seed in SEEDS:
+        with pytest.raises(TileError) as raised:
+            run(text, seed)
+        messages.append(str(raised.value))
+    assert any("passes in phase" in message for message in messages)
+
+
 def test_a_slot_too_few_is_found() -> None:
     """The barriers have as many stages as before, and the buffers one less."""
     fewer = with_barriers(BY_ENGINE).replace("shared bf16[2]", "shared bf16[1]")
