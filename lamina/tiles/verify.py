@@ -5,8 +5,10 @@
    bytes, a multiple of eight, so that a swizzle stays inside a tile.
 3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
    index is one of a loop around it. Stores write arrays that are written.
-4. The factors of an mma have the sides row and step, step and column, in either order each, of the
-   sums' sizes, as many stages, and the layout that its unit reads. Rows are 64 for each group.
+4. Values of an epilogue are computed before they are used, and stored with their dtypes; fills have
+   the dtypes of their arrays. The factors of an mma have the sides row and step, step and column,
+   in either order each, of the sums' sizes, as many stages, and the layout that its unit reads.
+   Rows are 64 for each group.
 5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
    Its variables number the tiles, and those of a step loop the steps.
 6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
@@ -17,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import DType, float32
 from lamina.ir.ops import Group
 from lamina.tiles.layouts import BANKS, LINE_BYTES
 from lamina.tiles.program import (
@@ -28,7 +30,6 @@ from lamina.tiles.program import (
     UNITS,
     Advance,
     Alloc,
-    Drain,
     Epilogue,
     Extent,
     Fill,
@@ -162,10 +163,8 @@ def _body(
                 yield from _fill(program, statement, variables)
             case Mma():
                 yield from _mma(program, role, statement)
-            case Epilogue(body=inside, kept=kept):
-                yield from _epilogue(program, inside, values, variables)
-                made = {one.target for one in inside if isinstance(one, Map)}
-                yield kept in {"", *made}, f"the epilogue keeps {kept}, which no map computes"
+            case Epilogue():
+                yield from _epilogue(program, statement, variables)
             case Wait(barrier=name):
                 program.barrier(name)
             case Release(to=name) if name not in {one.name for one in program.roles}:
@@ -177,14 +176,14 @@ def _body(
                 yield name in values, f"{name} are no sums in registers"
             case Map() | Store():
                 yield False, "a map or a store is outside of an epilogue"
-            case Drain(running=running):
-                yield running >= 0, "no fewer products than none run"
 
 
 def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     alloc = program.alloc(fill.buffer)
     yield alloc.memory == "shared", f"{fill.buffer} is not in shared memory"
     yield fill.agent in AGENTS, f"an agent is one of {', '.join(AGENTS)}, not {fill.agent}"
+    dtype = program.parameter(fill.view.array).dtype
+    yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
     yield from _view(program, fill.view, alloc.shape, variables)
     by_engine = fill.agent == "tma" and bool(program.barriers)
     yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
@@ -216,29 +215,51 @@ def _sizes(alloc: Alloc) -> dict[str, int | None]:
     return {axis.name: axis.size for axis in alloc.axes}
 
 
-def _epilogue(
-    program: TileProgram, body: tuple[Map | Store, ...], values: set[str], variables: Variables
-) -> Checks:
-    """Values are computed before they are used; the tile of results is that of the sums."""
-    known = set(values)
+def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) -> Checks:
+    """4. Values are computed before they are used; once the value that is kept is there, nothing
+    else is. The tile of results is that of the sums."""
     (sums,) = (alloc for alloc in program.allocs if alloc.memory == "registers")
-    for statement in body:
+    known = {sums.name: sums.dtype}
+    kept, slices = epilogue.kept, epilogue.slices
+    made = {one.target for one in epilogue.body if isinstance(one, Map)}
+    yield kept in {"", *made}, f"the epilogue keeps {kept}, which no map computes"
+    columns = sums.shape[1]
+    yield not kept or columns % slices == 0, f"{columns} columns are not {slices} equal slices"
+    for statement in epilogue.body:
         if isinstance(statement, Map):
-            yield statement.op in Group.ELEMENTWISE, f"{statement.op.name} is not elementwise"
-            yield statement.target not in known, f"{statement.target} is computed twice"
-            for operand in statement.operands:
-                if isinstance(operand, View):
-                    yield from _view(program, operand, sums.shape, variables)
-                elif isinstance(operand, str):
-                    yield operand in known, f"{operand} is not computed before"
-            known.add(statement.target)
-            continue
-        yield statement.value in known, f"{statement.value} is not computed before"
-        yield program.parameter(statement.view.array).written, "a store into what is only read"
-        yield from _view(program, statement.view, sums.shape, variables)
-        if statement.through:
-            lines = program.alloc(statement.through)
-            yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+            yield from _map(program, statement, sums, known, variables)
+            known = {} if statement.target == kept else known
+            known[statement.target] = statement.dtype
+        else:
+            yield from _store(program, statement, sums, known, variables)
+
+
+def _map(
+    program: TileProgram, map_: Map, sums: Alloc, known: Mapping[str, DType], variables: Variables
+) -> Checks:
+    yield map_.op in Group.ELEMENTWISE, f"{map_.op.name} is not elementwise"
+    yield map_.target not in known, f"{map_.target} is computed twice"
+    for operand in map_.operands:
+        if isinstance(operand, View):
+            yield from _view(program, operand, sums.shape, variables)
+        elif isinstance(operand, str):
+            yield operand in known, f"{operand} is not computed before"
+
+
+def _store(
+    program: TileProgram, store: Store, sums: Alloc, known: Mapping[str, DType],
+    variables: Variables,
+) -> Checks:  # fmt: skip
+    yield store.value in known, f"{store.value} is not computed before"
+    dtype = known[store.value]
+    array = program.parameter(store.view.array)
+    yield array.written, "a store into what is only read"
+    yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
+    yield from _view(program, store.view, sums.shape, variables)
+    if store.through:
+        lines = program.alloc(store.through)
+        yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+        yield lines.dtype is dtype, f"a store of {dtype.name} through {lines.dtype.name}"
 
 
 def _view(program: TileProgram, view: View, shape: tuple[int, int], variables: Variables) -> Checks:

@@ -73,6 +73,13 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("epilogue", "epilogue keeping v5 in 2 slices", "keeps v5, which no map computes"),
         ("<- v0 through lines", "<- v0 through sums", "sums is not in shared memory"),
         (" written", "", "a store into what is only read"),
+        ("map v0: bf16", "map v0: f16", "a store of float16 into bfloat16"),
+        ("parameter p1: bf16", "parameter p1: f16", "a fill of bfloat16 with float16"),
+        ("alloc lines: shared bf16", "alloc lines: shared f16", "a store of bfloat16 through"),
+        ("epilogue", "epilogue keeping v0 in 5 slices", "64 columns are not 5 equal slices"),
+        ("    epilogue\n      map v0: bf16 = cast sums\n",
+         "    epilogue keeping v1 in 4 slices\n      map v0: bf16 = cast sums\n"
+         "      map v1: bf16 = neg v0\n", "v0 is not computed before"),
         ("    epilogue", "    join left\n    epilogue", "left are no sums in registers"),
     ],
 )  # fmt: skip
