@@ -95,6 +95,15 @@ class UnknownDeviceError(DeviceError):
     """A device name that does not exist on this machine."""
 
 
+class RankError(DeviceError):
+    """A process of several ended, failed or is late, so that a collective could not be finished;
+    the message names the operation and the rank."""
+
+
+class ProgramsDifferError(RankError):
+    """The processes of a run are about to exchange different things."""
+
+
 class CompilerNotFoundError(DeviceError):
     """No C compiler was found, or the one that was named does not work."""
 

@@ -31,6 +31,7 @@ from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
 from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, OutOfMemoryError
+from lamina.explain.collectives import rows_with_collectives
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -50,7 +51,7 @@ from lamina.graph.split_reductions import (
 )
 from lamina.ir.interpreter import evaluate
 from lamina.ir.invariants import located
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
+from lamina.ir.kernel import AnyKernel, Collective, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.ir.text import kernel_text
@@ -219,7 +220,7 @@ def _schedule(program: Program, options: Options) -> Planned:
     plans: dict[AnyKernel, Plan] = {}
     for number, kernel in enumerate(kernels):
         name = kernel_name(kernel, number)
-        if isinstance(kernel, SortKernel):
+        if not isinstance(kernel, Kernel):  # a sort or a collective has no loops to schedule
             plans[kernel] = Plan(name, (), kernel)
             continue
         moves = asked.get(name, asked.get(""))
@@ -346,6 +347,9 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
     """What a kernel does and on how many elements: ``reduce3_64x10``."""
     if isinstance(kernel, SortKernel):
         return f"sort{number}_{kernel.rows}x{kernel.length}"
+    if isinstance(kernel, Collective):
+        sizes = "x".join(map(str, kernel.shape)) or "1"
+        return f"{kernel.exchange.operation}{number}_{sizes}"
     store, ops = kernel.stores[-1], {node.op for node in kernel.nodes}
     kind = "reduce" if Op.LOOP_REDUCE in ops else "scan" if Op.LOOP_SCAN in ops else "map"
     kind = kind if store.monoid is None else "scatter"
@@ -404,7 +408,8 @@ CPU = Backend(
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(source.text, options, source.units),
+    lambda source, launches, options:
+        CpuProgram(source.text, options, source.units, source.exchanges),
     lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
 )
 CUDA = Backend(
@@ -582,14 +587,16 @@ def _checked(planned: Planned, table: Sequence[Buffer], options: Options) -> lis
 def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
     """The reference device: the interpreter in place of the compiler."""
     verify_graph(sinks)
+    nodes = toposort(sinks)
     leaves = {
         node: np.frombuffer(inputs[node.arg.storage].view(), node.dtype.numpy).reshape(node.shape)
-        for node in toposort(sinks)
+        for node in nodes
         if node.op is Op.BUFFER
     }
+    rows = rows_with_collectives(nodes)
     try:
         # Copies: an ASSIGN changes leaves.
-        results = [value.tobytes() for value in evaluate(sinks, leaves)]
+        results = [value.tobytes() for value in evaluate(sinks, leaves, rows)]
     except MemoryError as error:
         raise OutOfMemoryError(f"{device}: the interpreter stores each value: {error}") from error
     buffers = []

@@ -14,9 +14,10 @@ import numpy as np
 from lamina.core.dtypes import accumulator
 from lamina.core.options import Options
 from lamina.errors import VerifyError
+from lamina.explain.collectives import collective_value
 from lamina.fuse.program import Launch, Program, Slot
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
+from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 from lamina.runtime.buffer import Buffer
@@ -77,7 +78,7 @@ def difference(step: Sequence[Launch], before: Slots, after: Slots) -> str | Non
             run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
     done = (one for one in step if not getattr(one.kernel, "left", 0))  # as an order in the end is
     for kernel, slots in ((launch.kernel, launch.slots) for launch in done):
-        # A sort has no stores, and its order in the second parameter.
+        # A sort and a collective have no stores, and their result in the second parameter.
         for number in {store.parameter for store in kernel.stores} or {1}:
             values = [store.value for store in kernel.stores if store.parameter == number]
             got, want = after[slots[number]], before[slots[number]]
@@ -119,6 +120,10 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
         keys = arrays[0].astype(accumulator(kernel.parameters[0].dtype).numpy)
         rows = keys.reshape(-1, kernel.length)
         arrays[1][:] = np.argsort(rows, stable=True).reshape(-1)
+        return
+    if isinstance(kernel, Collective):
+        operand = arrays[0].reshape(kernel.shape)
+        arrays[1][:] = collective_value(kernel.op, kernel.arg, operand).reshape(-1)
         return
     ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
     for store, places, elements in ready:

@@ -34,7 +34,7 @@ from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import Region, Values, choose_values
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 
 # In additions (`lamina.fuse.costs`): the work that a kernel of a product of matrices may do for
 # each element of a tile; its text repeats that for every element that a thread holds. 64 is six
@@ -103,16 +103,23 @@ class _Grouper:
         self.shapes = shapes  # of all values, in memory
         self.groups: list[KernelGroup] = []
         self.group_of: dict[Node, KernelGroup] = {}
+        self.last_collective: KernelGroup | None = None
         # The kernels by what `_Candidate.relations` says of their members.
         self.related: defaultdict[Relation | Node, set[KernelGroup]] = defaultdict(set)
 
     def add(self, node: Node, region: Region) -> None:
         """Let the value `node`, which `region` computes, join a kernel, or begin one. That kernel
-        runs after the kernels of all values that `region` reads."""
+        runs after the kernels of all values that `region` reads. A collective runs after the one
+        before it as well: every process runs them in the same order, or each would wait for another
+        one."""
         candidate = self._candidate(node, region)
         relations = candidate.relations()
         needed = {self.group_of[array] for array in candidate.arrays if array in self.shapes}
+        if node.op in Group.COLLECTIVE and self.last_collective:
+            needed.add(self.last_collective)
         group = self._join(candidate, self._possible_groups(candidate, relations, needed))
+        if node.op in Group.COLLECTIVE:
+            self.last_collective = group
         self.group_of[node] = group
         group.statements |= candidate.statements
         group.recomputed |= candidate.recomputed

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamina.fuse.groups import Readers
-from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.members import array_of
 from lamina.fuse.narrow import narrowing_of
 from lamina.fuse.row_blocks import Step
@@ -51,14 +51,15 @@ class Overwriting:
     def _reads_what_it_writes(self, group: KernelGroup, value: Node, assigned: Node) -> bool:
         """Whether `group`, once it stores `value` in the buffer `assigned`, reads that buffer at
         the index of this store alone, as ``x[9 - i]`` does not. Indices are in normal form: they
-        are equal if they are the same node. A scatter or a sort writes elsewhere than it reads.
+        are equal if they are the same node. A scatter, a sort and a collective write elsewhere than
+        they read.
 
         All passes over a row count. ``x - max(x, axis=1)`` reads x[i, j] in the loop of the maximum
         and in that of the store, which share j, and may be written in place: printers store what a
         kernel reads only after all reductions of the row (`NestPrinter` in
         `lamina/targets/reductions.py`).
         """
-        if value.op in (Op.SCATTER, Op.ARGSORT):
+        if value.op in SERIAL and value.op is not Op.SCAN:
             return False
         narrowed_indices = _narrowed_indices(group, value, assigned)
         written = ix.replaced(group.stores[value].index, narrowed_indices)

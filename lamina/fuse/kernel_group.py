@@ -18,10 +18,11 @@ from lamina.fuse.members import NO_BLOCK, Block, KernelShape, LoweredMembers, co
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, contraction, points
 from lamina.ir.node import Node, full, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 
-# A scan, scatter or sort runs in order along an axis: no other value joins its kernel.
-SERIAL = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
+# A scan, scatter or sort runs in order along an axis, and a collective is no kernel: no other value
+# joins one.
+SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT}
 
 # When may a kernel pass over the columns of a row more than once? Threads share the rows, so with
 # fewer rows than MIN_ROWS some would be idle: then one pass over all elements, in parallel, comes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bounds
+from lamina.ir.kernel import AnyKernel, Kernel, Store, bounds
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.ir.substitute import rebuilt
@@ -62,7 +62,7 @@ def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
         offset = offsets.get(slot, 0) + elements.start * slot.dtype.itemsize
         slots.append(replace(slot, size=len(elements), offset=offset))
         starts.append(elements.start)
-    if isinstance(launch.kernel, SortKernel):  # it has no indices, so it keeps whole arrays
+    if not isinstance(launch.kernel, Kernel):  # it has no indices, so it keeps whole arrays
         return replace(launch, slots=tuple(slots))
     kernel = _moved(launch.kernel, slots, starts)
     return replace(launch, kernel=kernel, slots=tuple(slots))

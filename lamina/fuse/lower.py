@@ -112,6 +112,10 @@ class Lowering:
             # No expression is a sort: `SortKernel` has none. This one tells what it reads, the
             # keys.
             return self.value(node.src[0], index, condition)
+        if op in Group.COLLECTIVE:
+            # Nor is a collective one: `Collective` has none. This one tells which array it reads.
+            first = tuple(const(0, int64) for _ in node.src[0].shape)
+            return self.value(node.src[0], first, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:

@@ -18,9 +18,9 @@ from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import narrowed, narrowing_of
 from lamina.fuse.row_blocks import steps_of
 from lamina.fuse.target import FusionTarget
-from lamina.ir.kernel import SortKernel, points
+from lamina.ir.kernel import Collective, SortKernel, points
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 
 
 @dataclass(frozen=True)
@@ -232,12 +232,14 @@ class _Builder:
         read: Sequence[Slot],
         written: Sequence[Slot],
     ) -> None:
-        """Launch the kernel of `group`, or the kernels of its sort. The members `stored` go to the
-        slots `written`. Nothing is launched for arrays without elements."""
+        """Launch the kernel of `group`, or the kernels of its sort, or a collective. The members
+        `stored` go to the slots `written`. Nothing is launched for arrays without elements."""
         if not any(points(group.stores[node].axes) for node in stored):
             return
         if group.first.op is Op.ARGSORT:
             self._launch_sort(group.first, read, written)
+        elif group.first.op in Group.COLLECTIVE:
+            self._launch_collective(group.first, read, written)
         else:
             self._launch_kernel(group, stored, read, written)
 
@@ -265,6 +267,15 @@ class _Builder:
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
             self.without_gain |= group.recomputed
+
+    def _launch_collective(
+        self, value: Node, read: Sequence[Slot], written: Sequence[Slot]
+    ) -> None:
+        """Add the step of a collective, which reads a whole array and writes another one."""
+        slots, parameters = parameters_of(read, written)
+        (operand,) = value.src
+        step = Collective(parameters, value.op, value.arg, operand.shape)
+        self.steps[-1].append(Launch(step, slots, (value,)))
 
     def _launch_sort(self, order: Node, read: Sequence[Slot], written: Sequence[Slot]) -> None:
         """Launch the kernels that sort the rows of the ARGSORT `order`, each as a step.

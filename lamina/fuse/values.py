@@ -53,7 +53,11 @@ MIN_LONG_SUM = 4096
 # Operations whose results have a buffer whatever they cost. A SCAN is none of them, as its kernel
 # stores the end of its epilogue: the loop of a scan is that of its store. `find_epilogues` adds
 # that end to the values.
-ALWAYS_STORED = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
+ALWAYS_STORED = Group.COLLECTIVE | {
+    Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY,
+}  # fmt: skip
+# Operations that are no expression of a kernel: they read an array from end to end.
+READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
 INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
@@ -110,11 +114,12 @@ def choose_values(
 
 
 def _always_stored(sinks: Iterable[Node], users: Users) -> set[Node]:
-    """What has a buffer whatever it costs: results, reductions, and what is sorted or copied."""
+    """What has a buffer whatever it costs: results, reductions, what is sorted or copied, and what
+    goes to other processes or comes from them."""
     values = {node for node in users if node.op in ALWAYS_STORED}.union(sinks)
     for node in users:
-        if node.op in (Op.ARGSORT, Op.COPY):
-            values.add(node.src[0])  # a sort, or a copy between devices, reads an array
+        if node.op in READS_AN_ARRAY:
+            values.add(node.src[0])
     return values
 
 
@@ -123,8 +128,8 @@ def _regions(users: Users, values: set[Node]) -> dict[Node, Region]:
     region is the first to be too long for one kernel. A chain of 1000 additions has three such
     nodes, additions 257, 514 and 771.
 
-    A BUFFER may be among `values`, if it is sorted or copied. It is in memory already, and so no
-    kernel computes it.
+    A BUFFER may be among `values`, if it is sorted, copied or sent. It is in memory already, and so
+    no kernel computes it.
     """
     values = set(values)
     chosen: dict[Node, Region] = {}

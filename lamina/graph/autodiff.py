@@ -35,7 +35,7 @@ from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, LINEAR_RECURRENCE, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
-from lamina.ir.ops import Group, Op, Reduce, Scatter
+from lamina.ir.ops import Combine, Group, Op, Ranks, Reduce, Scatter
 
 Contributions = Sequence[Node | None]
 Rule = Callable[..., Contributions]
@@ -228,6 +228,62 @@ def _copy(g: Node, z: Node, x: Node) -> Contributions:
     return (Node(Op.COPY, (g,), getattr(homes[-1], "device", homes[-1])) if homes else g,)
 
 
+# Collectives. Each rank differentiates a result of its own, and these rules what the results of all
+# ranks add up to: g is its adjoint by the z of this rank, and dx by the x of this rank.
+
+
+def _all_gather(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = the part of each rank's g that is about this x, added up."""
+    return (Node(Op.REDUCE_SCATTER, (g,), Combine(ADD, *z.arg)),)
+
+
+def _reduce_scatter(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = g of rank i."""
+    return (Node(Op.ALL_GATHER, (g,), Ranks(z.arg.ranks, z.arg.stride)),)
+
+
+def _broadcast(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = the g of all ranks added up for the root, and 0 for others: each rank sends the root its
+    g, and others zeros."""
+    root = range(z.arg.root, z.arg.root + 1)
+    elements = [root, *map(range, x.shape)]
+    one_for_each = build.pad_to_ranges(
+        build.insert_axes(g, (0,)), elements, (z.arg.ranks, *x.shape)
+    )
+    combine = Combine(ADD, z.arg.ranks, z.arg.stride)
+    return (Node(Op.REDUCE_SCATTER, (one_for_each,), combine),)
+
+
+def _collective_permute(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g of the rank that got x; 0 if none did. Targets (1, 2, -1) become (-1, 0, 1)."""
+    targets = z.arg.targets
+    places = range(z.arg.ranks)
+    back = tuple(targets.index(place) if place in targets else -1 for place in places)
+    return (Node(Op.COLLECTIVE_PERMUTE, (g,), z.arg._replace(targets=back)),)
+
+
+def _all_reduce_of(g: Node, z: Node, x: Node) -> Contributions:
+    """That of the reduction of what all ranks have, of which each rank keeps the part of its x."""
+    ranks = Ranks(z.arg.ranks, z.arg.stride)
+    of_all = _of_reduced_ranks(g, z.arg.monoid, Node(Op.ALL_GATHER, (x,), ranks))
+    return (Node(Op.REDUCE_SCATTER, (of_all,), Combine(ADD, *ranks)),)
+
+
+def _reduce_scatter_of(g: Node, z: Node, x: Node) -> Contributions:
+    """That of the reduction of what all ranks have for this one, which they get back."""
+    ranks = Ranks(z.arg.ranks, z.arg.stride)
+    of_this = _of_reduced_ranks(g, z.arg.monoid, Node(Op.ALL_TO_ALL, (x,), ranks))
+    return (Node(Op.ALL_TO_ALL, (of_this,), ranks),)
+
+
+def _of_reduced_ranks(g: Node, monoid: Monoid, gathered: Node) -> Node:
+    """The derivative of a reduction along the first axis of `gathered`, its ranks."""
+    total = Node(Op.REDUCE, (gathered,), Reduce(monoid, (0,)))
+    (derivative,) = VJP_OF[Op.REDUCE][monoid](g, total, gathered)
+    assert derivative is not None
+    return derivative
+
+
 # Operations that only move and add elements: masks take the same ways as adjoints.
 MOVES: dict[Op, Rule] = {
     Op.REDUCE: lambda g, z, *parts: (broadcast_over(g, z.arg.axes, parts[0].shape),),
@@ -246,6 +302,12 @@ VJP: dict[Op, Rule] = MOVES | {
     **{op: rule for op, rule in _RECORDED.items() if not isinstance(rule, str)},
     **dict.fromkeys((Op.ASSIGN, Op.CUSTOM_DERIVATIVE), lambda g, z, x, y: (None, g)),
     Op.COPY: _copy,
+    Op.ALL_REDUCE: lambda g, z, x: (Node(Op.ALL_REDUCE, (g,), z.arg),),
+    Op.ALL_GATHER: _all_gather,
+    Op.REDUCE_SCATTER: _reduce_scatter,
+    Op.BROADCAST: _broadcast,
+    Op.ALL_TO_ALL: lambda g, z, x: (Node(Op.ALL_TO_ALL, (g,), z.arg),),
+    Op.COLLECTIVE_PERMUTE: _collective_permute,
     Op.CONTIGUOUS: lambda g, z, x: (g,),
     Op.DETACH: lambda g, z, x: (None,),
 }
@@ -256,6 +318,8 @@ VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
         MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme,
         LINEAR_RECURRENCE: _linear_recurrence,
     },
+    Op.ALL_REDUCE: dict.fromkeys((MUL, MAX, MIN), _all_reduce_of),
+    Op.REDUCE_SCATTER: dict.fromkeys((MUL, MAX, MIN), _reduce_scatter_of),
     Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
 }
 NOT_DIFFERENTIABLE: dict[Op, str] = {
@@ -348,11 +412,13 @@ def _contributions(
 
 
 def _beneath(node: Node, number: int, live: Mask) -> Mask:
-    """The mask of operand `number` of `node`, given that of `node`: it moves as an adjoint does."""
+    """The mask of operand `number` of `node`, given that of `node`: it moves as an adjoint does.
+    That of a collective is everywhere: on which ranks its result is alive is not known here."""
     if node.op is Op.WHERE:
         taken = node.src[0] if number == 1 else ~node.src[0]
         return taken if live is None else live & taken
-    if live is None or (node.op is Op.REDUCE and _is_contraction(node)):
+    is_contraction = node.op is Op.REDUCE and _is_contraction(node)
+    if live is None or is_contraction or node.op in Group.COLLECTIVE:
         return None
     return MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
 

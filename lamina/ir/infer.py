@@ -158,6 +158,46 @@ def _argsort(src: Operands, arg: Any) -> Inferred:
     return int64, src[0].shape
 
 
+def _combined(src: Operands, arg: Any) -> Inferred:
+    """The type of a result of a monoid over ranks."""
+    combine = INFER.get(arg.monoid.op, _alike)
+    return combine((src[0], src[0]), arg)
+
+
+def _all_gather(src: Operands, arg: Any) -> Inferred:
+    return src[0].dtype, (arg.ranks, *src[0].shape)
+
+
+def _reduce_scatter(src: Operands, arg: Any) -> Inferred:
+    _need_one_for_each_rank(Op.REDUCE_SCATTER, src, arg)
+    dtype, shape = _combined(src, arg)
+    return dtype, shape[1:]
+
+
+def _all_to_all(src: Operands, arg: Any) -> Inferred:
+    _need_one_for_each_rank(Op.ALL_TO_ALL, src, arg)
+    return src[0].dtype, src[0].shape
+
+
+def _need_one_for_each_rank(op: Op, src: Operands, arg: Any) -> None:
+    fits = src[0].shape[:1] == (arg.ranks,)
+    _need(fits, op, src, f"the first axis has no element for each of {arg.ranks} ranks")
+
+
+def _broadcast(src: Operands, arg: Any) -> Inferred:
+    _need(0 <= arg.root < arg.ranks, Op.BROADCAST, src, f"no rank {arg.root} of {arg.ranks}")
+    return src[0].dtype, src[0].shape
+
+
+def _collective_permute(src: Operands, arg: Any) -> Inferred:
+    receiving = [target for target in arg.targets if target != -1]
+    is_one_to_one = len(receiving) == len(set(receiving))
+    inside = all(0 <= target < arg.ranks for target in receiving)
+    fits = len(arg.targets) == arg.ranks and is_one_to_one and inside
+    _need(fits, Op.COLLECTIVE_PERMUTE, src, f"{arg.targets} are no targets of {arg.ranks} ranks")
+    return src[0].dtype, src[0].shape
+
+
 def _assign(src: Operands, arg: Any) -> Inferred:
     _need(src[0].op is Op.BUFFER, Op.ASSIGN, src, "the target is no buffer")
     return _assigned(src, arg)
@@ -171,7 +211,9 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,
     Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
-    Op.ASSIGN: _assign,
+    Op.ASSIGN: _assign, Op.ALL_REDUCE: _combined, Op.ALL_GATHER: _all_gather,
+    Op.REDUCE_SCATTER: _reduce_scatter, Op.BROADCAST: _broadcast, Op.ALL_TO_ALL: _all_to_all,
+    Op.COLLECTIVE_PERMUTE: _collective_permute,
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
     **dict.fromkeys((Op.LOOP_REDUCE, Op.LOOP_SCAN), lambda src, arg: (src[arg.part].dtype, ())),

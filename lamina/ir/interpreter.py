@@ -14,7 +14,7 @@ from lamina.core.dtypes import DType
 from lamina.errors import VerifyError
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, const, constant_of, full, toposort
-from lamina.ir.ops import Op, Reduce
+from lamina.ir.ops import Group, Op, Reduce
 
 Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
@@ -129,6 +129,41 @@ def _numpy_function(row: str | Callable[..., Any]) -> Any:
     return getattr(np, row) if isinstance(row, str) else functools.partial(row, np)
 
 
+# Of collectives.
+
+
+def from_ranks(op: Op, arg: Any, operands: Arrays, place: int) -> Array:
+    """What a collective gives the rank at `place` of a group, from the operands of all ranks of it,
+    in order."""
+    return _FROM_RANKS[op](arg, np.stack(operands), place)
+
+
+def _combined(arg: Any, operands: Array) -> Array:
+    """The combined elements along the first axis, the ranks."""
+    return reduce(Reduce(arg.monoid, (0,)), [operands])
+
+
+def _sent_to(targets: Sequence[int], operands: Array, place: int) -> Array:
+    return operands[targets.index(place)] if place in targets else np.zeros_like(operands[0])
+
+
+_FROM_RANKS: dict[Op, Callable[[Any, Array, int], Array]] = {
+    Op.ALL_REDUCE: lambda arg, operands, place: _combined(arg, operands),
+    Op.ALL_GATHER: lambda arg, operands, place: operands,
+    Op.REDUCE_SCATTER: lambda arg, operands, place: _combined(arg, operands[:, place]),
+    Op.BROADCAST: lambda arg, operands, place: operands[arg.root],
+    Op.ALL_TO_ALL: lambda arg, operands, place: operands[:, place],
+    Op.COLLECTIVE_PERMUTE: lambda arg, operands, place: _sent_to(arg.targets, operands, place),
+}
+
+
+def _alone(node: Node, x: Array) -> Array:
+    """A collective of several ranks. Callers of `evaluate` that reach the others have rows for it.
+    """
+    name = node.op.name.lower()
+    raise VerifyError(f"{name} of {node.arg.ranks} ranks has no value in one process alone")
+
+
 NUMPY: dict[Op, Any] = {op: _numpy_function(op.value.numpy) for op in Op if op.value.numpy}
 EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items()} | {
     Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),
@@ -149,6 +184,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items(
     Op.SCATTER: _scatter,
     Op.ARGSORT: lambda node, x: np.argsort(_as_float32(node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda node, target, value: value,
+    **dict.fromkeys(Group.COLLECTIVE, _alone),
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
     **dict.fromkeys(
         (Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE), lambda node, x, *_: x

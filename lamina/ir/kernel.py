@@ -18,12 +18,14 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lamina.core.dtypes import DType, bool_, int64
+from lamina.core.exchange import Exchange
+from lamina.core.shape import Shape
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Broadcast, Combine, Op, SendTo
 
 TRUE = const(True, bool_)
 
@@ -119,7 +121,40 @@ class SortKernel:
     block_axes: ClassVar[tuple[Node, ...]] = ()
 
 
-AnyKernel = Kernel | SortKernel
+def exchange_of(op: Op, arg: Any, dtype: DType, shape: Shape) -> Exchange:
+    """What a collective operation on an operand of `dtype` and `shape` asks of an engine."""
+    return Exchange(
+        operation=op.name.lower(),
+        combine=arg.monoid.name if isinstance(arg, Combine) else "",
+        dtype=dtype,
+        shape=shape,
+        ranks=arg.ranks,
+        stride=arg.stride,
+        root=arg.root if isinstance(arg, Broadcast) else 0,
+        targets=arg.targets if isinstance(arg, SendTo) else (),
+    )
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective operation among processes, which an engine of the runtime carries out: a step of
+    a program in the place of a kernel."""
+
+    parameters: tuple[Parameter, ...]  # the operand, the result
+    op: Op
+    arg: Any  # of the operation, as in the graph
+    shape: Shape  # of the operand
+    stores: ClassVar[tuple[Store, ...]] = ()
+    nodes: ClassVar[list[Node]] = []
+    block_axes: ClassVar[tuple[Node, ...]] = ()
+
+    @property
+    def exchange(self) -> Exchange:
+        """What the engine is asked."""
+        return exchange_of(self.op, self.arg, self.parameters[0].dtype, self.shape)
+
+
+AnyKernel = Kernel | SortKernel | Collective
 Terms = dict[Node, int]  # the coefficient of each operand of an index
 
 

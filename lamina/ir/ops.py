@@ -92,6 +92,34 @@ class Scatter(NamedTuple):
     monoid: Monoid | None  # combines updates with what is there; without one the last wins
 
 
+# Collectives. Every process of a run is a rank, and is in one group of each collective. Rank r is
+# at ``(r // stride) % ranks`` of its group, and neighbours in it are `stride` apart. Of 4 ranks, 2
+# with a stride of 1 are the groups (0, 1) and (2, 3), and 2 with a stride of 2 (0, 2) and (1, 3).
+
+
+class Ranks(NamedTuple):
+    ranks: int  # of a group
+    stride: int
+
+
+class Combine(NamedTuple):
+    monoid: Monoid  # of one component
+    ranks: int
+    stride: int
+
+
+class Broadcast(NamedTuple):
+    root: int  # the place in its group of the rank whose value all get
+    ranks: int
+    stride: int
+
+
+class SendTo(NamedTuple):
+    targets: tuple[int, ...]  # for each place in a group the one that gets its value, -1 for none
+    ranks: int
+    stride: int
+
+
 class Axis(NamedTuple):
     number: int  # tells axes apart
     size: int
@@ -331,6 +359,24 @@ class Op(enum.Enum):
     )  # fmt: skip
     SCATTER = Row("indexed", argument=Scatter, meaning="its inverse into a copy of a base")
     ARGSORT = Row("indexed", meaning="stable ascending order along the last axis")
+    ALL_REDUCE = Row(
+        "collective", argument=Combine, meaning="the operands of all ranks of a group, combined",
+    )  # fmt: skip
+    ALL_GATHER = Row(
+        "collective", argument=Ranks, meaning="the operands of all ranks along a new first axis",
+    )  # fmt: skip
+    REDUCE_SCATTER = Row(
+        "collective", argument=Combine,
+        meaning="rank i has the combined elements i along the first axis, which vanishes",
+    )  # fmt: skip
+    BROADCAST = Row("collective", argument=Broadcast, meaning="the operand of one rank")
+    ALL_TO_ALL = Row(
+        "collective", argument=Ranks, meaning="element i of rank j is element j of rank i",
+    )  # fmt: skip
+    COLLECTIVE_PERMUTE = Row(
+        "collective", argument=SendTo,
+        meaning="the operand of the rank that sends its own here; 0 where none does",
+    )  # fmt: skip
     ASSIGN = Row("effect", meaning="a buffer's new content, written in place")
     COPY = Row("effect", argument="device", meaning="to another device")
     CONTIGUOUS = Row("effect", meaning="must own a buffer")
@@ -371,5 +417,6 @@ class Group:
     ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
     REDUCTION = _group("reduction")
     MOVEMENT = _group("movement")
+    COLLECTIVE = _group("collective")  # among processes
     EFFECT = _group("effect")
     KERNEL = _group("kernel")  # what is in no graph that passes see

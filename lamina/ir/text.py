@@ -18,7 +18,7 @@ where they are used:
 from collections.abc import Iterable, Mapping
 
 from lamina.core.dtypes import SHORT
-from lamina.ir.kernel import TRUE, AnyKernel, SortKernel, Store, terms_of
+from lamina.ir.kernel import TRUE, AnyKernel, Collective, SortKernel, Store, terms_of
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Op
 
@@ -57,6 +57,8 @@ def kernel_text(kernel: AnyKernel) -> str:
     if isinstance(kernel, SortKernel):
         size = f"{kernel.rows} rows of {kernel.length}, {kernel.left} kernels left"
         return f"sort {parameters}\n  {size}"
+    if isinstance(kernel, Collective):
+        return f"collective {parameters}\n  {kernel.exchange}"
     names: dict[Node, str] = {}
     lines = [f"kernel {parameters}"]
     for node in kernel.nodes:

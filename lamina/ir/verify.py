@@ -8,7 +8,8 @@
 4.  A constant, and the value of a PAD, is a Python scalar of its dtype's own kind and within its
     range: float for floats (infinities and NaN included), never an int in its place.
 5.  A reduction's monoid has as many components as there are operands, takes their dtypes, and has
-    the part that is asked for. SCAN runs along one axis. SCATTER's monoid has one component.
+    the part that is asked for. SCAN runs along one axis. SCATTER's monoid has one component, and so
+    has that of a collective, whose groups have two ranks or more.
 6.  A node is the one that Node() makes: its dtype and shape are inferred, and equal structure is
     one object. An ASSIGN writes a BUFFER; movement that moves nothing is allowed.
 7.  The operands of a node live on one device; only COPY crosses over. BUFFER nodes of one storage
@@ -29,7 +30,7 @@ from lamina.errors import LaminaError, VerifyError
 from lamina.ir.invariants import check_monoid
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Combine, Group, Op
 
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
@@ -111,6 +112,16 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
         raise VerifyError(f"dtype={arg.dtype!r} does not count")
     elif op is Op.SCATTER and arg.monoid is not None:
         check_monoid(arg.monoid, src[:1])
+    elif op in Group.COLLECTIVE:
+        _check_ranks(arg, src)
+
+
+def _check_ranks(arg: Any, src: tuple[Node, ...]) -> None:
+    """Raise VerifyError unless the argument of a collective names groups of several ranks."""
+    if arg.ranks < 2 or arg.stride < 1:
+        raise VerifyError(f"ranks={arg.ranks} with stride={arg.stride} are no groups of several")
+    if isinstance(arg, Combine):
+        check_monoid(arg.monoid, src)
 
 
 def _check_argument(op: Op, arg: Any) -> None:

@@ -2,7 +2,8 @@
 kernels. Loop nests have a verifier of their own, `lamina.loops.verify`. The invariants, in the
 order in which they are checked:
 
-1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
+1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch. A
+    collective has two, its operand and its result, of the sizes and dtypes of the graph's.
 2.  Parameters are marked written exactly if a store writes them.
 3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
     are distinct. Axes of one number are one node.
@@ -27,9 +28,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamina.core.dtypes import DType, bool_, int64
+from lamina.core.shape import prod
 from lamina.ir.invariants import check_monoid, located, names_of, require
 from lamina.ir.kernel import (
     TRUE,
+    AnyKernel,
+    Collective,
     Kernel,
     SortKernel,
     Store,
@@ -39,13 +43,13 @@ from lamina.ir.kernel import (
     roots_of,
 )  # fmt: skip
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import BufferRef, Group, Op
 
 SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE, Op.CALL} | {Op.CONST}
 _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
 
 
-def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
+def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
     """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
     a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
@@ -58,6 +62,9 @@ def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
         problem = f"the parameters are no {size} keys, order and scratch"
         require(fits and orders, f"verify: sort: {problem}")
         return
+    if isinstance(kernel, Collective):
+        _check_collective(kernel)
+        return
     with located("verify: kernel"):
         _check_kernel(kernel)
     for number, store in enumerate(kernel.stores):
@@ -69,6 +76,17 @@ def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
                 with located(node.op.name.lower()):
                     _check_node(kernel, store, node, inner)
             _check_store(kernel, store, runs)
+
+
+def _check_collective(collective: Collective) -> None:
+    """An operand and a result of another array, of the sizes that the operation has."""
+    hole = Node(Op.BUFFER, (), BufferRef(0, collective.shape, collective.parameters[0].dtype, ""))
+    result = Node(collective.op, (hole,), collective.arg)
+    fits = [(one.dtype, one.size, one.written) for one in collective.parameters] == [
+        (hole.dtype, prod(hole.shape), False), (result.dtype, prod(result.shape), True)
+    ]  # fmt: skip
+    name = collective.op.name.lower()
+    require(fits, f"verify: {name}: the parameters are no operand and result of {collective.shape}")
 
 
 def _check_kernel(kernel: Kernel) -> None:

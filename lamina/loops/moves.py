@@ -17,7 +17,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 from lamina.core.dtypes import int64
 from lamina.errors import FormatError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
+from lamina.ir.kernel import (
+    Collective,
+    Kernel,
+    Parameter,
+    SortKernel,
+    Store,
+    bound_axes,
+    free_axes,
+    points,
+)
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
@@ -457,7 +466,7 @@ class Plan(NamedTuple):
 
     name: str
     moves: Schedule
-    nest: Nest | SortKernel
+    nest: Nest | SortKernel | Collective
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.moves)) or "(no move)"

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lamina.core.exchange import Exchange
 from lamina.core.options import Options, cache_folder
 from lamina.errors import CompileError, DeviceError
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
+from lamina.runtime.collectives import exchanges_of
 from lamina.runtime.temporary import private_folder
 
 _POOL = Path(__file__).with_name("pool.c")
@@ -41,16 +43,29 @@ def disk_cache(options: Options) -> DiskCache:
 class CpuProgram:
     """One loaded program."""
 
-    def __init__(self, source: str, options: Options, units: tuple[str, ...] = ()) -> None:
-        entry = ctypes.cast(build(source, options, units).lamina_run, ctypes.c_void_p).value
+    def __init__(
+        self,
+        source: str,
+        options: Options,
+        units: tuple[str, ...] = (),
+        exchanges: tuple[Exchange, ...] = (),
+    ) -> None:
+        library = build(source, options, units)
+        self.exchanges = exchanges_of(library, exchanges) if exchanges else None
+        entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
         self._head = entry or 0, options.threads or usable_cores(), usable_cores()
         self.call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
         self.call.restype = None
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
-        """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
+        """Run the program once; the seconds of each of its kernels, if `timed` is their number.
+        Raises as `Exchanges` does where the program has collectives."""
         seconds = array("d", bytes(8 * timed)) if timed else None
-        self.call(self.job(buffers, seconds.buffer_info()[0] if seconds else 0))
+        job = self.job(buffers, seconds.buffer_info()[0] if seconds else 0)
+        if self.exchanges is None:
+            self.call(job)
+        else:
+            self.exchanges.during(lambda: self.call(job))
         return seconds.tolist() if seconds else []
 
     def job(self, buffers: Sequence[Buffer], seconds: int = 0) -> ctypes.Array[ctypes.c_uint64]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lamina.core.exchange import Exchange
+
 KERNELS = "/* The kernels. */\n"
 # Kernels of a unit: GCC takes about a second for them, and a tenth of it for what units begin with.
 UNIT_BYTES = 1 << 17
@@ -12,11 +14,12 @@ UNIT_BYTES = 1 << 17
 class Source:
     """A translation unit: helper functions, the kernels by name, in C with functions of row blocks
     that call them, and the function that runs all where the text itself does (C; a GPU's program
-    is a list of launches)."""
+    is a list of launches). `exchanges`: the collectives that it asks for, by number."""
 
     prelude: str = ""
     kernels: Mapping[str, str] = field(default_factory=dict)
     entry: str = ""
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from lamina.core.dtypes import SHORT, Scalar, bool_
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bound_axes
+from lamina.ir.kernel import AnyKernel, Collective, Kernel, SortKernel, Store, bound_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -84,6 +84,8 @@ def formulas(kernel: AnyKernel) -> list[str]:
     with a line between them that says how many are left out."""
     if isinstance(kernel, SortKernel):
         return ["p1[row] = the order of p0[row], ascending"]
+    if isinstance(kernel, Collective):
+        return [f"p1 = {kernel.exchange} of p0"]
     lines = _Formulas(kernel).lines()
     if len(lines) <= MAX_LINES:
         return lines

@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
 from lamina.core.target import Target
+from lamina.errors import DeviceError
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
+from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
@@ -229,6 +230,8 @@ def print_program(
         if isinstance(nest, SortKernel):
             kernels[name], launch_of[kernel] = _print_sort(nest, name)
             sort_texts = ("sorts.c",)
+        elif isinstance(nest, Collective):
+            raise DeviceError(f"{nest.exchange}: collectives run on the CPU alone: move it there")
         else:
             kernel_printer = printer(nest, name, target)
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()

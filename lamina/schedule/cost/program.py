@@ -7,7 +7,7 @@ from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.fuse.launch import Launch, Slot
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, SortKernel
+from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need
@@ -56,6 +56,8 @@ def program_cost(
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest):
             cost_of[kernel] = predict(plan.nest, target, rates, around)
+        elif isinstance(plan.nest, Collective):
+            cost_of[kernel] = _collective_cost(plan.nest, target, rates)
         else:
             cost_of[kernel] = _sort_cost(plan.nest, target, rates)
     steps = tuple(joined([cost_of[launch.kernel] for launch in step]) for step in program.steps)
@@ -108,6 +110,18 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
         instructions, workers = SORTING * count / KERNELS_OF_A_BYTE, target.multiprocessors
     demands = {"sort": instructions / rates.issue / workers, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
+    return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
+
+
+def _collective_cost(step: Collective, target: Target, rates: Rates) -> KernelCost:
+    """The cost of a collective among processes of one machine: each byte goes to memory that they
+    share, and from there to the result. How long one waits for another is not predicted."""
+    operand, result = step.parameters
+    memory = rates.levels[-1]
+    nbytes = operand.nbytes + result.nbytes
+    exchange = nbytes / memory.read + nbytes / memory.write
+    demands = {"exchange": exchange, "fork": 0.0, "launch": rates.launch}
+    need = Need({0: operand.nbytes}, {1: result.nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
 
 

@@ -23,8 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.core.dtypes import SHORT
+from lamina.core.exchange import Exchange
 from lamina.fuse.program import Launch, Program, Slot
-from lamina.ir.kernel import AnyKernel, SortKernel
+from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
@@ -33,9 +34,10 @@ from lamina.targets.c.operations import VECTORS
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
+EXCHANGES = "c/exchanges.c"
 TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/doubles.c", "c/dots.c",
+    "c/doubles.c", "c/dots.c", EXCHANGES,
 )  # fmt: skip
 OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 
@@ -69,22 +71,35 @@ class _ProgramPrinter:
         self.needed = {(text, 0) for text in OF_SCALARS}  # helper texts, and their lanes
         self.functions: dict[AnyKernel, Function] = {}
         for kernel, (name, _, nest) in plans.items():
-            self.functions[kernel] = self._print_kernel(name, nest)
+            if not isinstance(nest, Collective):
+                self.functions[kernel] = self._print_kernel(name, nest)
+            else:
+                self.needed.add((EXCHANGES, 0))
         self.row_blocks: dict[str, Function] = {}  # by their text after the name
 
     def source(self) -> Source:
         """The whole unit."""
         launches = []
+        exchanges: list[Exchange] = []
         for number, step in enumerate(self.program.steps):
-            if len(step) > 1:
-                function = self._print_row_blocks(step)
-            else:
-                function = self.functions[step[0].kernel]
+            first = step[0].kernel
+            if isinstance(first, Collective):
+                launches.append(self._exchange(number, len(exchanges), step[0], first))
+                exchanges.append(first.exchange)
+                continue
+            function = self._print_row_blocks(step) if len(step) > 1 else self.functions[first]
             places = [self._place(slot) for slot in _memory_of(step)]
             arguments = ", ".join([str(number), function.call, *places])
             launches.append(f"    LAUNCH({arguments})")
-        entry = "\n".join(["RUN {", *launches, "}\n"])
-        return Source(_helpers(self.needed), self.texts, entry)
+        start = "EXCHANGES\nRUN {" if exchanges else "RUN {"
+        entry = "\n".join([start, *launches, "}\n"])
+        return Source(_helpers(self.needed), self.texts, entry, tuple(exchanges))
+
+    def _exchange(self, number: int, at: int, launch: Launch, collective: Collective) -> str:
+        """The step of a collective, the one `at` of the program's. Two programs that differ in what
+        they exchange alone have different texts, as the text says what it is."""
+        places = ", ".join(map(self._place, launch.slots))
+        return f"    EXCHANGE({number}, {at}, {places}) /* {collective.exchange} */"
 
     def _print_kernel(self, name: str, nest: Nest | SortKernel) -> Function:
         """Print the function of one kernel."""
