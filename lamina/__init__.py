@@ -23,6 +23,7 @@ from lamina.core.seeds import SEEDS as _SEEDS  # noqa: F401 (forks are counted f
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
     from lamina import datasets as datasets
+    from lamina import distributed as distributed
     from lamina import io as io
     from lamina import models as models
     from lamina import nn as nn

@@ -96,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", action="store_true", help="print the time of each kernel")
     run.add_argument("--check", action="store_true", help="compare with onnxruntime where it is "
                      "installed, otherwise with onnx's reference evaluator")  # fmt: skip
+    launch = command("launch", _launch, "start a script in several processes")
+    launch.add_argument("-n", type=_count, default=2, dest="count", help="processes (default: 2)")
+    launch.add_argument("--device", default="cpu", help="of each: cpu (the default) or interp")
+    launch.add_argument("script", type=Path, help="a Python file; see lamina.distributed")
+    launch.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
     command("doctor", _doctor, "look for what lamina needs on this machine")
     generate = command("generate", _generate, "write what follows a text, with a language model")
     _add_model(generate)
@@ -109,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
     fetch.add_argument("model", help="a name, such as smollm2")
     return parser
+
+
+def _launch(options: argparse.Namespace) -> None:
+    from lamina.distributed.launch import launch
+
+    launch(options.count, options.device, options.script, options.arguments)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,25 @@
+"""Programs of several processes, which exchange arrays: one process a device.
+
+`lamina launch -n 2 script.py` starts them. Each runs the same script, asks for its `rank`, and
+calls the same collective operations in the same order; `docs/distributed.md` shows how, and what
+each costs.
+"""
+
+from typing import NoReturn
+
+from lamina.distributed import data_parallel, mesh, operations, setup
+from lamina.frontend.tensor import checked, missing
+
+for _part in (data_parallel, operations):
+    for _name in _part.__all__:
+        setattr(_part, _name, checked(getattr(_part, _name)))
+from lamina.distributed.data_parallel import *  # noqa: E402, F403
+from lamina.distributed.mesh import *  # noqa: E402, F403
+from lamina.distributed.operations import *  # noqa: E402, F403
+from lamina.distributed.setup import *  # noqa: E402, F403
+
+__all__ = [*data_parallel.__all__, *mesh.__all__, *operations.__all__, *setup.__all__]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing("lamina.distributed", name)

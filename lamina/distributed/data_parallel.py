@@ -1,0 +1,128 @@
+"""Data parallel training: each process has the whole model, and its own rows of each batch.
+
+    distributed.copy_from_first(model)
+    rows = distributed.rows_of(len(batch))
+    loss = loss_of(model(batch[rows]))              # a mean over the rows of this process
+    loss.backward()
+    distributed.average_gradients(optimizer.parameters, len(rows))
+    optimizer.step()
+
+Then all processes have the gradients of the mean over the whole batch, and make the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lamina.core.dtypes import DType
+from lamina.core.shape import prod
+from lamina.distributed.mesh import Axis, axis_of
+from lamina.distributed.operations import all_reduce, broadcast
+from lamina.errors import ArgumentError, GradientError
+from lamina.frontend.functions.creation import zeros_like
+from lamina.frontend.functions.movement import concat, reshape
+from lamina.frontend.realize import realize
+from lamina.frontend.tensor import Tensor
+from lamina.nn.state import state_dict
+
+__all__ = ["average_gradients", "copy_from_first", "mean_over_rows", "rows_of"]
+
+# Gradients are sent in buckets of about so many bytes: one collective takes a few microseconds
+# however short it is, and beyond a few MiB a longer one is no faster.
+BUCKET_BYTES = 4 << 20
+
+
+def rows_of(count: int, over: Axis | None = None) -> slice:
+    """The rows of this process of a batch of `count`: 10 rows of 4 processes are 3, 3, 2 and 2."""
+    axis = axis_of(over)
+    each, more = divmod(count, axis.ranks)
+    start = axis.place * each + min(axis.place, more)
+    return slice(start, start + each + (axis.place < more))
+
+
+def copy_from_first(obj: Any, over: Axis | None = None) -> None:
+    """Give the tensors of `obj`, a model or an optimiser, the values that the first process has."""
+    tensors = list(dict.fromkeys(state_dict(obj).values()))
+    for tensor in tensors:
+        tensor.assign(broadcast(tensor.detach(), 0, over))
+    realize(*tensors)
+
+
+def mean_over_rows(x: Tensor, rows: int, over: Axis | None = None) -> Tensor:
+    """The mean over all rows, of any shape, from `x`, the mean over the `rows` of this process. A
+    process without rows, whose mean is NaN, counts for nothing."""
+    weighted = _weighted(x.detach(), rows)
+    return all_reduce(weighted, "sum", over) / _total(rows, x, over)
+
+
+def average_gradients(
+    parameters: Sequence[Tensor], rows: int | None = None, over: Axis | None = None
+) -> None:
+    """Replace the `grad` of each parameter, float tensors, by the mean over all processes.
+
+    rows: of this process, over which its loss is a mean: a process with more rows counts for more,
+    and one with none for nothing. Without, all count the same.
+
+    Raises GradientError where a parameter has no gradient, and ArgumentError for rows below 0."""
+    if rows is not None and rows < 0:
+        raise ArgumentError(f"average_gradients: {rows} rows are less than none")
+    gradients = [_gradient_of(parameter, number) for number, parameter in enumerate(parameters)]
+    if axis_of(over).ranks == 1 or not gradients:
+        return
+    count = 1 if rows is None else rows
+    weighted = [_weighted(gradient, count) for gradient in gradients]
+    total = _total(count, gradients[0], over)
+    summed: dict[int, Tensor] = {}
+    for bucket in buckets(weighted):
+        parts = [weighted[number] for number in bucket]
+        summed.update(zip(bucket, _sum_of_bucket(parts, over), strict=True))
+    for number, parameter in enumerate(parameters):
+        parameter.grad = summed[number] / total.cast(parameter.dtype)
+
+
+def buckets(tensors: Sequence[Tensor]) -> Iterable[list[int]]:
+    """The numbers of `tensors` in groups of one dtype and about BUCKET_BYTES, from the last on: the
+    gradients of the last layers are complete first."""
+    filling: dict[DType, list[int]] = {}
+    sizes: dict[DType, int] = {}
+    for number in reversed(range(len(tensors))):
+        dtype = tensors[number].dtype
+        filling.setdefault(dtype, []).append(number)
+        sizes[dtype] = sizes.get(dtype, 0) + tensors[number].size * dtype.itemsize
+        if sizes[dtype] >= BUCKET_BYTES:
+            yield filling.pop(dtype)
+            sizes[dtype] = 0
+    yield from filling.values()
+
+
+def _gradient_of(parameter: Tensor, number: int) -> Tensor:
+    gradient = parameter.grad
+    if gradient is None:
+        raise GradientError(
+            f"average_gradients: parameter {number}, {parameter.dtype.name} {parameter.shape}, has "
+            "no gradient: all processes need one of each; call backward first"
+        )
+    return gradient
+
+
+def _weighted(x: Tensor, rows: int) -> Tensor:
+    return x * rows if rows else zeros_like(x)
+
+
+def _total(rows: int, like: Tensor, over: Axis | None) -> Tensor:
+    """The rows of all processes."""
+    return all_reduce(Tensor(float(rows), device=like.device), "sum", over)
+
+
+def _sum_of_bucket(tensors: Sequence[Tensor], over: Axis | None) -> list[Tensor]:
+    """The sums over all processes of `tensors`, of one dtype, by one collective."""
+    flat = concat([reshape(tensor, (-1,)) for tensor in tensors])
+    summed = all_reduce(flat, "sum", over)
+    parts: list[Tensor] = []
+    start = 0
+    for tensor in tensors:
+        stop = start + prod(tensor.shape)
+        parts.append(reshape(summed[start:stop], tensor.shape))
+        start = stop
+    return parts

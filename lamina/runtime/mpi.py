@@ -1,0 +1,267 @@
+"""The engine of collectives among CPUs: MPI, by the package mpi4py.
+
+Each collective is begun without blocking and then tested until it is done, so that a process
+notices while it waits that another one failed, or that it waits for too long. MPI adds up the
+floats that it knows; narrower ones are float32 on the way. Its maximum and minimum do not let NaN
+win, so NumPy's are used, by a callback. All ranks get the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from lamina.core.exchange import Exchange, group_of, place_of
+from lamina.core.shape import prod
+from lamina.errors import DeviceError, MissingPackageError, ProgramsDifferError, RankError
+from lamina.runtime.cache import digest
+from lamina.runtime.peers import Peers
+
+Array = Any  # numpy.ndarray
+Group = tuple[int, int]  # ranks and stride
+
+TESTS_WITHOUT_REST = 500  # of a request, some 100 microseconds; then others get the core
+REST_SECONDS = 2e-5
+_EXTREMES = {"MAX": np.maximum, "MIN": np.minimum}
+
+
+def find() -> Any:
+    """The package mpi4py. Raises MissingPackageError where it is not installed."""
+    try:
+        return import_module("mpi4py")
+    except ModuleNotFoundError:
+        raise MissingPackageError(
+            "collectives among CPUs need the packages mpi4py and mpich: pip install 'lamina[mpi]'"
+        ) from None
+
+
+def load() -> Any:
+    """The module MPI of mpi4py, which starts MPI. Raises MissingPackageError as `find` does."""
+    mpi4py = find()
+    mpi4py.rc.finalize = False  # `lamina.distributed` does, where no rank has failed
+    return import_module("mpi4py.MPI")
+
+
+class MpiEngine:
+    """Collectives of MPI's world and of groups of it; see `lamina.runtime.collectives.Engine`."""
+
+    def __init__(self, mpi: Any, peers: Peers, timeout: float) -> None:
+        """timeout: seconds until a rank that waits raises."""
+        self._mpi, self._peers, self._timeout = mpi, peers, timeout
+        self.rank, self.size = peers.rank, peers.size
+        self._communicators: dict[Group, Any] = {(self.size, 1): mpi.COMM_WORLD}
+        self._count = 0  # of collectives so far
+        self._operations = {"ADD": mpi.SUM, "MUL": mpi.PROD}
+        self._extremes: dict[tuple[str, str], Any] = {}  # by monoid and dtype
+        self._carry_out: dict[str, Callable[[Exchange, Any, Array, Array], Any]] = {
+            "all_reduce": self._all_reduce,
+            "all_gather": self._all_gather,
+            "reduce_scatter": self._reduce_scatter,
+            "broadcast": self._broadcast,
+            "all_to_all": self._all_to_all,
+            "collective_permute": self._permute,
+        }
+
+    def make_group(self, ranks: int, stride: int) -> None:
+        """Get ready for groups of `ranks`, `stride` apart. All processes call it, in one order."""
+        if (ranks, stride) not in self._communicators:
+            first = self.rank - place_of(self.rank, ranks, stride) * stride
+            world = self._mpi.COMM_WORLD
+            self._communicators[ranks, stride] = world.Split(first, self.rank)
+
+    def compare(self, exchanges: Sequence[Exchange]) -> None:
+        groups = dict.fromkeys((one.ranks, one.stride) for one in exchanges)
+        for ranks, stride in groups:
+            self._compare(_lines(tuple(exchanges), ranks, stride), ranks, stride)
+
+    def _compare(self, ours: tuple[str, ...], ranks: int, stride: int) -> None:
+        """Compare lines with those of the other ranks of a group."""
+        what = f"comparing programs, of which this one begins with {ours[0]}"
+        self._peers.now = what
+        self._peers.check(what, group_of(self.rank, ranks, stride))
+        communicator = self._communicator(ranks, stride)
+        group = group_of(self.rank, ranks, stride)
+        here = np.frombuffer(_digest(ours), np.uint8)
+        all_digests = np.empty((ranks, here.size), np.uint8)
+        self._wait(communicator.Iallgather(here, all_digests), what, group)
+        if (all_digests == here).all():
+            return
+        everyone = communicator.allgather(ours)
+        error = ProgramsDifferError(_difference(group, everyone))
+        self._peers.fail(error)
+        raise error
+
+    def progress(self) -> None:
+        """Let MPI send what is still to be sent: it does so only while it is called."""
+        self._mpi.COMM_WORLD.Iprobe()
+
+    def run(self, exchange: Exchange, operand: int, result: int) -> None:
+        size = _result_size(exchange)
+        source = self._array(operand, exchange.size, exchange)
+        target = self._array(result, size, exchange)
+        if exchange.dtype.is_small and exchange.combine:
+            wide = np.empty(size, np.float32)
+            self._run(exchange, source.astype(np.float32), wide)
+            target[:] = wide
+        else:
+            self._run(exchange, source, target)
+
+    def gather(self, exchange: Exchange, operand: bytes) -> list[bytes]:
+        communicator = self._communicator(exchange.ranks, exchange.stride)
+        source = np.frombuffer(operand, np.uint8).copy()
+        gathered = np.empty((exchange.ranks, source.size), np.uint8)
+        group = group_of(self.rank, exchange.ranks, exchange.stride)
+        self._wait(communicator.Iallgather(source, gathered), str(exchange), group)
+        return [row.tobytes() for row in gathered]
+
+    def _run(self, exchange: Exchange, source: Array, target: Array) -> None:
+        self._count += 1
+        what = f"{exchange} (collective {self._count})"
+        group = group_of(self.rank, exchange.ranks, exchange.stride)
+        self._peers.now = f"in {what}"
+        self._peers.check(what, group)
+        communicator = self._communicator(exchange.ranks, exchange.stride)
+        request = self._carry_out[exchange.operation](exchange, communicator, source, target)
+        self._wait(request, what, group)
+        self._peers.now = f"after {what}"
+
+    def _wait(self, request: Any, what: str, group: Sequence[int]) -> None:
+        """Test `request` until it is done. Raises RankError where a rank fails, or is late."""
+        started = time.monotonic()
+        tests = 0
+        while not self._is_done(request, what):
+            tests += 1
+            if tests < TESTS_WITHOUT_REST:
+                continue
+            waited = time.monotonic() - started
+            self._peers.check(what, group, waited)
+            if waited > self._timeout:
+                raise self._peers.late(what, group, self._timeout)
+            time.sleep(REST_SECONDS)
+
+    def _is_done(self, request: Any, what: str) -> bool:
+        try:
+            done: bool = request.Test()
+        except self._mpi.Exception as error:
+            raise RankError(f"{what}: MPI says: {error}") from error
+        return done
+
+    def _communicator(self, ranks: int, stride: int) -> Any:
+        try:
+            return self._communicators[ranks, stride]
+        except KeyError:
+            raise DeviceError(
+                f"{ranks} ranks, {stride} apart, are no axis of a Mesh that this process has made"
+            ) from None
+
+    def _array(self, address: int, size: int, exchange: Exchange) -> Array:
+        """The memory of `size` elements at `address`."""
+        if size == 0:
+            return np.empty(0, exchange.dtype.numpy)
+        nbytes = size * exchange.dtype.itemsize
+        return np.frombuffer(self._mpi.buffer.fromaddress(address, nbytes), exchange.dtype.numpy)
+
+    def _operation(self, exchange: Exchange, dtype: Any) -> Any:
+        """The operation of MPI that combines two arrays."""
+        known = self._operations.get(exchange.combine)
+        if known is not None:
+            return known
+        key = exchange.combine, dtype.name
+        if key not in self._extremes:
+            extreme = _EXTREMES[exchange.combine]
+
+            def combine(ours: Any, theirs: Any, datatype: Any) -> None:
+                result = np.frombuffer(theirs, dtype)
+                extreme(np.frombuffer(ours, dtype), result, out=result)
+
+            self._extremes[key] = self._mpi.Op.Create(combine, commute=True)
+        return self._extremes[key]
+
+    # Each begins one collective, and returns its request.
+
+    def _all_reduce(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        operation = self._operation(exchange, source.dtype)
+        return among.Iallreduce(_typed(source), _typed(target), operation)
+
+    def _reduce_scatter(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        operation = self._operation(exchange, source.dtype)
+        return among.Ireduce_scatter_block(_typed(source), _typed(target), operation)
+
+    def _all_gather(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        return among.Iallgather(_bytes(source), _bytes(target))
+
+    def _all_to_all(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        return among.Ialltoall(_bytes(source), _bytes(target))
+
+    def _broadcast(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        target[:] = source  # the root's; what others have is written over
+        return among.Ibcast(_bytes(target), exchange.root)
+
+    def _permute(self, exchange: Exchange, among: Any, source: Array, target: Array) -> Any:
+        place = among.rank
+        requests = []
+        if place in exchange.targets:
+            requests.append(among.Irecv(_bytes(target), exchange.targets.index(place)))
+        else:
+            target[:] = 0
+        if exchange.targets[place] != -1:
+            requests.append(among.Isend(_bytes(source), exchange.targets[place]))
+        return _Requests(self._mpi, requests)
+
+
+class _Requests:
+    """Several requests as one."""
+
+    def __init__(self, mpi: Any, requests: list[Any]) -> None:
+        self._mpi, self._requests = mpi, requests
+
+    def Test(self) -> bool:  # noqa: N802 (as MPI's own requests have it)
+        done: bool = self._mpi.Request.Testall(self._requests)
+        return done
+
+
+def _result_size(exchange: Exchange) -> int:
+    """Elements of the result."""
+    if exchange.operation == "all_gather":
+        return exchange.size * exchange.ranks
+    if exchange.operation == "reduce_scatter":
+        return prod(exchange.shape[1:])
+    return exchange.size
+
+
+@lru_cache(1024)
+def _lines(exchanges: tuple[Exchange, ...], ranks: int, stride: int) -> tuple[str, ...]:
+    """Those of groups of `ranks`, `stride` apart, to read."""
+    return tuple(str(one) for one in exchanges if (one.ranks, one.stride) == (ranks, stride))
+
+
+@lru_cache(1024)
+def _digest(lines: tuple[str, ...]) -> bytes:
+    return bytes.fromhex(digest(*lines))
+
+
+def _typed(array: Array) -> Array:
+    """As MPI adds it up; bools, which have a maximum and a minimum alone, as bytes."""
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _bytes(array: Array) -> Array:
+    """As MPI moves it, whatever it is."""
+    return array.view(np.uint8)
+
+
+def _difference(group: Sequence[int], everyone: Sequence[Sequence[str]]) -> str:
+    """The first line that is not the same on all ranks, and what each of them has there."""
+    longest = max(map(len, everyone))
+    for number in range(longest):
+        lines = [lines[number] if number < len(lines) else "nothing more" for lines in everyone]
+        if len(set(lines)) > 1:
+            pairs = zip(group, lines, strict=True)
+            said = "; ".join(f"rank {rank}: {line}" for rank, line in pairs)
+            return f"collective {number + 1} of the programs differs: {said}"
+    raise AssertionError("equal lines have equal digests")

@@ -1,0 +1,219 @@
+"""Who of the processes of a run is alive, and where it is: what an engine asks while it waits.
+
+MPI says nothing when a process ends or hangs: the others wait without end. So rank 0 has a small
+server, and each rank, 0 included, a connection to it; no array ever passes through it. The system
+closes the connection of a process that ends, however it ends, and the server tells all others. A
+process that raises, or ends in order, says so first. One that waits for too long asks where the
+others are.
+
+Messages are lines of JSON:
+
+    to the server                          from it
+    {"rank": 1, "token": "..."}            first line of a connection
+    {"failed": "ValueError: ..."}          {"failed": [1, "ValueError: ..."]}
+    {"bye": true}                          {"bye": [1]}: the ranks that have ended in order
+    {"where": true}                        {"where": 0}: rank 0 asks
+    {"at": "...", "to": 0}                 {"at": [1, "..."]}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lamina.errors import RankError
+
+ENDED = "its process ended"
+ANSWER_SECONDS = 1.0  # that one waits for others to say where they are
+LAST_SECONDS = 1.0  # for what a rank sent before it ended
+PROGRESS_SECONDS = 0.002  # from one call of MPI to the next while one waits at the end
+GRACE_SECONDS = 30.0  # until a process ends that has not noticed that another one failed
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first rank of a run that failed, and why."""
+
+    rank: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} failed: {self.reason}"
+
+
+class Connection:
+    """Messages over a socket. Several threads may send; one reads."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._channel = channel
+        self._lines = channel.makefile("r", encoding="utf-8")
+        self._sending = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        """Send a message; one to a process that has ended is lost."""
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            with self._sending:
+                self._channel.sendall(line)
+        except OSError:
+            return
+
+    def read(self) -> Message | None:
+        """The next message; None once the other side is gone."""
+        try:
+            line = self._lines.readline()
+            return json.loads(line) if line else None
+        except (OSError, ValueError):
+            return None
+
+
+class Server:
+    """What rank 0 runs: it tells all ranks what one of them says, and that one has ended."""
+
+    def __init__(self, size: int, token: str, host: str) -> None:
+        self._token, self._size = token, size
+        self._connections: dict[int, Connection] = {}
+        self._bye: set[int] = set()
+        self._failed = False
+        self._changing = threading.Lock()
+        self._listener = socket.create_server((host, 0), backlog=size)
+        self.port: int = self._listener.getsockname()[1]
+        _in_background(self._accept)
+
+    def _accept(self) -> None:
+        while len(self._connections) < self._size:
+            channel, _ = self._listener.accept()
+            connection = Connection(channel)
+            first = connection.read() or {}
+            if first.get("token") != self._token:  # some other program's
+                channel.close()
+                continue
+            rank = int(first["rank"])
+            self._connections[rank] = connection
+            _in_background(self._serve, rank, connection)
+        self._listener.close()
+
+    def _serve(self, rank: int, connection: Connection) -> None:
+        """Pass on what `rank` says, until its process has ended."""
+        while (message := connection.read()) is not None:
+            if "failed" in message:
+                self._fail(rank, message["failed"])
+            elif "bye" in message:
+                with self._changing:
+                    self._bye.add(rank)
+                    ended = sorted(self._bye)
+                self._tell_all({"bye": ended})
+            elif "where" in message:
+                self._tell_all({"where": rank})
+            elif "at" in message:
+                self._connections[message["to"]].send({"at": [rank, message["at"]]})
+        if rank not in self._bye:
+            self._fail(rank, ENDED)
+
+    def _fail(self, rank: int, reason: str) -> None:
+        """Tell all ranks of the first failure; what fails after it does so because of it."""
+        with self._changing:
+            is_first, self._failed = not self._failed, True
+        if is_first:
+            self._tell_all({"failed": [rank, reason]})
+
+    def _tell_all(self, message: Message) -> None:
+        for connection in list(self._connections.values()):
+            connection.send(message)
+
+
+class Peers:
+    """The other processes, as this one, `rank` of `size`, knows them.
+
+    failure: of any rank, once it is known. ended: the ranks that have ended in order. now: what
+    this rank is doing, for others to read."""
+
+    def __init__(self, rank: int, size: int, address: tuple[str, int], token: str) -> None:
+        self.rank, self.size = rank, size
+        self.failure: Failure | None = None
+        self.ended: frozenset[int] = frozenset()
+        self.now = "it has begun no collective"
+        self._is_noticed = threading.Event()  # the failure, by the main thread
+        self._all_ended = threading.Event()  # or one failed
+        self._answers: dict[int, str] = {}
+        self._connection = Connection(socket.create_connection(address))
+        self._connection.send({"rank": rank, "token": token})
+        _in_background(self._listen)
+
+    def check(self, what: str, group: Iterable[int], waited: float = 0.0) -> None:
+        """Raise RankError if a rank has failed, or one of `group` has ended, so that `what` cannot
+        be finished. One that has ended may have done so after it finished `what`, and what it sent
+        be on the way: that counts once one has `waited` LAST_SECONDS."""
+        if self.failure is not None:
+            self._is_noticed.set()
+            raise RankError(f"{what}: {self.failure}")
+        ended = self.ended.intersection(group)
+        if ended and waited > LAST_SECONDS:
+            raise RankError(f"{what}: rank {min(ended)} has ended, and is waited for")
+
+    def late(self, what: str, group: Iterable[int], seconds: float) -> RankError:
+        """What to raise after `seconds` of waiting for `group`, which say where they are."""
+        self._answers.clear()
+        self._connection.send({"where": True})
+        time.sleep(ANSWER_SECONDS)
+        others = [rank for rank in group if rank != self.rank]
+        said = [f"rank {rank}: {self._answers.get(rank, 'no answer')}" for rank in others]
+        error = RankError(f"{what}: waited {seconds:g} s for others: {'; '.join(said)}")
+        self.fail(error)
+        return error
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others that this rank has failed."""
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self._is_noticed.set()
+        self._connection.send({"failed": reason})
+
+    def leave(self, progress: Callable[[], object]) -> bool:
+        """Wait until all ranks have come here, and call `progress` meanwhile; False if one failed.
+        """
+        self._connection.send({"bye": True})
+        while not self._all_ended.wait(PROGRESS_SECONDS):
+            progress()
+        return self.failure is None
+
+    def end_soon(self, seconds: float) -> None:
+        """End this process, unless it notices the failure of another one within `seconds`: it may
+        compute, or wait, without end."""
+        if not self._is_noticed.wait(seconds):
+            print(f"lamina: rank {self.rank} ends: {self.failure}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _listen(self) -> None:
+        while (message := self._connection.read()) is not None:
+            if "failed" in message:
+                self._note(Failure(*message["failed"]))
+            elif "bye" in message:
+                self.ended = frozenset(message["bye"])
+                if len(self.ended) == self.size:
+                    self._all_ended.set()
+            elif "where" in message and message["where"] != self.rank:
+                self._connection.send({"at": self.now, "to": message["where"]})
+            elif "at" in message:
+                rank, place = message["at"]
+                self._answers[rank] = place
+        if len(self.ended) < self.size:
+            self._note(Failure(0, ENDED))  # the server's connection is gone with it
+
+    def _note(self, failure: Failure) -> None:
+        if self.failure is None:
+            self.failure = failure
+            self._all_ended.set()
+            _in_background(self.end_soon, GRACE_SECONDS)
+
+
+def _in_background(function: Callable[..., object], *arguments: object) -> None:
+    threading.Thread(target=function, args=arguments, daemon=True).start()
