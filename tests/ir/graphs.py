@@ -14,7 +14,19 @@ from lamina.ir import build
 from lamina.ir.invariants import check_monoid
 from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear
+from lamina.ir.ops import (
+    Broadcast,
+    BufferRef,
+    Combine,
+    Iota,
+    Op,
+    Pad,
+    Ranks,
+    Reduce,
+    Scatter,
+    SendTo,
+    Shear,
+)
 from lamina.ir.parse import MONOIDS
 
 Draw = Callable[..., int]
@@ -159,6 +171,22 @@ class _Builder:
             Node(Op.CUSTOM_DERIVATIVE, (x, x)),
         )
 
+    def collective(self, x: Node) -> Node:
+        ranks, stride = self.number(2, 3), self.number(1, 2)
+        targets = (-1, *range(ranks - 1))
+        choices = [
+            Node(Op.ALL_GATHER, (x,), Ranks(ranks, stride)),
+            Node(Op.BROADCAST, (x,), Broadcast(self.number(0, ranks - 1), ranks, stride)),
+            Node(Op.COLLECTIVE_PERMUTE, (x,), SendTo(targets, ranks, stride)),
+        ]
+        if x.shape[:1] == (ranks,):
+            choices.append(Node(Op.ALL_TO_ALL, (x,), Ranks(ranks, stride)))
+        if combines(MAX, x):
+            choices.append(Node(Op.ALL_REDUCE, (x,), Combine(MAX, ranks, stride)))
+            if x.shape[:1] == (ranks,):
+                choices.append(Node(Op.REDUCE_SCATTER, (x,), Combine(MAX, ranks, stride)))
+        return self.one_of(*choices)
+
 
 @st.composite
 def graphs(draw: Draw, least: int = 0, most: int = 12) -> list[Node]:
@@ -169,6 +197,7 @@ def graphs(draw: Draw, least: int = 0, most: int = 12) -> list[Node]:
         grow = draw(st.sampled_from([
             builder.elementwise, builder.elementwise, builder.convert, builder.movement,
             builder.movement, builder.reduction, builder.indexed, builder.effect,
+            builder.collective,
         ]))  # fmt: skip
         operand = draw(st.sampled_from(builder.pool))
         builder.pool.append(builder.leaf() if draw(st.integers(0, 5)) == 0 else grow(operand))
