@@ -81,14 +81,12 @@ class MpiEngine:
 
     def _compare(self, ours: tuple[str, ...], ranks: int, stride: int) -> None:
         """Compare lines with those of the other ranks of a group."""
-        what = f"comparing programs, of which this one begins with {ours[0]}"
-        self._peers.now = what
-        self._peers.check(what, group_of(self.rank, ranks, stride))
+        what = f"{ours[0]} (comparing programs before they run)"
         communicator = self._communicator(ranks, stride)
         group = group_of(self.rank, ranks, stride)
         here = np.frombuffer(_digest(ours), np.uint8)
         all_digests = np.empty((ranks, here.size), np.uint8)
-        self._wait(communicator.Iallgather(here, all_digests), what, group)
+        self._finish(lambda: communicator.Iallgather(here, all_digests), what, group)
         if (all_digests == here).all():
             return
         everyone = communicator.allgather(ours)
@@ -115,19 +113,25 @@ class MpiEngine:
         communicator = self._communicator(exchange.ranks, exchange.stride)
         source = np.frombuffer(operand, np.uint8).copy()
         gathered = np.empty((exchange.ranks, source.size), np.uint8)
-        group = group_of(self.rank, exchange.ranks, exchange.stride)
-        self._wait(communicator.Iallgather(source, gathered), str(exchange), group)
+        self._finish_counted(lambda: communicator.Iallgather(source, gathered), exchange)
         return [row.tobytes() for row in gathered]
 
     def _run(self, exchange: Exchange, source: Array, target: Array) -> None:
-        self._count += 1
-        what = f"{exchange} (collective {self._count})"
-        group = group_of(self.rank, exchange.ranks, exchange.stride)
-        self._peers.now = f"in {what}"
-        self._peers.check(what, group)
         communicator = self._communicator(exchange.ranks, exchange.stride)
-        request = self._carry_out[exchange.operation](exchange, communicator, source, target)
-        self._wait(request, what, group)
+        begin = self._carry_out[exchange.operation]
+        self._finish_counted(lambda: begin(exchange, communicator, source, target), exchange)
+
+    def _finish_counted(self, begin: Callable[[], Any], exchange: Exchange) -> None:
+        self._count += 1
+        group = group_of(self.rank, exchange.ranks, exchange.stride)
+        self._finish(begin, f"{exchange} (collective {self._count})", group)
+
+    def _finish(self, begin: Callable[[], Any], what: str, group: Sequence[int]) -> None:
+        """Begin a collective and wait for it; others may ask meanwhile, and later, where this is.
+        """
+        self._peers.check(what, group)
+        self._peers.now = f"in {what}"
+        self._wait(begin(), what, group)
         self._peers.now = f"after {what}"
 
     def _wait(self, request: Any, what: str, group: Sequence[int]) -> None:

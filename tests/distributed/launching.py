@@ -1,0 +1,37 @@
+"""Scripts of this folder, in two processes started by `lamina launch`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended."""
+
+    status: int
+    output: str
+    errors: str
+    seconds: float
+
+
+def launch(script: str, *arguments: str, device: str = "cpu", **variables: str) -> Ran:
+    """Run a script to its end, with variables added to the environment."""
+    command = [
+        sys.executable, "-m", "lamina", "launch", "-n", "2", "--device", device,
+        str(SCRIPTS / script), *arguments,
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_THREADS": "1"} | variables
+    started = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - started)

@@ -1,0 +1,75 @@
+"""Two processes joined by MPI: every collective, training, and what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="two processes need pip install mpi4py mpich")
+
+from tests.distributed.launching import ROOT, launch
+
+
+def has_ended(process: int) -> bool:
+    """Whether no process of that number is there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("variable", ["", "LAMINA_CHECK"])
+def test_every_collective(variable: str) -> None:
+    """With LAMINA_CHECK=1 each one is compared with the interpreter as well."""
+    ran = launch("operations.py", **({variable: "1"} if variable else {}))
+    assert ran.status == 0, ran.errors
+    assert sorted(ran.output.splitlines()) == ["rank 0: all is well", "rank 1: all is well"]
+
+
+def test_the_interpreter_runs_collectives_too() -> None:
+    ran = launch("operations.py", device="interp")
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2
+
+
+@pytest.mark.parametrize("device", ["interp", pytest.param("cpu", marks=pytest.mark.exhaustive)])
+def test_training_in_two_processes_is_that_in_one(device: str) -> None:
+    """In the interpreter, which compiles nothing; C takes a minute for so many programs."""
+    ran = launch("data_parallel.py", device=device)
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2
+
+
+WAITING = r"all_reduce ADD f32\[4\] among 2 ranks \(comparing programs before they run\)"
+MESSAGES = {
+    "raises": rf"RankError: {WAITING}: rank 1 failed: ValueError: a mistake in the data",
+    "is killed": rf"RankError: {WAITING}: rank 1 failed: its process ended",
+    "ends": rf"RankError: {WAITING}: rank 1 has ended, and is waited for",
+    "hangs": rf"RankError: {WAITING}: waited 3 s for others: "
+    r"rank 1: after all_reduce ADD f32\[4\] among 2 ranks \(collective 1\)",
+    "differs": r"ProgramsDifferError: collective 1 of the programs differs: rank 0: all_reduce ADD "
+    r"f32\[4\] among 2 ranks; rank 1: all_gather f32\[4\] among 2 ranks",
+}
+
+
+@pytest.mark.parametrize("fault", MESSAGES)
+def test_a_fault_ends_all_processes_and_is_named(fault: str) -> None:
+    ran = launch("faults.py", fault, device="interp")
+    assert ran.status != 0
+    assert re.search(MESSAGES[fault], ran.errors), ran.errors
+    processes = [int(number) for number in re.findall(r"process (\d+)", ran.output)]
+    assert len(processes) == 2
+    assert all(map(has_ended, processes))
+
+
+def test_torchrun_is_told_what_to_do() -> None:
+    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", "from lamina import distributed; distributed.init()"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "start them with `lamina launch -n 2 SCRIPT`" in done.stderr
