@@ -1,6 +1,6 @@
 """Every option lamina has, in one frozen object that is part of the key of each compilation.
 
-Only this file reads the environment.
+Only this file reads lamina's variables of the environment.
 """
 
 import contextlib

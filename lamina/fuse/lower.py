@@ -113,9 +113,12 @@ class Lowering:
             # keys.
             return self.value(node.src[0], index, condition)
         if op in Group.COLLECTIVE:
-            # Nor is a collective one: `Collective` has none. This one tells which array it reads.
-            first = tuple(const(0, int64) for _ in node.src[0].shape)
-            return self.value(node.src[0], first, condition)
+            # Nor is a collective one: `Collective` has none. This one tells which array it reads,
+            # which is in memory even if it is a constant.
+            (operand,) = node.src
+            source = self._sources(operand, tuple(const(0, int64) for _ in operand.shape))
+            assert isinstance(source, InMemory)
+            return _load(operand, source, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:

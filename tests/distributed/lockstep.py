@@ -14,9 +14,11 @@ from lamina import Tensor
 from lamina.core import dtypes
 from lamina.core.exchange import group_of, place_of
 from lamina.graph.autodiff import gradient
+from lamina.graph.open_calls import open_call
 from lamina.ir.interpreter import EVALUATE, from_ranks
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Group, Op
+from lamina.ir.substitute import substitute
 
 Function = Callable[[Tensor], Tensor]
 
@@ -24,6 +26,12 @@ Function = Callable[[Tensor], Tensor]
 def hole(number: int, like: np.ndarray) -> Node:
     dtype = dtypes.BY_NAME[like.dtype.name]
     return Node(Op.BUFFER, (), BufferRef(number, like.shape, dtype, "interp"))
+
+
+def opened(x: Tensor) -> Node:
+    """The graph of a tensor, with that of each call in it."""
+    (node,) = substitute([x.node], {}, open_call)
+    return node
 
 
 def evaluate_ranks(
@@ -56,7 +64,7 @@ def _collective(node: Node, operands: list[np.ndarray], rank: int) -> np.ndarray
 def on_ranks(function: Function, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What `function`, of one tensor, gives on each rank, of which `operands` has one each."""
     x = hole(0, operands[0])
-    result = function(Tensor.of(x, "interp")).node
+    result = opened(function(Tensor.of(x, "interp")))
     return evaluate_ranks(result, [{x: operand} for operand in operands])
 
 
@@ -66,7 +74,7 @@ def gradients_on_ranks(
     """On each rank the derivative by its operand of ``sum(seed * function(operand))``, added up
     over all ranks."""
     x, seed = hole(0, operands[0]), hole(1, seeds[0])
-    result = function(Tensor.of(x, "interp")).node
+    result = opened(function(Tensor.of(x, "interp")))
     (adjoint,) = gradient(result, [x], seed)
     assert adjoint is not None
     pairs = zip(operands, seeds, strict=True)

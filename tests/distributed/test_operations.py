@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from lamina import Tensor, distributed
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from tests.distributed.lockstep import gradients_on_ranks, on_ranks
+from tests.test_layers import ROOT
 
 WORLD = 4
 ALL = Axis("all", 4, 1)
@@ -203,3 +205,13 @@ def test_without_an_engine_nothing_runs() -> None:
     x = Tensor(np.ones((3, 2), np.float32))
     with pytest.raises(lm.LaminaError, match=r"call lamina.distributed.init\(\)"):
         distributed.all_reduce(x, "sum", ALL).numpy()
+
+
+def test_the_page_runs() -> None:
+    """Every program of docs/distributed.md, one after the other, in one process."""
+    text = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(programs) > 2
+    names: dict[str, object] = {}
+    for program in programs:
+        exec(compile(program, "distributed.md", "exec"), names)

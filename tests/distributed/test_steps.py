@@ -11,20 +11,18 @@ from lamina.core.options import Options
 from lamina.distributed.mesh import Axis
 from lamina.errors import DeviceError
 from lamina.fuse.program import Program
-from lamina.graph.open_calls import open_call
 from lamina.ir.kernel import Collective
-from lamina.ir.substitute import substitute
+from lamina.ir.node import const
 from lamina.ir.text import kernel_text
 from lamina.pipeline import compile_source
 from lamina.runtime.source import Source
-from tests.distributed.lockstep import hole
+from tests.distributed.lockstep import hole, opened
 
 PAIR = Axis("pair", 2, 1)
 
 
 def program_of(*results: Tensor) -> tuple[Program, Source]:
-    sinks = substitute([one.node for one in results], {}, open_call)
-    planned = compile_source(sinks, Options())
+    planned = compile_source([opened(one) for one in results], Options())
     assert planned.source is not None
     return planned.program, planned.source
 
@@ -50,6 +48,14 @@ def test_an_input_is_sent_from_where_it_is() -> None:
     program, _ = program_of(distributed.all_gather(argument(0, 8, 8), 0, PAIR))
     assert isinstance(program.launches[0].kernel, Collective)
     assert program.launches[0].slots[0].kind == "input"
+
+
+def test_a_constant_is_stored_to_be_sent() -> None:
+    three = Tensor.of(const(3.0, lm.float32), "cpu")
+    program, source = program_of(distributed.all_reduce(three * 2.0, over=PAIR))
+    assert [type(launch.kernel).__name__ for launch in program.launches] == ["Kernel", "Collective"]
+    assert program.launches[0].slots[-1] == program.launches[1].slots[0]
+    assert source.exchanges[0].shape == ()
 
 
 def test_collectives_run_in_the_order_of_the_graph() -> None:
