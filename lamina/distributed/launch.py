@@ -30,8 +30,9 @@ def launch(count: int, device: str, script: Path, arguments: Sequence[str]) -> N
 
 
 def command_of(count: int, script: Path, arguments: Sequence[str]) -> list[str]:
-    """The arguments of mpiexec. It is not to kill the other processes when one fails: they notice
-    that themselves (`lamina/runtime/peers.py`), and say which rank it was."""
+    """The arguments of mpiexec. It is not to end the other processes when one fails: they notice
+    that themselves (`lamina/runtime/peers.py`), and say which rank it was. Where a signal killed
+    one, mpiexec kills the others after half a second all the same."""
     return [
         "-disable-auto-cleanup", "-n", str(count), sys.executable, str(script), *arguments
     ]  # fmt: skip

@@ -127,8 +127,10 @@ class Server:
             self._tell_all({"failed": [rank, reason]})
 
     def _tell_all(self, message: Message) -> None:
-        for connection in list(self._connections.values()):
-            connection.send(message)
+        """Rank 0, whose process this is, comes last: once it knows that all have ended, it ends
+        MPI, which does not let this thread go on until all others do so too."""
+        for rank in sorted(self._connections, reverse=True):
+            self._connections[rank].send(message)
 
 
 class Peers:
@@ -189,15 +191,18 @@ class Peers:
         """End this process, unless it notices the failure of another one within `seconds`: it may
         compute, or wait, without end."""
         if not self._is_noticed.wait(seconds):
-            print(f"lamina: rank {self.rank} ends: {self.failure}", file=sys.stderr, flush=True)
+            self._say(f" ends: {self.failure}")
             os._exit(1)
+
+    def _say(self, what: str) -> None:
+        print(f"lamina: rank {self.rank}{what}", file=sys.stderr, flush=True)
 
     def _listen(self) -> None:
         while (message := self._connection.read()) is not None:
             if "failed" in message:
                 self._note(Failure(*message["failed"]))
             elif "bye" in message:
-                self.ended = frozenset(message["bye"])
+                self.ended |= frozenset(message["bye"])
                 if len(self.ended) == self.size:
                     self._all_ended.set()
             elif "where" in message and message["where"] != self.rank:
@@ -211,6 +216,8 @@ class Peers:
     def _note(self, failure: Failure) -> None:
         if self.failure is None:
             self.failure = failure
+            if failure.reason == ENDED:  # mpiexec may soon kill this process as well
+                self._say(f", {self.now}: {failure}")
             self._all_ended.set()
             _in_background(self.end_soon, GRACE_SECONDS)
 

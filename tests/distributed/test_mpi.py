@@ -23,12 +23,17 @@ def has_ended(process: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("variable", ["", "LAMINA_CHECK"])
-def test_every_collective(variable: str) -> None:
-    """With LAMINA_CHECK=1 each one is compared with the interpreter as well."""
-    ran = launch("operations.py", **({variable: "1"} if variable else {}))
+def test_every_collective() -> None:
+    ran = launch("operations.py")
     assert ran.status == 0, ran.errors
     assert sorted(ran.output.splitlines()) == ["rank 0: all is well", "rank 1: all is well"]
+
+
+def test_steps_are_compared_with_the_interpreter() -> None:
+    """With LAMINA_CHECK=1, which runs each step as a program of its own."""
+    ran = launch("operations.py", "few", LAMINA_CHECK="1")
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2
 
 
 def test_the_interpreter_runs_collectives_too() -> None:
@@ -45,10 +50,12 @@ def test_training_in_two_processes_is_that_in_one(device: str) -> None:
     assert ran.output.count("all is well") == 2
 
 
-WAITING = r"all_reduce ADD f32\[4\] among 2 ranks \(comparing programs before they run\)"
+# Rank 0 may wait for the end of the first collective, or before the second one.
+WAITING = r"all_reduce ADD f32\[4\] among 2 ranks \(.*\)"
 MESSAGES = {
     "raises": rf"RankError: {WAITING}: rank 1 failed: ValueError: a mistake in the data",
-    "is killed": rf"RankError: {WAITING}: rank 1 failed: its process ended",
+    # Before mpiexec kills rank 0, which need not have come to the collective yet.
+    "is killed": rf"rank 0, (in|after) {WAITING}: rank 1 failed: its process ended",
     "ends": rf"RankError: {WAITING}: rank 1 has ended, and is waited for",
     "hangs": rf"RankError: {WAITING}: waited 3 s for others: "
     r"rank 1: after all_reduce ADD f32\[4\] among 2 ranks \(collective 1\)",

@@ -1,4 +1,6 @@
-"""Every collective on every rank: values and derivatives, beside the same in NumPy."""
+"""Every collective on every rank: values and derivatives, beside the same in NumPy; or a few."""
+
+import sys
 
 import numpy as np
 
@@ -66,9 +68,10 @@ def check_jit() -> None:
         np.testing.assert_array_equal(function(x).numpy(), np.full((300, 7), 4.0 * number + 3.0))
 
 
-for dtype in ("bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64"):
-    check_values(dtype)
-check_derivatives()
+if "few" not in sys.argv:
+    for dtype in ("bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64"):
+        check_values(dtype)
+    check_derivatives()
 check_nan_wins()
 check_jit()
 print(f"rank {rank}: all is well", flush=True)
