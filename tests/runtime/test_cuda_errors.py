@@ -102,14 +102,16 @@ def test_a_launch_names_the_kernel_and_the_line(driver: FakeDriver) -> None:
     assert "program.run(buffers())" in where
 
 
-def test_a_job_launches_the_graph_of_its_places(driver: FakeDriver) -> None:
+def test_a_job_launches_the_graph_of_its_places(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launched: list[tuple[Any, ...]] = []
 
     def launch(*arguments: Any) -> tuple[Code]:
         launched.append(arguments)
         return (Code(0),)
 
-    driver.cuGraphLaunch = launch
+    monkeypatch.setattr(driver, "cuGraphLaunch", launch, raising=False)
     program = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
     program.run(buffers())
     program.run(buffers())  # as a graph
