@@ -12,7 +12,7 @@ from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.errors import LaminaError
 from lamina.graph import index as ix
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Axes, Nest
@@ -62,7 +62,8 @@ class UnloweredError(LaminaError):
 def lower(name: str, nest: Nest, target: Target) -> TileProgram:
     """The program of a nest with a product in tiles, with its barriers. Raises UnloweredError,
     naming what the dialect cannot say yet."""
-    _require(len(nest.tiles) == 2, "products back to back")
+    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
+    _require(len(reductions) == 1, "products back to back")
     decisions = decide(nest, target)
     _require(decisions.atom.instruction == "mma", "float32 without tensor cores")
     _require(target.arch == "sm_90a", f"tensor cores of {target.arch}")
