@@ -189,5 +189,6 @@ class SelfAttention:
 
     def _heads(self, x: Tensor) -> Tensor:
         """(batch, length, heads * size) to (batch, heads, length, size)."""
-        batch, length, _ = x.shape
-        return x.reshape((batch, length, -1, self.head_size)).transpose(1, 2)
+        batch, length, size = x.shape
+        heads = size // self.head_size
+        return x.reshape((batch, length, heads, self.head_size)).transpose(1, 2)

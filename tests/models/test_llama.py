@@ -152,3 +152,12 @@ def test_wrong_calls_are_refused() -> None:
         network(Tensor([1, 2, 3]))
     with pytest.raises(ShapeError, match="0 caches for 2 layers"):
         network(Tensor([[1, 2, 3]]), [], Tensor(0))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_no_texts_and_texts_without_tokens_have_no_logits(shape: tuple[int, int]) -> None:
+    network = Llama(from_hugging_face({**SIZES, "model_type": "llama"}, "test"), DrawnWeights())
+    ids = lm.zeros(shape, dtype=lm.int64)
+    assert network(ids).shape == (*shape, SIZES["vocab_size"])
+    caches = network.new_caches(shape[0], 8)
+    assert network(ids, caches, Tensor(0)).numpy().shape == (*shape, SIZES["vocab_size"])
