@@ -51,7 +51,7 @@ from lamina.graph.split_reductions import (
 )
 from lamina.ir.interpreter import evaluate
 from lamina.ir.invariants import located
-from lamina.ir.kernel import AnyKernel, Collective, Kernel, SortKernel
+from lamina.ir.kernel import AnyKernel, Kernel, kernel_name
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.ir.text import kernel_text
@@ -341,19 +341,6 @@ PASSES = (
 )  # fmt: skip
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
             "code", _load)  # fmt: skip
-
-
-def kernel_name(kernel: AnyKernel, number: int) -> str:
-    """What a kernel does and on how many elements: ``reduce3_64x10``."""
-    if isinstance(kernel, SortKernel):
-        return f"sort{number}_{kernel.rows}x{kernel.length}"
-    if isinstance(kernel, Collective):
-        sizes = "x".join(map(str, kernel.shape)) or "1"
-        return f"{kernel.exchange.operation}{number}_{sizes}"
-    store, ops = kernel.stores[-1], {node.op for node in kernel.nodes}
-    kind = "reduce" if Op.LOOP_REDUCE in ops else "scan" if Op.LOOP_SCAN in ops else "map"
-    kind = kind if store.monoid is None else "scatter"
-    return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
 
 
 OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128)

@@ -270,3 +270,16 @@ def points(axes: Iterable[Node]) -> int:
 def roots_of(store: Store) -> tuple[Node, ...]:
     """The expressions that a store needs: value, index and condition."""
     return store.value, store.index, store.condition
+
+
+def kernel_name(kernel: AnyKernel, number: int) -> str:
+    """What a kernel does and on how many elements: ``reduce3_64x10``."""
+    if isinstance(kernel, SortKernel):
+        return f"sort{number}_{kernel.rows}x{kernel.length}"
+    if isinstance(kernel, Collective):
+        sizes = "x".join(map(str, kernel.shape)) or "1"
+        return f"{kernel.exchange.operation}{number}_{sizes}"
+    store, ops = kernel.stores[-1], {node.op for node in kernel.nodes}
+    kind = "reduce" if Op.LOOP_REDUCE in ops else "scan" if Op.LOOP_SCAN in ops else "map"
+    kind = kind if store.monoid is None else "scatter"
+    return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
