@@ -73,7 +73,7 @@ def _quick_call(program: Program, *, is_kept: bool) -> Callable[[Sequence[Tensor
     rebuilt = _rebuilt(program)
     # Where each buffer is in a job, from its end on: what is read, and before it the results.
     read_places = [(binding.tensor, binding.input - count) for binding in program.reads]
-    result_places = [(number, number - count - len(sizes)) for number in range(len(sizes))]
+    result_places = list(enumerate(range(-count - len(sizes), -count)))
     # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
     kept: list[_Kept] = []
 
