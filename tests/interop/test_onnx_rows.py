@@ -14,9 +14,12 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+import lamina as lm  # noqa: E402
 from lamina.core.options import using  # noqa: E402
 from lamina.interop.onnx import OnnxError, load  # noqa: E402
 from lamina.interop.onnx.rows import find_row  # noqa: E402
+from lamina.ir.node import toposort  # noqa: E402
+from lamina.ir.ops import Op  # noqa: E402
 
 FLOATS = np.random.default_rng(0)
 
@@ -109,6 +112,15 @@ def test_resized_images(mode: str, coordinates: str, scale: float) -> None:
     antialias = int(mode != "nearest" and scale < 1)
     _agrees("Resize", _floats(1, 2, 11, 3), np.zeros(0, np.float32), scales, mode=mode,
             coordinate_transformation_mode=coordinates, antialias=antialias)  # fmt: skip
+
+
+@pytest.mark.parametrize(("scale", "reads_index"), [(2.0, False), (3.0, False), (1.5, True)])
+def test_whole_repetitions_read_no_index(scale: float, reads_index: bool) -> None:
+    x, scales = lm.asarray(_floats(1, 2, 4, 6)), np.array([1, 1, scale, 2], np.float32)
+    model = _model("Resize", [x.numpy(), np.zeros(0, np.float32), scales], mode="nearest",
+                   coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    result = load(model)(x, np.zeros(0, np.float32), scales)
+    assert (Op.GATHER in {node.op for node in toposort([result.node])}) == reads_index
 
 
 def test_resized_integers_stay_in_their_range() -> None:
