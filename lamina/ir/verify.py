@@ -21,7 +21,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from lamina.core.dtypes import DType
@@ -42,7 +43,6 @@ _OPERANDS = (
     | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.CUSTOM_DERIVATIVE}, 2)
     | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
 )
-_hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))
 
 
 def verify(sinks: Iterable[Node]) -> None:
@@ -77,7 +77,7 @@ def _check_node(
     if made is not node:
         another = f"and Node() makes another {made.dtype!r} {made.shape}"
         raise VerifyError(f"its type is {node.dtype!r} {node.shape!r}, {another}")
-    used = set[str]().union(*(devices[operand] for operand in node.src))
+    used = set().union(*[devices[operand] for operand in node.src])
     if len(used) > 1:
         raise VerifyError(f"its operands live on {' and '.join(sorted(used))}")
     devices[node] = {node.arg} if node.op is Op.COPY else used
@@ -129,16 +129,15 @@ def _check_argument(op: Op, arg: Any) -> None:
     `op` says."""
     kind = op.value.argument
     if isinstance(kind, str):
-        hints: Mapping[str, Any] = _SINGLE
-        parts = {kind: arg}
+        parts = (arg,)
     elif isinstance(arg, kind):
-        hints, parts = _hints(kind), arg._asdict()
+        parts = arg
     else:
         raise VerifyError(f"its argument is {arg!r}, not {kind}")
-    for name, part in parts.items():
-        if not _fits(part, hints[name]):
-            wanted = inspect.formatannotation(hints[name])
-            raise VerifyError(f"{name or 'argument'}={part!r} is not {wanted}")
+    for field, part in zip(_fields_of(kind), parts, strict=True):
+        if not field.holds(part):
+            wanted = inspect.formatannotation(field.hint)
+            raise VerifyError(f"{field.name or 'argument'}={part!r} is not {wanted}")
 
 
 def _check_value(value: object, dtype: DType) -> None:
@@ -149,9 +148,33 @@ def _check_value(value: object, dtype: DType) -> None:
         raise VerifyError(f"{value!r} is not {needed}")
 
 
-def _fits(value: object, hint: Any) -> bool:
-    """Whether `value` is of an annotated type. Integers are never bools or another library's."""
-    if typing.get_origin(hint) is tuple:
-        kind, _ = typing.get_args(hint)
-        return type(value) is tuple and all(type(part) is kind for part in value)
-    return type(value) is int if hint is int else isinstance(value, hint)
+@dataclass(frozen=True)
+class _Field:
+    """A part of an argument. kind: the type of the part, or of each element of a tuple."""
+
+    name: str
+    hint: Any
+    kind: Any
+    is_tuple: bool
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is of the type. Integers are never bools or another library's."""
+        kind = self.kind
+        if self.is_tuple:
+            return type(value) is tuple and all(type(part) is kind for part in value)
+        return type(value) is int if kind is int else isinstance(value, kind)
+
+
+@functools.cache
+def _fields_of(argument: type | str) -> tuple[_Field, ...]:
+    """The fields of a named tuple, or the one value that a text such as "axes" stands for."""
+    if isinstance(argument, str):
+        hints = {argument: _SINGLE[argument]}
+    else:
+        hints = typing.get_type_hints(argument, localns={"Monoid": Monoid})
+    fields = []
+    for name, hint in hints.items():
+        is_tuple = typing.get_origin(hint) is tuple
+        kind = typing.get_args(hint)[0] if is_tuple else hint
+        fields.append(_Field(name, hint, kind, is_tuple))
+    return tuple(fields)
