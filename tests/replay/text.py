@@ -24,10 +24,10 @@ def normalised(text: str) -> str:
 
     def renamed(match: re.Match[str]) -> str:
         name = match[0]
-        is_array = match.string.startswith("[", match.end())
-        if _is_temporary(name) or (_is_axis(name) and not is_array):
-            return names.setdefault(name, f"n{len(names)}")
-        return name
+        kind = _kind_of(name)
+        if not kind or (kind == "axis" and match.string.startswith("[", match.end())):
+            return name  # an array may be named as an axis is
+        return names.get(name) or names.setdefault(name, f"n{len(names)}")
 
     plain = _IDENTIFIER.sub(renamed, _COMMENT.sub("", text))
     lines = (" ".join(line.split()) for line in plain.splitlines())
@@ -35,15 +35,14 @@ def normalised(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _is_temporary(name: str) -> bool:
-    """Whether the printers number a name, and it is no scalar or vector type, such as f32x8."""
-    return _NUMBERED.match(name) is not None and _TYPE.match(name) is None
-
-
-@lru_cache(maxsize=1 << 14)
-def _is_axis(name: str) -> bool:
-    """Whether a name is that of a loop, such as row or k_outer, and no type, such as i32."""
-    return _AXIS.match(name) is not None and _TYPE.match(name) is None
+def _kind_of(name: str) -> str:
+    """Whether a name is a "temporary", which the printers number, or the "axis" of a loop, such as
+    row or k_outer; "" for any other, and for scalar and vector types, such as i32 and f32x8."""
+    if _TYPE.match(name):
+        return ""
+    if _NUMBERED.match(name):
+        return "temporary"
+    return "axis" if _AXIS.match(name) else ""
 
 
 def record(source: Source) -> dict[str, Any]:
