@@ -241,9 +241,11 @@ def _not(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
 
 
 def _bitcast(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
-    """A macro of the prelude."""
+    """A macro of the prelude. What may be widened is made opaque: see `vectors.c`."""
     (value,) = operands
-    return f"BITS({c.type(value)}, {c.type(out)}, {value.text})"
+    bits = f"BITS({c.type(value)}, {c.type(out)}, {value.text})"
+    is_short_vector = out.lanes > 1 and out.dtype.bits < 32
+    return f"OPAQUE({c.type(out)}, {bits})" if is_short_vector else bits
 
 
 OPERATIONS: dict[Op, Spelling] = {

@@ -29,6 +29,14 @@ EACH(CHOICES)
 #define READ(T, ...) typedef const __VA_ARGS__ T##xNu T##xNr;
 READ(i8, volatile) READ(u8, volatile) READ(i16, volatile) READ(u16, volatile)
 READ(i32) READ(u32) READ(f32) READ(i64) READ(u64) READ(f64)
+#ifndef OPAQUE
+/* `x`, of which the compiler does not see where it is from: that would undo the above in a bitcast. */
+#if defined __x86_64__ && !defined __clang__ && __GNUC__ >= 12
+#define OPAQUE(kind, x) ({ kind opaque = x; __asm__("" : "+x"(opaque)); opaque; })
+#else
+#define OPAQUE(kind, x) x
+#endif
+#endif
 
 /* Elements at `p`, and zeros in lanes whose bit is not set, of which nothing is read. */
 #define LANES(T) \
