@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from lamina import stored
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
@@ -171,6 +172,8 @@ class Planned:
     source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
+    # Of a program that was read from disk, without its kernels and plans: what it was made of.
+    graph: tuple[Node, ...] | None = None
     # What `cost_of` has predicted.
     costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
 
@@ -515,8 +518,24 @@ def verify(value: Any) -> None:
 @kept(1024)
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
-    and equal options."""
-    loaded = _run_pass(LOAD, compile_source(sinks, options), options)
+    and equal options: by this process, or of a large graph by an earlier one."""
+    key = None if passes else stored.key_of(sinks, options, target_of(options))
+    found = stored.load(key, options) if key else None
+    if found is not None:
+        planned = Planned(found.program, {}, source=found.source, graph=sinks)
+    else:
+        planned = compile_source(sinks, options)
+        if key and planned.source is not None:
+            stored.store(key, stored.StoredProgram(planned.program, planned.source), options)
+    loaded = _run_pass(LOAD, planned, options)
+    assert isinstance(loaded, Planned)
+    return loaded
+
+
+@kept(64)
+def _with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
+    """A program that was read from disk, with what reports and checks look at: its steps."""
+    loaded = _run_pass(LOAD, compile_source(graph, options), options)
     assert isinstance(loaded, Planned)
     return loaded
 
@@ -547,6 +566,8 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
 
 def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
+    if planned.graph and (options.debug or options.check or runs):
+        planned = _with_steps(planned.graph, options)
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = []

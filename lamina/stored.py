@@ -1,0 +1,100 @@
+"""Large programs on disk: what a later process needs to run one without the passes.
+
+The passes take seconds for a network of 30 layers, and give the same text in each process. The disk
+cache of compiled code has a file of JSON for each such program. Its name is a digest of the graph,
+the options, the facts of the device, and the files of the compiler itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lamina.core.dtypes import BY_NAME
+from lamina.core.options import Options
+from lamina.core.target import Target
+from lamina.fuse.launch import Slot
+from lamina.fuse.program import Program
+from lamina.ir.node import Node, toposort
+from lamina.ir.text import to_text
+from lamina.runtime.cache import digest
+from lamina.runtime.cpu import disk_cache
+from lamina.runtime.source import Source
+
+__all__ = ["StoredProgram", "key_of", "load", "store"]
+
+# Nodes of a graph from which on it is stored; the passes take about 0.1 s for so many. An estimate.
+MIN_NODES = 1000
+
+
+@dataclass(frozen=True)
+class StoredProgram:
+    """A program and its text. Of one that was read, steps are known by their number alone: they
+    have no launches."""
+
+    program: Program
+    source: Source
+
+
+def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
+    """The name of the program of `sinks`; None of a small graph, and where options ask for what the
+    passes show, or for a search, which measures."""
+    is_watched = options.debug or options.check or options.search
+    if options.kind != "cpu" or is_watched or len(toposort(sinks)) < MIN_NODES:
+        return None
+    return digest(to_text(sinks), repr(options), repr(target), _compiler())
+
+
+def load(key: str, options: Options) -> StoredProgram | None:
+    """The program of that name; None where there is none, or its file is damaged."""
+    path = disk_cache(options).load(f"{key}.json")
+    if path is None:
+        return None
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        return _read(json.loads(path.read_bytes()))
+    return None
+
+
+def store(key: str, stored: StoredProgram, options: Options) -> None:
+    """Write the file of a program. Raises as `DiskCache.store` does."""
+    program, source = stored.program, stored.source
+    parts = {
+        "steps": len(program.steps),
+        "outputs": [[one.kind, one.number, one.dtype.name, one.size, one.offset]
+                    for one in program.outputs],
+        "arena": program.arena,
+        "block": program.block,
+        "prelude": source.prelude,
+        "kernels": dict(source.kernels),
+        "entry": source.entry,
+    }  # fmt: skip
+    disk_cache(options).store(f"{key}.json", json.dumps(parts).encode())
+
+
+def _read(parts: Any) -> StoredProgram:
+    outputs = tuple(
+        Slot(kind, number, BY_NAME[dtype], size, offset)
+        for kind, number, dtype, size, offset in parts["outputs"]
+    )
+    source = Source(parts["prelude"], parts["kernels"], parts["entry"])
+    steps = ((),) * parts["steps"]
+    return StoredProgram(Program(steps, outputs, parts["arena"], parts["block"]), source)
+
+
+@cache
+def _compiler() -> str:
+    """A digest of the names, sizes and times of all files of this package: an edited compiler finds
+    none of what it wrote before."""
+    return digest(*_files_of(Path(__file__).parent))
+
+
+def _files_of(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".c"):
+            state = path.stat()
+            yield f"{path.relative_to(folder)} {state.st_size} {state.st_mtime_ns}"
