@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lamina.core.dtypes import float32
 from lamina.errors import ShapeError
-from lamina.frontend.functions.creation import arange, zeros
+from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import silu
 from lamina.frontend.functions.lookup import embedding
 from lamina.frontend.functions.neural import rms_norm, scaled_dot_product_attention
@@ -125,9 +127,9 @@ class Cache:
     def __init__(
         self, batch: int, heads: int, capacity: int, size: int, device: str | None = None
     ) -> None:
-        shape = (batch, heads, capacity, size)
-        self.keys = zeros(shape, device=device).contiguous()
-        self.values = zeros(shape, device=device).contiguous()
+        # Data, and no expression: it is in memory before a program that writes to it is traced.
+        nothing = np.zeros((batch, heads, capacity, size), np.float32)
+        self.keys, self.values = Tensor(nothing, device=device), Tensor(nothing, device=device)
 
     @property
     def capacity(self) -> int:
