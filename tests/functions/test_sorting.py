@@ -72,7 +72,7 @@ def test_sort_has_a_derivative() -> None:
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize(("k", "axis"), [(0, 0), (2, 1), (4, -1), (3, 0)])
+@pytest.mark.parametrize(("k", "axis"), [(0, 0), (1, 0), (1, -1), (2, 1), (4, -1), (3, 0)])
 def test_topk_against_torch(k: int, axis: int, largest: bool) -> None:
     torch = pytest.importorskip("torch")
     x = distinct(3, 4, 2).transpose(0, 2, 1).copy()
