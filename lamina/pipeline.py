@@ -24,15 +24,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from lamina import stored
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
-from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, OutOfMemoryError
-from lamina.explain.collectives import rows_with_collectives
+from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -50,11 +47,9 @@ from lamina.graph.split_reductions import (
     long_columns_in_parts,
     long_products_in_parts,
 )
-from lamina.ir.interpreter import evaluate
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, kernel_name
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.node import Node
 from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
@@ -63,6 +58,7 @@ from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
+from lamina.reference import interpret
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cpu import CpuProgram, library_of
@@ -398,8 +394,9 @@ CPU = Backend(
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),
-    lambda source, launches, options:
-        CpuProgram(source.text, options, source.units, source.exchanges),
+    lambda source, launches, options: CpuProgram(
+        source.text, options, source.units, source.exchanges
+    ),
     lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
 )
 CUDA = Backend(
@@ -561,7 +558,7 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
             raise
         why = str(error).partition("\n  at ")[0]  # one warning, whatever line of the user's comes
         warnings.warn(f"programs run in the slow reference interpreter: {why}", stacklevel=2)
-    return _interpret(sinks, inputs, device)
+    return interpret(sinks, inputs, device)
 
 
 def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
@@ -590,29 +587,3 @@ def _checked(planned: Planned, table: Sequence[Buffer], options: Options) -> lis
     from lamina.explain.check import run_checked  # it loads when it is first needed
 
     return run_checked(planned, table, options, backend(options))
-
-
-def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
-    """The reference device: the interpreter in place of the compiler."""
-    verify_graph(sinks)
-    nodes = toposort(sinks)
-    leaves = {
-        node: np.frombuffer(inputs[node.arg.storage].view(), node.dtype.numpy).reshape(node.shape)
-        for node in nodes
-        if node.op is Op.BUFFER
-    }
-    rows = rows_with_collectives(nodes)
-    try:
-        # Copies: an ASSIGN changes leaves.
-        results = [value.tobytes() for value in evaluate(sinks, leaves, rows)]
-    except MemoryError as error:
-        raise OutOfMemoryError(f"{device}: the interpreter stores each value: {error}") from error
-    buffers = []
-    for sink, result in zip(sinks, results, strict=True):
-        is_assigned = sink.op is Op.ASSIGN
-        buffer = inputs[sink.src[0].arg.storage] if is_assigned else Buffer(len(result), device)
-        buffers.append(buffer)
-    counter.kernels += len(results)  # from here on memory is written
-    for buffer, result in zip(buffers, results, strict=True):  # once all have been computed
-        buffer.view()[:] = result
-    return buffers
