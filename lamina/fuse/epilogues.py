@@ -182,18 +182,19 @@ def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
     float does not join, as memory holds the narrower one.
 
     On targets with `row_blocks` (CPUs) arithmetic has vectors in a kernel of its own, and the loop
-    of a scan has none. Only commutative arithmetic on operands that cost nothing joins there:
-    results of the operation of `end`, or of an EXPAND. With s and t for scans, ``s + t`` and
-    ``s * expand(a)`` join; ``s * exp(x)`` does not, as the exponentials would lose their vectors.
-    Nor does ``(s + t) + u`` for a scan u: `end` is an addition there, and u is none.
+    of a scan has none. So only arithmetic of one cheap instruction joins there, for which the
+    commutative operations stand, and only if its other operand costs nothing: another scan, which
+    is stored, or an EXPAND. With s and t for scans, ``s + t`` and ``s * expand(a)`` join;
+    ``s * exp(x)`` does not, as the exponentials would lose their vectors, and neither does
+    ``(s + t) + exp(x)``.
     """
     arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
     if node.op is not Op.RESHAPE and node.op not in arithmetic:
         return False
     if _splits_an_axis(node, end) or widening(node) > 0:
         return False
-    operand_operations = {operand.op for operand in node.src}
-    return not row_blocks or operand_operations <= {end.op, Op.EXPAND}
+    others = {operand.op for operand in node.src if operand is not end}
+    return not row_blocks or others <= {Op.SCAN, Op.EXPAND}
 
 
 def _splits_an_axis(node: Node, operand: Node) -> bool:

@@ -196,6 +196,7 @@ class Rotate(Move):
         # An uneven end would come in the middle of a loop that begins later.
         is_even = points(split.axes) == split.extent
         self.require(are_rows and is_even, "these are not two rows, split evenly")
+        self.require(self.steps >= 0, f"loops begin {self.steps} steps later")
         later = ix.add(axis, ix.scale(by, self.steps))
         _, rotated = ix.divided(later, axis.arg.size)
         others = nest.splits_without(split)
@@ -264,7 +265,7 @@ class Stage(Move):
 
     value: int
     axis: int
-    text = "stage(%{value}, a{axis})"
+    text = "stage(%{value:d}, a{axis})"
 
     def apply(self, nest: Nest) -> Nest:
         loop = nest.axis(self.axis)

@@ -34,7 +34,8 @@ def parse(text: str) -> dict[str, Schedule]:
 
 
 def _parse_move(number: int, line: str) -> Move:
-    """The move that prints as `line`, up to spaces."""
+    """The move that prints as `line`, up to spaces, of one argument or more: ``reorder()``, of no
+    axes, would move nothing and is refused."""
     name, *arguments = re.findall(r"\w+", line) or [""]  # "bind(a0, vector)": bind, a0, vector
     words = [_parse_word(argument) for argument in arguments]
     kind = Move.kinds.get(name)
@@ -43,7 +44,7 @@ def _parse_move(number: int, line: str) -> Move:
         # The words alone would also be those of "bind a0 -> vector".
         if move and "".join(str(move).split()) == "".join(line.split()):
             return move
-    except (TypeError, ValueError):  # too few words, or no number where one is needed
+    except (TypeError, ValueError):  # too few words, too many, or a name in place of a number
         pass
     raise FormatError(f"schedule, line {number}: {line!r} is not a move")
 

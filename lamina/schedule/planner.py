@@ -13,8 +13,9 @@ from lamina.ir.ops import Op
 from lamina.loops import moves
 from lamina.loops.nest import Axes
 
-# Accesses so many times rarer than the most frequent ones do not count in scores: in rows of 128
-# elements, ``b[i]``, loaded once a row, does not count beside ``x[i, j]``. An estimate.
+# Accesses that are more than this many times rarer than the most frequent ones do not count in
+# scores: ``b[i]``, loaded once a row, does not count beside ``x[i, j]`` in rows of 128 elements; in
+# rows of 64 it does. An estimate.
 RARE = 64
 
 

@@ -70,7 +70,8 @@ def test_text_may_hold_comments_and_semicolons() -> None:
 @pytest.mark.parametrize(
     "text",
     ["split(a0, 4)", "split(a0, x) -> a1, a2", "bind(a0)", "bind(0, vector)", "unroll(a0)",
-     "bind(a0, vector", "fuse(a0) -> a1", "reorder()", "->", "split(a0, 4) -> a1, a2, a3"],
+     "bind(a0, vector", "fuse(a0) -> a1", "reorder()", "->", "split(a0, 4) -> a1, a2, a3",
+     "stage(%x, a0)"],
 )  # fmt: skip
 def test_text_that_is_no_move(text: str) -> None:
     with pytest.raises(FormatError, match="line 2"):
@@ -245,10 +246,17 @@ def test_partitions_that_do_not_fit(move: str, message: str) -> None:
         apply(kernel, parse(move.format(row=row))[""])
 
 
-def _counting() -> Kernel:
-    """The kernel that counts numbers in a histogram."""
-    counts, places = leaf(0, (40, 6), int64), leaf(1, (90, 6), int64)
-    total = Node(Op.SCATTER, (counts, places, build.full((90, 6), 1, int64)), Scatter(0, ADD))
+def _counts(*, of_rows: bool) -> Node:
+    """Histograms of 6 columns of numbers; `of_rows`: of one column, whose counts all columns get,
+    so that neighbours in memory are counted together."""
+    counts, ones = leaf(0, (40, 6), int64), build.full((90, 6), 1, int64)
+    places = leaf(1, (90, 1 if of_rows else 6), int64)
+    return Node(Op.SCATTER, (counts, build.expand(places, (90, 6)), ones), Scatter(0, ADD))
+
+
+def _counting(*, of_rows: bool = False) -> Kernel:
+    """The kernel that computes `_counts`."""
+    total = _counts(of_rows=of_rows)
     kernel = pipeline.compile_source([total], current()).program.launches[-1].kernel
     assert isinstance(kernel, Kernel)
     return kernel
@@ -276,13 +284,15 @@ def test_updates_of_floats_run_in_order() -> None:
         apply(kernel, parse(f"atomic(a{column})")[""])
 
 
+@pytest.mark.parametrize("of_rows", [False, True])
 @pytest.mark.usefixtures("on_cpu")
-def test_a_cpu_has_no_atomic_operations() -> None:
-    kernel = _counting()
-    column = kernel.stores[0].axes[-1].arg.number
-    text = f"[{pipeline.kernel_name(kernel, 1)}]; atomic(a{column})"
-    counts, places = leaf(0, (40, 6), int64), leaf(1, (90, 6), int64)
-    total = Node(Op.SCATTER, (counts, places, build.full((90, 6), 1, int64)), Scatter(0, ADD))
+def test_a_cpu_has_no_atomic_operations(of_rows: bool) -> None:
+    total, kernel = _counts(of_rows=of_rows), _counting(of_rows=of_rows)
+    row, column = (axis.arg.number for axis in kernel.stores[0].axes)
+    moves = f"atomic(a{column})"
+    if of_rows:
+        moves += f"; split(a{row}, 2) -> a77, a78; bind(a78, vector)"
+    text = f"[{pipeline.kernel_name(kernel, 1)}]; {moves}"
     with using(schedule=text) as options, pytest.raises(FormatError, match="no such operation"):
         pipeline.compile_source([total], options)
 

@@ -140,10 +140,13 @@ class _NestCost:
         is not waited for, so only loads are slower where lines lie apart."""
         if part.reference.is_store:
             rate = min(level.write * self.workers, level.all_write)
+            # The lines of such stores are counted at each level, as those of others are, and
+            # no level reads them first.
             return rate * STREAMED if self._bypasses_caches(part) else rate
         # The first line of each run is a jump, and the others follow it: of runs of 4 lines every
         # fourth one jumps. Seconds a byte are the mean of both.
         jumping = min(self.rates.line / part.run, 1.0)
+        # Both rates are measured, each with an error: without jumps loads are never slower.
         scattered = min(level.scattered, level.read)
         seconds_per_byte = jumping / scattered + (1 - jumping) / level.read
         return min(self.workers / seconds_per_byte, level.all_read)

@@ -77,10 +77,13 @@ class _Walks:
     def factor(self, value: Node, steps: Axes, min_single: int) -> Factor | None:
         """The factor `value`, whose rows are along the best run of the row axes that it alone has;
         None if there is none that is long enough. A run needs MIN_SIDE points, but only
-        `min_single` if it is the only one.
+        `min_single` if it is the only one, as there is no other choice then: `product_factors`
+        says how few rows pay.
 
-        Several axes are one run only where the steps are the factor's fastest axis, as the copy
-        engine then finds rows of any distance.
+        A tile has a line of neighbours in memory for each row or for each step. If the steps are
+        the factor's fastest axis, each row is a line, and lines may lie at any distance: rows along
+        several axes, as the 10 x 10 places of images, are then one run (im2col mode of the copy
+        engine). Otherwise the rows themselves lie along a line, and so along one axis.
         """
         own = free_axes(value) - self.both_axes
         axes = [axis for axis in self.kernel.row_axes if axis in own]

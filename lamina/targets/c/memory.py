@@ -295,7 +295,10 @@ class MemoryPrinter(CSpelling, NestPrinter):
 
     def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
-        ``STREAM(f32x8u, p1, 8 * row, add_3)``."""
+        ``STREAM(f32x8u, p1, 8 * row, add_3)``. Raises FormatError for an `atomic` store: no
+        target has one of vectors."""
+        if store.atomic:
+            raise FormatError("atomic: this target has no such operation on vectors")
         dtype, array = store.value.dtype, f"p{store.parameter}"
         start = self.index_text(store.index, point)
         kind = self.vector_type(ELEMENTS[dtype], lanes)

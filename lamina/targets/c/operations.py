@@ -70,8 +70,8 @@ class CSpelling(Language):
         if not dtype.is_float:
             return Value(f"({TYPES[dtype]}){int(value)}", node.dtype)
         is_float32 = dtype is float32
-        # The shortest digits that are the number: of a float32, those of a Python float would be
-        # those of the float64 it is rounded from.
+        # A number is rounded to float32 here, as by the interpreter. A C compiler would round the
+        # decimal digits of the float64, and refuse 1e39f: beyond float32, it is inf_f32.
         text = repr(ctypes.c_float(value).value if is_float32 else value)
         if not text[-1].isdigit():  # nan, inf and -inf are names of the prelude: ``-inf_f32``
             text = f"{text}_{TYPES[dtype]}"
