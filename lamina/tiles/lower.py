@@ -176,24 +176,40 @@ class _Lowering:
     # Results.
 
     def _epilogue(self) -> Epilogue:
-        """The arithmetic between sums and stores, and the stores."""
+        """The arithmetic between sums and stores, and the stores. An overlapped epilogue computes
+        the value that threads keep first, and the rest from it: a cast of a bias that both need is
+        computed twice."""
         decisions, kernel = self.decisions, self.nest.kernel
-        roots = [store.value for store in kernel.stores]
         names = {decisions.reduction: SUMS}
         body: list[Map | Store] = []
-        for node in toposort(roots, lambda node: node.op in Group.ELEMENTWISE):
-            operands = tuple(self._operand(operand, names) for operand in node.src)
-            names[node] = f"v{len(names) - 1}"
-            body.append(Map(names[node], node.dtype, node.op, operands))
+        kept = None
+        if decisions.overlap is not None and decisions.overlaps(self.stages):
+            kept = decisions.overlap.value
+            self._compute([kept], names, body)
+            names = {kept: names[kept]}
+        self._compute([store.value for store in kernel.stores], names, body)
         lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_pitches)}
         for store in kernel.stores:
             _require(store.monoid is None, "a store that combines")
             _require(store.value in names, "a store of something else than a product")
             view = self._result_view(store.parameter, store.index, (store.condition,))
             body.append(Store(view, names[store.value], lines.get(store, "")))
-        if decisions.overlap is not None and decisions.overlaps(self.stages):
-            return Epilogue(tuple(body), names[decisions.overlap.value], decisions.slices)
+        if kept is not None:
+            return Epilogue(tuple(body), names[kept], decisions.slices)
         return Epilogue(tuple(body))
+
+    def _compute(
+        self, values: Sequence[Node], names: dict[Node, str], body: list[Map | Store]
+    ) -> None:
+        """Append to `body` the arithmetic of `values` from those that have names, and name it."""
+
+        def is_new(node: Node) -> bool:
+            return node.op in Group.ELEMENTWISE and node not in names
+
+        for node in toposort(values, is_new):
+            operands = tuple(self._operand(operand, names) for operand in node.src)
+            body.append(Map(f"v{len(body)}", node.dtype, node.op, operands))
+            names[node] = f"v{len(body) - 1}"
 
     def _operand(self, node: Node, names: Mapping[Node, str]) -> Operand:
         if node.op is Op.LOAD:

@@ -73,7 +73,8 @@ def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["passes"]) == 0
     text = capsys.readouterr().out
     passes = [*pipeline.PASSES, pipeline.LOAD]
-    places = [text.index(f" {one.name} ") for one in passes]
+    rows = [f"│ {number:<2} │ {one.name} " for number, one in enumerate(passes, 1)]
+    places = [text.index(row) for row in rows]
     assert places == sorted(places)
     assert all(one.does in text for one in passes)
     assert all(step.name in text for one in pipeline.PASSES for step in one.steps)

@@ -272,7 +272,7 @@ ARCHITECTURES = [("sm_80", "sm_100"), ("sm_86", "sm_90a"), ("sm_75", "sm_90a")] 
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(("size", "archs"), zip(SIZES, ARCHITECTURES, strict=True), ids=str)
+@pytest.mark.parametrize(("size", "archs"), [*zip(SIZES, ARCHITECTURES, strict=True)], ids=str)
 @pytest.mark.usefixtures("nvrtc")
 def test_programs_compile(
     size: tuple[int, int, int], archs: tuple[str, str], dtype: lm.DType
