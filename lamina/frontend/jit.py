@@ -41,6 +41,7 @@ from lamina.runtime.profile import runs
 __all__ = ["jit"]
 
 _MAX_PROGRAMS = 256  # of one function; each number that is passed makes another
+_MAX_WAITING = 4  # of one signature
 
 # What a quick call depends on; the gradient is None in every key that is kept.
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
@@ -62,6 +63,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         functools.update_wrapper(self, function)
         self.function = function
         self._programs: dict[Hashable, Program] = {}
+        # By signature: programs for other gradients than the last call found, as of additions to
+        # gradients that are there.
+        self._waiting: dict[Hashable, list[Program]] = {}
         self._quick: dict[Hashable, tuple[Options, Callable[..., Any]]] = {}
         self._last: dict[str, Hashable] = {}  # what each argument was when last compiled
         self._lock = threading.RLock()
@@ -109,20 +113,34 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
     ) -> Program:
         """The program of the signature `key`; a new one where what it captured has changed."""
-        program = self._programs.get(key)
-        if program is None or not program.fits():
+        last = self._programs.get(key)
+        if last is not None and last.fits():
+            return last
+        waiting = self._waiting.pop(key, [])
+        program = next((one for one in waiting if one.fits()), None)
+        if program is None:
             args, kwargs = arguments
             self._explain(args, kwargs, options)
-            held = list(self._programs)
-            dropped = {*filter(_is_lost, held), *held[:-_MAX_PROGRAMS]}
-            for old in dropped:
-                del self._programs[old]
-            if dropped:
-                self._quick.clear()  # it holds programs; the next calls fill it again
+            self._drop_programs()
             # The trace holds nodes of tensors, and so has to be gone before the call.
             program = Program(trace(self.function, arguments, tensors, options.device), options)
-            self._programs[key] = program
+        others = [last, *waiting] if last is not None else waiting
+        # The rest fit no call any more.
+        kept = [one for one in others if one is not program and not one.finds_gradients()]
+        if kept:
+            self._waiting[key] = kept[:_MAX_WAITING]
+        self._programs[key] = program
         return program
+
+    def _drop_programs(self) -> None:
+        """Drop the programs whose signature can come no more, and the oldest of too many."""
+        held = list(self._programs)
+        dropped = {*filter(_is_lost, held), *held[:-_MAX_PROGRAMS]}
+        for old in dropped:
+            del self._programs[old]
+            self._waiting.pop(old, None)
+        if dropped:
+            self._quick.clear()  # it holds programs; the next calls fill it again
 
     def lower(
         self, *args: Any, device: str | None = None, arch: str = "sm_90a", **kwargs: Any

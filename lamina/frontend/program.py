@@ -131,9 +131,15 @@ class Program:
                 bindings.append(Binding(place, number))
                 self.inputs[number] = _NOTHING  # each call puts the memory of its tensor here
 
+    def finds_gradients(self) -> bool:
+        """Have the same tensors gradients now as when the function was traced, of those whose
+        gradients it asked for? When gradients are added up, the first call finds none, the second
+        does, and after `zero_grad` the next one finds none again."""
+        return all((asked.tensor._grad is None) is asked.was_none for asked in self.asked)
+
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        if any((asked.tensor._grad is None) is not asked.was_none for asked in self.asked):
+        if not self.finds_gradients():
             return False
         if [tensor.node for tensor in _now(self.same)] != self.nodes:
             return False
