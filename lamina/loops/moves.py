@@ -376,8 +376,9 @@ class Accumulate(Move):
         above, with the `axes` (a2, a0)."""
         (store,) = kernel.stores
         reduction = store.value
-        operands = tuple(operand for operand in reduction.src if operand is not loop)
-        partial_sum = Node(Op.LOOP_REDUCE, operands, reduction.arg)
+        # The value that is added up may be `loop` itself: of ``sum(i) for i, j`` it stays.
+        axes_inside = tuple(axis for axis in bound_axes(reduction) if axis is not loop)
+        partial_sum = Node(Op.LOOP_REDUCE, (*operands_of(reduction), *axes_inside), reduction.arg)
         return replace(store, value=partial_sum, axes=axes, monoid=reduction.arg.monoid)
 
     def _splits_kept(self, nest: Nest, axis: Node, outside: Axes) -> tuple[SubLoops, ...]:

@@ -16,6 +16,7 @@ from lamina.core.dtypes import float32, int64
 from lamina.core.options import current, using
 from lamina.core.target import cpu_target
 from lamina.errors import FormatError
+from lamina.explain.check import run_kernel
 from lamina.frontend.lowered import LoweredKernel
 from lamina.fuse.program import Launch
 from lamina.graph import index as ix
@@ -295,6 +296,17 @@ def test_a_cpu_has_no_atomic_operations(of_rows: bool) -> None:
     text = f"[{pipeline.kernel_name(kernel, 1)}]; {moves}"
     with using(schedule=text) as options, pytest.raises(FormatError, match="no such operation"):
         pipeline.compile_source([total], options)
+
+
+def test_a_sum_of_its_own_loop_is_accumulated() -> None:
+    row, outer, inner = ix.axis(0, 3), ix.axis(1, 50, reduce=True), ix.axis(2, 4, reduce=True)
+    total = Node(Op.LOOP_REDUCE, (outer, outer, inner), LoopReduce(ADD, 0))
+    kernel = Kernel((Parameter(int64, 3, True),), (Store(0, row, total, (row,)),), 1)
+    nest = apply(kernel, parse("accumulate(a1)")[""])
+    verify_kernel(nest.kernel)
+    sums = np.zeros(3, np.int64)
+    run_kernel(nest.kernel, [sums])
+    np.testing.assert_array_equal(sums, 4 * np.arange(50).sum())
 
 
 def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:

@@ -41,7 +41,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Packed:
-    """All that is computed from `parameter` alone is staged in the loop over rows `loop`."""
+    """What varies as loads of `parameter` do, and is computed from them, is staged in the loop over
+    rows `loop`."""
 
     parameter: int
     loop: Node

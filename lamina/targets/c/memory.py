@@ -230,12 +230,15 @@ class MemoryPrinter(CSpelling, NestPrinter):
     # Prefetches.
 
     def prefetch(self, load: Node, place: str) -> None:
-        """Print a prefetch of what will be read some iterations after `place`, where the hardware
-        prefetcher does not see that coming: `AHEAD` in `prelude.c` says why.
+        """Print prefetches of what will be read some iterations after `place`, where the hardware
+        prefetcher fails: `AHEAD` in `prelude.c` says why. Its numbers are elements and caches.
 
-        In a product that reads 16 columns of a panel at each step, 8 steps ahead:
-        ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``. In arithmetic on an array of 64 MiB,
-        8192 bytes ahead: ``AHEAD(p0 + 16 * i, 2048, 3);``. The numbers are elements, and caches.
+        - Sums that are accumulated in memory: what the next iteration of the loop around the rows
+          reads, 4096 elements ahead: ``AHEAD(p0 + 4096 * k + 16 * i, 4096, 2);``. All rows come
+          before that, so the nearest cache is left to them.
+        - A product that reads 16 columns of a panel at each step: 8 steps ahead, as in
+          ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``.
+        - Arithmetic on an array of 64 MiB: 8192 bytes ahead, ``AHEAD(p0 + 16 * i, 2048, 3);``.
         """
         terms, _ = ix.terms_of(load.src[0])
         # Does a register tile use the load more than once, as in a product? It does if there are
