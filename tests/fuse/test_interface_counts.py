@@ -9,8 +9,10 @@ import pytest
 
 import lamina as lm
 from lamina import nn
+from lamina.core.options import current
 from lamina.frontend.tensor import Tensor
 from lamina.nn import optim
+from lamina.runtime.devices import target_of
 from lamina.runtime.profile import counter
 
 RNG = np.random.default_rng(3)
@@ -86,8 +88,9 @@ def test_the_adjoint_of_a_convolution_is_one_sum_over_its_padded_seed(
     x, w, seed = array(2, 6, 9, 8), array(6, 6 // groups, 3, 3), array(2, 6, 9, 8)
     options = {"padding": dilation, "dilation": dilation, "groups": groups}
     (adjoint,) = lm.gradient(lm.conv2d(x, w, **options), [x], seed)
-    # What few windows share is padded where they read it.
-    assert kernels(lambda: adjoint.numpy()) == (1 if groups == 6 else 2)
+    # What few windows share is padded where they read it, if an instruction loads masked lanes.
+    loads_masked = target_of(current()).vector_bytes == 64
+    assert kernels(lambda: adjoint.numpy()) == (1 if groups == 6 and loads_masked else 2)
     given = (torch.from_numpy(one.numpy()) for one in (w, seed))
     right = torch.nn.grad.conv2d_input(x.shape, *given, **options)
     np.testing.assert_allclose(adjoint.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)

@@ -36,9 +36,6 @@ _LANGUAGE = [
     "-ffp-contract=off", "-fwrapv", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang",
     "-fbfloat16-excess-precision=none", "-O1", "-fPIC",
 ]  # fmt: skip
-# A program of this process runs on small arrays, once, so that compiling it takes the time. At -O0,
-# the last level named, one of 190 kB takes 0.3 s, at -O1 4.3 s. Checks of a sanitizer want -O1.
-_PLAIN = ["-O0", "-ftrivial-auto-var-init=pattern"]
 _SANITIZERS = {
     "address": ["-fsanitize=address,bounds,shift,integer-divide-by-zero", "-g1"],
     "thread": ["-fsanitize=thread", "-DMSL_THREADS", "-g1"],
@@ -206,7 +203,7 @@ def compile_source(source: str, kind: str = "") -> tuple[Path, dict[str, Kernel]
     target, part = _folder() / f"{name}{kind and '-' + kind}.so", _folder() / f"{name}-{kind}.o"
     entries = "".join(map(_entry, kernels.values()))
     text.write_text(f"#include <metal_stdlib>\n{plain}\n{_CONTEXT}{entries}", encoding="utf-8")
-    flags = _SANITIZERS.get(kind, _PLAIN)
+    flags = _SANITIZERS.get(kind, ["-ftrivial-auto-var-init=pattern"])
     if kind:
         _run([CLANG, *_LANGUAGE, *flags, "-c", text, "-o", part])
         link = ["-rdynamic", part, engine, "-ldl", "-lpthread", "-lm"]
