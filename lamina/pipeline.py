@@ -371,7 +371,8 @@ def _cpu_memory(options: Options) -> FusionTarget:
     """Row blocks are formed where `COMMON_CPU` gains by them."""
     target = target_of(options)
     flips_bytes = "unsigned_by_signed" in target.engines
-    # Of the vectors that there are, those of 64 bytes alone are loaded under a mask of lanes.
+    # Of the vectors that there are, those of 64 bytes alone are loaded under a mask of lanes. With
+    # others the 9 copies of a depthwise convolution are too many; 6 is an estimate.
     max_padded_copies = 16 if target.vector_bytes == 64 else 6
 
     def cost(kernels: Sequence[Kernel], around: int) -> float:

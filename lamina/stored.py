@@ -21,6 +21,7 @@ from lamina.core.target import Target
 from lamina.fuse.launch import Slot
 from lamina.fuse.program import Program
 from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group
 from lamina.ir.text import to_text
 from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
@@ -42,10 +43,15 @@ class StoredProgram:
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
-    """The name of the program of `sinks`; None of a small graph, and where options ask for what the
-    passes show, or for a search, which measures."""
+    """The name of the program of `sinks`; None of a small graph, of one with collectives, as a file
+    does not hold what they exchange, and where options ask for what the passes show, or for a
+    search, which measures."""
     is_watched = options.debug or options.check or options.search
-    if options.kind != "cpu" or is_watched or len(toposort(sinks)) < MIN_NODES:
+    if options.kind != "cpu" or is_watched:
+        return None
+    nodes = toposort(sinks)
+    has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
+    if len(nodes) < MIN_NODES or has_collectives:
         return None
     return digest(to_text(sinks), repr(options), repr(target), _compiler())
 

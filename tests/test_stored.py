@@ -14,12 +14,13 @@ from lamina import Tensor, pipeline, stored
 from lamina.core.options import current, using
 from lamina.explain.report import profile
 from lamina.frontend.session import SESSION
-from lamina.ir.node import toposort
+from lamina.ir import build
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op, Ranks
 from lamina.runtime.cpu import disk_cache
+from lamina.runtime.devices import target_of
 
 X = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(4, 6)
-
-
 W = np.sin(np.arange(36, dtype=np.float32)).reshape(6, 6)
 
 
@@ -83,6 +84,17 @@ def test_a_later_process_runs_no_passes(compiled: list[Any], folder: Path) -> No
     assert large(compiled) == 1
 
 
+def test_programs_with_collectives_are_not_stored() -> None:
+    """Their steps ask an engine, and the file of a program has no steps."""
+    x = build.iota(8, lm.int64)
+    for _ in range(MIN_NODES):
+        x = x * x + 1
+    gathered = Node(Op.ALL_GATHER, (x,), Ranks(2, 1))
+    options = current()
+    assert stored.key_of([x], options, target_of(options))
+    assert stored.key_of([gathered], options, target_of(options)) is None
+
+
 def test_small_programs_are_not_stored(folder: Path) -> None:
     run(SMALL)
     assert not [*folder.glob("*.json")]
@@ -101,9 +113,7 @@ def test_other_options_and_other_compilers_are_other_programs(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"steps": 1, "outputs": [["a"]]}'])
-def test_a_damaged_file_is_written_again(
-    content: bytes, compiled: list[Any], folder: Path
-) -> None:
+def test_a_damaged_file_is_written_again(content: bytes, compiled: list[Any], folder: Path) -> None:
     run()
     (path,) = folder.glob("*.json")
     whole = path.read_bytes()

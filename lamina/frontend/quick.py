@@ -45,18 +45,16 @@ def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     planned, options = program.compiled, program.options
     outputs, arena = planned.program.outputs, planned.program.arena
     is_watched = program.draws or options.debug or options.check
-    source = program.compiled.source
-    has_collectives = source is not None and bool(source.exchanges)
+    has_collectives = planned.source is not None and bool(planned.source.exchanges)
     only_reads = program.is_pure and len(program.reads) + len(program.numbers) == len(
         program.inputs
     )
     has_own_results = not program.repeated and all(slot.kind != "input" for slot in outputs)
     if is_watched or has_collectives or not (only_reads and has_own_results):
         return None
-    kind = program.device.partition(":")[0]
     total = arena + sum(slot.nbytes for slot in outputs)
-    is_kept = total <= _MAX_KEPT_BYTES.get(kind, 0)
-    if kind == "cuda" or is_kept:
+    is_kept = total <= _MAX_KEPT_BYTES.get(options.kind, 0)
+    if options.kind == "cuda" or is_kept:
         return _quick_call(program, is_kept=is_kept)
     return None
 

@@ -50,7 +50,8 @@ MIN_COPIED_PRODUCTS = 1 << 23
 # from which on it is stored first. Threads compute its elements wherever a tile has them, and the
 # engine that copies arrays cannot: (1808, 1680) by (1680, 1129) took an H200 26 % more than its
 # estimate, beside 2 to 9 % of factors that are arrays. By that the copy pays from 375 products for
-# each element on. Sums of few products may be those of attention, which computes factors once.
+# each element on. Sums of 256 products or fewer may be those of attention's heads, which computes
+# factors once.
 MIN_STORED_REUSE = 512
 MIN_STORED_STEPS = 257
 

@@ -40,6 +40,7 @@ MIN_REPEATED_COST = 3
 
 # In additions for each element: the update of a scatter is stored from this cost on. That takes a
 # store and a load; an exponential costs 10, and with vectors of 8 lanes an eighth of it.
+# An estimate.
 MIN_SCATTERED_COST = 8
 
 # Products in a sum, up to which kernels may compute it again instead of reading it: the width of an

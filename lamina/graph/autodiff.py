@@ -36,6 +36,7 @@ from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, LINEAR_RECURRENCE, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Combine, Group, Op, Ranks, Reduce, Scatter
+from lamina.ir.substitute import substitute
 
 Contributions = Sequence[Node | None]
 Rule = Callable[..., Contributions]
@@ -180,17 +181,20 @@ def _is_repeated(x: Node, axes: Sequence[int]) -> bool:
     return all(once[axis] == 1 for axis in axes)
 
 
-def _padded_by_anything(
-    x: Node, before: Sequence[int], after: Sequence[int], shape: Shape
-) -> Node:
-    """`x` padded to `shape`, by what is the least to compute."""
+def _padded_by_anything(x: Node, before: Sequence[int], after: Sequence[int], shape: Shape) -> Node:
+    """`x` padded to `shape`, by what is the least to compute: arithmetic is computed of its padded
+    operands, and of an element that is repeated there are more."""
     padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
-    if _is_repeated(x, padded):
-        return build.expand(x.src[0], shape)
-    if x.op in Group.ELEMENTWISE:
-        operands = [_padded_by_anything(one, before, after, shape) for one in x.src]
-        return Node(x.op, tuple(operands), x.arg)
-    return build.pad(x, before, after)
+    arithmetic = toposort([x], lambda node: node.op in Group.ELEMENTWISE)
+    operands = {operand for node in arithmetic for operand in node.src} or {x}
+    larger = {
+        leaf: build.expand(leaf.src[0], shape)
+        if _is_repeated(leaf, padded)
+        else build.pad(leaf, before, after)
+        for leaf in operands
+        if leaf.op not in Group.ELEMENTWISE
+    }
+    return substitute([x], larger)[0]
 
 
 def _shear(g: Node, z: Node, x: Node) -> Contributions:
@@ -315,7 +319,9 @@ VJP: dict[Op, Rule] = MOVES | {
 VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
     Op.REDUCE: {MUL: _product, MAX: _extreme, MIN: _extreme},
     Op.SCAN: {
-        MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme,
+        MUL: _running_product,
+        MAX: _running_extreme,
+        MIN: _running_extreme,
         LINEAR_RECURRENCE: _linear_recurrence,
     },
     Op.ALL_REDUCE: dict.fromkeys((MUL, MAX, MIN), _all_reduce_of),

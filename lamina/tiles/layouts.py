@@ -12,10 +12,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from lamina.schedule.gpu.atoms import LINE_BYTES
+
 Places = NDArray[np.int64]
 
-LINE_BYTES = 128  # all banks once
-CHUNK_BYTES = 16
+CHUNK_BYTES = 16  # which the hardware moves as one
 BANKS = LINE_BYTES // CHUNK_BYTES  # of whole chunks, which eight threads access at once
 
 

@@ -16,7 +16,7 @@ from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES
 from lamina.tiles.barriers import synchronised
 from lamina.tiles.decisions import (
     ProductDecisions,
@@ -64,9 +64,9 @@ def lower(name: str, nest: Nest, target: Target) -> TileProgram:
     naming what the dialect cannot say yet."""
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
     _require(len(reductions) == 1, "products back to back")
-    decisions = decide(nest, target)
-    _require(decisions.atom.instruction == "mma", "float32 without tensor cores")
+    _require(ATOMS[nest.product].instruction == "mma", "float32 without tensor cores")
     _require(target.arch == "sm_90a", f"tensor cores of {target.arch}")
+    decisions = decide(nest, target)
     return synchronised(_Lowering(nest, decisions, decisions.stages(target)).program(name))
 
 
@@ -216,7 +216,10 @@ class _Lowering:
             index, *conditions = node.src
             return self._result_view(node.arg.parameter, index, conditions)
         if node.op is Op.CONST:
-            return float(node.arg.value)
+            value = node.arg.value
+            is_exact = value != value or float(value) == value  # a NaN is not equal to itself
+            _require(is_exact, "a number that float64 does not have")
+            return float(value)
         _require(node in names, f"{node.op.name.lower()} in an epilogue")
         return names[node]
 

@@ -21,7 +21,8 @@ from math import prod
 
 from lamina.core.dtypes import DType, float32
 from lamina.ir.ops import Group
-from lamina.tiles.layouts import BANKS, LINE_BYTES
+from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.tiles.layouts import BANKS
 from lamina.tiles.program import (
     AGENTS,
     GROUP_ROWS,
@@ -98,13 +99,16 @@ def _allocs(program: TileProgram) -> Checks:
 
 
 def _loops(program: TileProgram) -> Checks:
-    """5. All roles have the same tiles and steps."""
+    """5. Each role has one loop over tiles, and all have the same tiles and steps."""
     loops = [
         (role.name, loop)
         for role in program.roles
         for loop in statements(role.body)
         if isinstance(loop, TileLoop)
     ]
+    for role in program.roles:
+        count = sum(name == role.name for name, _ in loops)
+        yield count == 1, f"role {role.name} has {count} loops over tiles, not one"
     sequences = {(loop.order, loop.tiles, loop.steps, loop.blocks, loop.share) for _, loop in loops}
     yield len(sequences) == 1, f"roles have {len(sequences)} sequences of tiles, not one"
     for name, loop in loops:
@@ -167,7 +171,9 @@ def _body(
                 yield from _epilogue(program, statement, variables)
             case Wait(barrier=name):
                 program.barrier(name)
-            case Release(to=name) if name not in {one.name for one in program.roles}:
+            case Release(to=name) if name in {one.name for one in program.roles}:
+                yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"
+            case Release(to=name):
                 program.barrier(name)
             case Advance(role=name, count=count):
                 yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"

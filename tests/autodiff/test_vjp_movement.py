@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamina.core.dtypes import float32
 from lamina.core.shape import prod
 from lamina.errors import GradientError
+from lamina.graph import autodiff
 from lamina.graph.autodiff import gradient
 from lamina.ir.build import expand, flip, full, pad, permute, reshape, shear, sliced
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MIN, MUL, Monoid
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
 from tests.autodiff.finite_differences import FILLED, SEEDS, SHAPES, apart, buffer, check, gradients
+from tests.generators import leaf
 
 Shape = tuple[int, ...]
 
@@ -159,3 +162,14 @@ def constant_array(array: np.ndarray) -> Node:
 def test_constant_array_is_the_array() -> None:
     array = np.arange(-3, 3).reshape(2, 3)
     np.testing.assert_array_equal(evaluate([constant_array(array)])[0], array)
+
+
+def test_a_padded_condition_has_each_operation_once() -> None:
+    """Not once for each way to it, of which 30 levels have 2**30."""
+    x = leaf(0, (4,), float32)
+    levels = x
+    for _ in range(30):
+        levels = levels * levels + levels
+    padded = autodiff._padded_by_anything(levels < 1, (1,), (0,), (5,))
+    assert padded.shape == (5,)
+    assert len(toposort([padded])) < 100

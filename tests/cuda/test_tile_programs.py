@@ -12,6 +12,7 @@ from lamina.core.dtypes import DType
 from lamina.errors import CompileError
 from lamina.frontend.lowered import Lowered
 from lamina.runtime.cuda import compile_source
+from lamina.runtime.source import KERNELS as BEFORE_KERNELS
 from lamina.tiles import decisions
 from lamina.tiles.program import Epilogue, Mma, TileProgram, statements
 
@@ -86,6 +87,7 @@ def test_the_text_agrees_where_threads_fill_tiles(monkeypatch: pytest.MonkeyPatc
     of = lowered(512, 512, 136, lm.bfloat16)
     numbers = numbers_of(of)
     assert not numbers.overlaps
+    assert "COPY_TILE(" not in of.source.partition(BEFORE_KERNELS)[2]  # the engine fills none
     assert compile_source(with_assertions(of, numbers), "sm_90a")
 
 

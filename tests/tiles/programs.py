@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from lamina.tiles.program import TileProgram
-from lamina.tiles.text import parse
-
 # Two groups of four warps multiply 128 rows by 64 columns, and a warp fills the buffers. 3 blocks
 # have 2 x 2 tiles of ragged results, of ragged steps.
 BY_ENGINE = """
@@ -37,8 +34,3 @@ BY_THREADS = (
     .replace("role producer: warps=1", "role producer: inside consumers")
     .replace(f"{LEFT}tma", f"{LEFT}threads")
 )
-
-
-def program(text: str) -> TileProgram:
-    """The program of a text."""
-    return parse(text)

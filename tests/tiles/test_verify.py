@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lamina.tiles import program as dialect
@@ -95,6 +97,7 @@ def test_a_broken_program_is_refused(old: str, new: str, says: str) -> None:
     [
         ("      wait full\n", "      wait half\n", "no barrier 'half'"),
         ("release producer but 1", "release empty but 1", "no barrier 'empty'"),
+        ("release producer but 1", "release consumers but 1", "consumers is not inside consumers"),
         ("advance producer 2", "advance producer 0", "advances by 0"),
         ("advance producer 2", "advance consumers 2", "consumers is not inside consumers"),
         (" to full", "", "the fill of right reports to no barrier"),
@@ -124,3 +127,13 @@ def test_barriers_are_derived_for_fills_and_their_uses_alone(old: str, new: str,
     with pytest.raises(TileError) as raised:
         synchronised(parse(BY_ENGINE.replace(old, new)))
     assert says in str(raised.value)
+
+
+def test_a_role_without_a_loop_over_tiles_is_refused() -> None:
+    producer, consumers = parse(BY_ENGINE).roles
+    idle = replace(parse(BY_ENGINE), roles=(replace(producer, body=()), consumers))
+    with pytest.raises(TileError, match="role producer has 0 loops over tiles, not one"):
+        verify_tiles(idle)
+    twice = replace(idle, roles=(producer, replace(consumers, body=consumers.body * 2)))
+    with pytest.raises(TileError, match="role consumers has 2 loops over tiles, not one"):
+        verify_tiles(twice)

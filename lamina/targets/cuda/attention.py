@@ -62,12 +62,12 @@ from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
 from lamina.tiles.decisions import ResultSide
+from lamina.tiles.program import GROUP_ROWS
 
 # Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
 SHARED_BYTES = 226 << 10
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
 PANEL = 64  # elements of a line of 128 bytes
-GROUP_ROWS = 64  # rows of a group of four warps, which compute them together
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
 
 
