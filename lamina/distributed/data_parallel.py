@@ -4,7 +4,7 @@
     rows = distributed.rows_of(len(batch))
     loss = loss_of(model(batch[rows]))              # a mean over the rows of this process
     loss.backward()
-    distributed.average_gradients(optimizer.parameters, len(rows))
+    distributed.average_gradients(optimizer.parameters, rows.stop - rows.start)
     optimizer.step()
 
 Then all processes have the gradients of the mean over the whole batch, and make the same step.
@@ -16,12 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lamina.core.dtypes import DType
-from lamina.core.shape import prod
 from lamina.distributed.mesh import Axis, axis_of
 from lamina.distributed.operations import all_reduce, broadcast
 from lamina.errors import ArgumentError, GradientError
 from lamina.frontend.functions.creation import zeros_like
-from lamina.frontend.functions.movement import concat, reshape
+from lamina.frontend.functions.movement import concat, reshape, split
 from lamina.frontend.realize import realize
 from lamina.frontend.tensor import Tensor
 from lamina.nn.state import state_dict
@@ -119,10 +118,5 @@ def _sum_of_bucket(tensors: Sequence[Tensor], over: Axis | None) -> list[Tensor]
     """The sums over all processes of `tensors`, of one dtype, by one collective."""
     flat = concat([reshape(tensor, (-1,)) for tensor in tensors])
     summed = all_reduce(flat, "sum", over)
-    parts: list[Tensor] = []
-    start = 0
-    for tensor in tensors:
-        stop = start + prod(tensor.shape)
-        parts.append(reshape(summed[start:stop], tensor.shape))
-        start = stop
-    return parts
+    parts = split(summed, [tensor.size for tensor in tensors])
+    return [reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]

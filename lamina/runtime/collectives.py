@@ -45,7 +45,9 @@ def use(engine: Engine) -> None:
 def engine_for(exchange: Exchange) -> Engine:
     """The engine of this process. Raises DeviceError where there is none."""
     if not _engines:
-        raise DeviceError(f"{exchange}: this process has no others: call lamina.distributed.init()")
+        why = "this process knows no others"
+        how = "start it by `lamina launch`, and call lamina.distributed.init()"
+        raise DeviceError(f"{exchange}: {why}: {how}")
     return _engines[0]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lamina.core.exchange import Exchange, group_of, place_of
+from lamina.core.exchange import Exchange, group_of
 from lamina.core.shape import prod
 from lamina.errors import DeviceError, MissingPackageError, ProgramsDifferError, RankError
 from lamina.runtime.cache import digest
@@ -70,13 +70,14 @@ class MpiEngine:
     def make_group(self, ranks: int, stride: int) -> None:
         """Get ready for groups of `ranks`, `stride` apart. All processes call it, in one order."""
         if (ranks, stride) not in self._communicators:
-            first = self.rank - place_of(self.rank, ranks, stride) * stride
+            first = group_of(self.rank, ranks, stride)[0]
             world = self._mpi.COMM_WORLD
             self._communicators[ranks, stride] = world.Split(first, self.rank)
 
     def compare(self, exchanges: Sequence[Exchange]) -> None:
-        groups = dict.fromkeys((one.ranks, one.stride) for one in exchanges)
-        for ranks, stride in groups:
+        # In one order on all ranks, whatever their programs: the largest groups first.
+        groups = {(one.ranks, one.stride) for one in exchanges}
+        for ranks, stride in sorted(groups, reverse=True):
             self._compare(_lines(tuple(exchanges), ranks, stride), ranks, stride)
 
     def _compare(self, ours: tuple[str, ...], ranks: int, stride: int) -> None:

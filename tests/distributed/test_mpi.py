@@ -26,7 +26,9 @@ def has_ended(process: int) -> bool:
 def test_every_collective() -> None:
     ran = launch("operations.py")
     assert ran.status == 0, ran.errors
-    assert sorted(ran.output.splitlines()) == ["rank 0: all is well", "rank 1: all is well"]
+    # The ends of lines of two processes may come after both lines.
+    lines = re.findall(r"rank \d: all is well", ran.output)
+    assert sorted(lines) == ["rank 0: all is well", "rank 1: all is well"]
 
 
 def test_steps_are_compared_with_the_interpreter() -> None:
