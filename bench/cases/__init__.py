@@ -22,6 +22,8 @@ Function = Callable[..., Any]
 Shape = tuple[int, ...]
 ANY = "any"
 REFERENCE = "reference"  # PyTorch in float64
+# The same on the CPU, where the programs that are compared run on a GPU.
+REFERENCE_ON_CPU = "reference.cpu"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class Group:
 
 def module_of(column: str) -> str:
     """The module behind a column: ``torch`` of ``torch.compile``."""
-    return "torch" if column == REFERENCE else column.replace(".", " ").split()[0]
+    if column in (REFERENCE, REFERENCE_ON_CPU):
+        return "torch"
+    return column.replace(".", " ").split()[0]
 
 
 def way_of(column: str) -> str:

@@ -48,9 +48,9 @@ class Outcome:
     samples: seconds of a call by column, in each round. itself: those of the best peer, twice in
     each round. first: seconds from the function to its first result. kernels: how many lamina
     launched. failures: by column. distances: of results from the reference, by column. wrong:
-    lamina's results are, on several data. compared: there was a finite reference. slow: lamina's
-    kernels, where it is behind. bound, predicted: seconds of a call by lamina's cost model, where
-    it has not failed.
+    lamina's results are, on several data. compared: there was a finite reference. busy: the GPU had
+    other work, so that nothing was measured. slow: lamina's kernels, where it is behind. bound,
+    predicted: seconds of a call by lamina's cost model, where it has not failed.
     """
 
     program: Program
@@ -62,6 +62,7 @@ class Outcome:
     distances: dict[str, float] = field(default_factory=dict)
     wrong: bool = False
     compared: bool = False
+    busy: bool = False
     slow: list[KernelTime] = field(default_factory=list)
     bound: float = math.nan
     predicted: float = math.nan
@@ -119,6 +120,7 @@ def kept(raw: Mapping[str, Any], program: Program) -> Outcome | None:
         raw["distances"],
         raw["wrong"],
         raw["compared"],
+        raw["busy"],
         [KernelTime(**one) for one in raw["slow"]],
         math.nan if raw["bound"] is None else raw["bound"],
         math.nan if raw["predicted"] is None else raw["predicted"],

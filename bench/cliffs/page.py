@@ -151,6 +151,8 @@ class Page:
         head = ["programs", "count", "failed", "no peer", "geometric mean", ">= 0.9", ">= 0.5"]
         unseen = sum(not (one.compared or one.failed) for one in self.outcomes)
         note = f"Not compared, as there is no finite reference: {unseen}."
+        if busy := [one.program.name for one in self.outcomes if one.busy]:
+            note += f" Not measured, as the GPU had other work: {', '.join(busy)}."
         return ["## Ratios", "\n".join(table(head, lines)), note, *self._model()]
 
     def _model(self) -> list[str]:

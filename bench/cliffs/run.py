@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import REFERENCE, Array, module_of
+from bench.cases import REFERENCE, REFERENCE_ON_CPU, Array, module_of
 from bench.cliffs.draw import draw, limits_of
 from bench.cliffs.outcome import Failure, KernelTime, Outcome, distance, is_right
 from bench.cliffs.program import MissingOperationError, Program
@@ -24,6 +24,7 @@ from bench.worker import ProgramError, ProgramTimeoutError
 PEERS = ("torch", "torch.compile", "jax")
 ROUNDS = 5
 _TURN_SECONDS = 0.04
+_IDLE_SECONDS = 60.0  # until a GPU has done what stopped processes had asked for
 _MORE_DATA = (1, 2)  # other values, on which a wrong result is wrong as well
 _BEHIND = 0.9  # lamina's kernels are listed where the best peer takes less of its time
 MISSING = MissingOperationError.__name__
@@ -97,17 +98,29 @@ class Examination:
     def is_wrong(self, columns: Sequence[str], data: int) -> bool:
         """Whether lamina's result for the values `data` is wrong; distances are noted of the first
         ones. PyTorch's own result is the reference where it cannot compute in float64."""
-        reference = REFERENCE
-        if not self.prepare(REFERENCE, data):
-            del self.outcome.failures[REFERENCE]
-            reference = "torch"
-        self.outcome.first.pop(REFERENCE, None)
-        if reference not in (REFERENCE, *columns):
-            return False
-        want = self.crew.results(reference)
-        if not all(np.isfinite(one).all() for one in want):
+        want = self._reference(REFERENCE, data)
+        if want is None and "torch" in columns:
+            want = self.crew.results("torch")
+        if want is None or not all(np.isfinite(one).all() for one in want):
             return False
         self.outcome.compared = True
+        if not self._differs(columns, data, want):
+            return False
+        if self.crew.device == "cpu":
+            return True
+        # A kernel of PyTorch for GPUs may be wrong in float64 too: the last word has the CPU.
+        want = self._reference(REFERENCE_ON_CPU, data)
+        return want is None or self._differs(columns, data, want)
+
+    def _reference(self, column: str, data: int) -> list[Array] | None:
+        """PyTorch's results in float64 for the values `data`; None where it has none."""
+        is_ready = self.prepare(column, data)
+        self.outcome.first.pop(column, None)
+        self.outcome.failures.pop(column, None)
+        return self.crew.results(column) if is_ready else None
+
+    def _differs(self, columns: Sequence[str], data: int, want: Sequence[Array]) -> bool:
+        """Whether lamina's results are not `want`; distances are noted of the first data."""
         found = {column: distance(self.crew.results(column), want) for column in columns}
         if not data:
             self.outcome.distances = found
@@ -123,6 +136,16 @@ class Examination:
             if LAMINA in ready and not self.is_wrong(ready, data):
                 return False
         return True
+
+    def has_idle_device(self) -> bool:
+        """Wait until a GPU has no other work, which is noted where it does not end. A CPU has none,
+        as the processes of all other crews are stopped."""
+        if self.crew.device == "cpu":
+            return True
+        self.outcome.busy = True
+        with self.bench.noting(f"{self.program.name}, other work of the GPU"):
+            self.outcome.busy = not self.crew.tell(LAMINA, "idle", _IDLE_SECONDS)["idle"]
+        return not self.outcome.busy
 
     def measure(self, columns: Sequence[str]) -> None:
         """Turns of all who have the program ready."""
@@ -178,9 +201,10 @@ def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outco
     ready = [column for column in ready if column not in outcome.failures]
     if LAMINA in ready and not outcome.wrong:
         with crew.alone():
-            examination.measure(ready)
-            if LAMINA not in outcome.failures:
-                examination.look()
+            if examination.has_idle_device():
+                examination.measure(ready)
+                if LAMINA not in outcome.failures:
+                    examination.look()
         if LAMINA not in outcome.failures:
             examination.predict()
     return outcome
@@ -210,6 +234,8 @@ def _told(outcome: Outcome) -> str:
     if LAMINA in outcome.failures:
         failure = outcome.failures[LAMINA]
         return f"{name}: FAILED: {failure.kind}: {failure.text}"
+    if outcome.busy:
+        return f"{name}: not measured, as the GPU had other work"
     return f"{name}: no peer" if ratio is None else f"{name}: {ratio:.2f} of {outcome.peer}"
 
 

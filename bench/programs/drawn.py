@@ -2,8 +2,9 @@
 
 Arguments: the column, the seed, the number of threads (0: all), a folder for results, the device.
 Each line that it reads is a JSON list: ["case", index, data] compiles a program, runs it and writes
-its results, ["time", seconds] measures it, ["cost"] predicts what it takes, ["kernels"] tells what
-lamina's kernels take, ["drop"] forgets it.
+its results, ["idle", seconds] waits until the GPU has no work of other processes, ["time", seconds]
+measures the program, ["cost"] predicts what it takes, ["kernels"] tells what lamina's kernels take,
+["drop"] forgets it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import REFERENCE, Array, module_of, way_of
+from bench.cases import REFERENCE, REFERENCE_ON_CPU, Array, module_of, way_of
 from bench.cliffs.draw import draw, limits_of
 from bench.cliffs.program import MissingOperationError, Program, function_of
 from bench.programs.protocol import clock, emit, fastest
@@ -26,6 +27,9 @@ from bench.programs.protocol import clock, emit, fastest
 _SAMPLE = 1 << 21  # elements of a result that are compared
 _CALLS = 3  # before the results that are compared
 _BLOCK = {"cpu": 2e-4, "cuda": 5e-3}  # seconds of calls that are measured together
+# A tiny kernel takes 0.05 ms to its end where a GPU has no other work, and a millisecond or more
+# where processes take turns. Kernels that are so fast for 20 ms, which is several turns, are alone.
+_FAST, _QUIET_SECONDS = 3e-4, 0.02
 Step = Callable[[], Any]
 
 
@@ -67,6 +71,14 @@ class Lamina:
     def synchronize(self) -> None:
         self.heap.synchronize()
 
+    def probe(self) -> Step:
+        """A tiny kernel that has run once."""
+        values = self.module.ones((32,), device=self.device)
+        jitted = self.module.jit(lambda x: x + 1.0)
+        jitted(values)
+        self.synchronize()
+        return lambda: jitted(values)
+
     def free(self) -> None:
         self.lower = None
         self.heap.empty()
@@ -91,17 +103,18 @@ class Torch:
         if device != "cpu":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self.module, self.device, self.column = torch, device, column
+        self.is_reference = column in (REFERENCE, REFERENCE_ON_CPU)
 
     def array(self, values: Array, dtype: str) -> Any:
         tensor = self.module.from_numpy(values).to(self.device)
         if not dtype:
             return tensor
         tensor = tensor.to(getattr(self.module, dtype))
-        return tensor.double() if self.column == REFERENCE else tensor
+        return tensor.double() if self.is_reference else tensor
 
     def step(self, program: Program, arrays: list[Any]) -> Step:
         torch, chosen = self.module, _places(program)
-        dtype = "float64" if self.column == REFERENCE else ""
+        dtype = "float64" if self.is_reference else ""
         forward = function_of(program, "torch", torch, dtype)
         if way_of(self.column) == "compile":
             torch._dynamo.reset()  # else it stops compiling after some
@@ -197,7 +210,7 @@ def made(column: str, device: str, threads: int) -> Lamina | Torch | Jax:
     if column == "lamina":
         return Lamina(device, threads)
     if module_of(column) == "torch":
-        return Torch(device, threads, column)
+        return Torch("cpu" if column == REFERENCE_ON_CPU else device, threads, column)
     return Jax(device, threads)
 
 
@@ -232,13 +245,31 @@ class Runner:
         own.synchronize()
         first = time.perf_counter() - started
         kernels = 0
-        for _ in range(0 if self.column == REFERENCE else _CALLS - 1):
+        for _ in range(0 if self.column in (REFERENCE, REFERENCE_ON_CPU) else _CALLS - 1):
             before = own.kernels()
             values = step()
             kernels = own.kernels() - before
         np.savez(self.folder / f"{self.column}.npz", *(_sampled(own.numpy(one)) for one in values))
         self.step = step
         return {"first": first, "kernels": kernels}
+
+    def waits_until_idle(self, seconds: float) -> bool:
+        """Wait until the GPU works for this process alone, so many seconds at most, and tell
+        whether it does. Processes that are stopped may have left kernels in their queues, which a
+        GPU runs in turns with those of all others."""
+        assert isinstance(self.own, Lamina)
+        probe = self.own.probe()
+        quiet_since = started = self.now()
+        while self.now() - quiet_since < _QUIET_SECONDS:
+            before = self.now()
+            probe()
+            self.own.synchronize()
+            after = self.now()
+            if after - started > seconds:
+                return False
+            if after - before > _FAST:
+                quiet_since = after
+        return True
 
     def measure(self, seconds: float) -> float:
         """The seconds of a call."""
@@ -303,6 +334,8 @@ def main(column: str, seed: str, threads: str, folder: str, device: str) -> None
         command, *words = json.loads(line)
         if command == "case":
             emit(**runner.prepare(*words))
+        elif command == "idle":
+            emit(idle=runner.waits_until_idle(*words))
         elif command == "time":
             emit(seconds=runner.measure(*words))
         elif command == "cost":

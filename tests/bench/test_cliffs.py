@@ -19,7 +19,7 @@ from bench.cliffs.program import SEED, MissingOperationError, Program, function_
 from bench.cliffs.run import Crew, examine, examine_all
 from bench.cliffs.sketch import CPU, GPU, TINY, Sketch
 from bench.process import Bench
-from bench.programs.drawn import Lamina, made
+from bench.programs.drawn import Lamina, Runner, made
 from bench.worker import ProgramError, ProgramTimeoutError
 from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError
@@ -139,8 +139,8 @@ def test_the_framework_of_lamina_jits_on_its_device() -> None:
 class MadeUpCrew(Crew):
     """Its programs answer as the test says; results are the same everywhere."""
 
-    def __init__(self, bench: Bench, answer: Answer) -> None:
-        super().__init__(bench, "cpu", 1.0)
+    def __init__(self, bench: Bench, answer: Answer, device: str = "cpu") -> None:
+        super().__init__(bench, device, 1.0)
         self.answer = answer
         self.ended: list[str] = []
         self.values = {"lamina": 1.0}
@@ -158,6 +158,8 @@ class MadeUpCrew(Crew):
 def _answers(column: str, message: Sequence[Any]) -> dict[str, Any]:
     if message[0] == "case":
         return {"first": 0.5, "kernels": 2 if column == "lamina" else 0}
+    if message[0] == "idle":
+        return {"idle": True}
     if message[0] == "cost":
         return {"bound": 1.0, "predicted": 3.0}
     if message[0] == "time":
@@ -200,6 +202,54 @@ def test_a_result_that_is_wrong_on_few_data_is_right(bench: Bench) -> None:
 
     crew.answer = results_of
     assert not examine(bench, crew, 0, ["torch"]).failed
+
+
+def test_a_reference_that_is_wrong_on_a_gpu_alone_is_no_reason(bench: Bench) -> None:
+    """Such as a pooling of PyTorch whose index overflows in every dtype."""
+    crew = MadeUpCrew(bench, _answers, "cuda:0")
+    crew.values |= {"torch": 1.5, "reference": 1.5, "reference.cpu": 1.0}
+    outcome = examine(bench, crew, 0, ["torch"])
+    assert not outcome.failed
+    assert outcome.distances == {"lamina": 0.0, "torch": 0.5}
+    assert not outcome.failures
+    assert outcome.first.keys() == {"lamina", "torch"}
+
+
+def test_a_result_that_both_references_refuse_is_wrong(bench: Bench) -> None:
+    crew = MadeUpCrew(bench, _answers, "cuda:0")
+    crew.values["lamina"] = 1.5
+    assert examine(bench, crew, 0, ["torch"]).wrong
+
+
+def test_nothing_is_measured_on_a_gpu_with_other_work(bench: Bench) -> None:
+    def busy(column: str, message: Sequence[Any]) -> dict[str, Any]:
+        return {"idle": False} if message[0] == "idle" else _answers(column, message)
+
+    outcome = examine(bench, MadeUpCrew(bench, busy, "cuda:0"), 0, ["torch"])
+    assert outcome.busy
+    assert outcome.samples == {}
+    assert not outcome.failed
+    outcome = examine(bench, MadeUpCrew(bench, _answers, "cuda:0"), 0, ["torch"])
+    assert not outcome.busy
+    assert outcome.ratio == 0.5
+
+
+@pytest.mark.parametrize(("busy_until", "is_idle"), [(0.0, True), (1.0, True), (9.0, False)])
+def test_a_device_is_idle_once_tiny_kernels_are_fast(
+    tmp_path: Path, busy_until: float, is_idle: bool
+) -> None:
+    """By a clock on which a kernel takes 2 ms while there is other work, and then 0.05 ms."""
+    runner = Runner("lamina", 1, 1, tmp_path, "interp")
+    assert isinstance(runner.own, Lamina)
+    clock = [0.0]
+
+    def probe() -> None:
+        clock[0] += 2e-3 if clock[0] < busy_until else 5e-5
+
+    runner.own.probe = lambda: probe  # type: ignore[method-assign]
+    runner.now = lambda: clock[0]
+    assert runner.waits_until_idle(3.0) is is_idle
+    assert clock[0] == pytest.approx(min(busy_until + 0.02, 3.0), abs=0.01)
 
 
 def test_what_is_not_finite_is_not_compared(bench: Bench) -> None:
