@@ -21,8 +21,9 @@ class Target:
     shared_bytes: memory that the threads of a block can share; 0 on a CPU
     vector_bytes: a vector register, or the widest access of a GPU's thread to memory
     engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
-        (those before sm_80 lack most of this), "tma" copies tiles; of a CPU, "unsigned_by_signed"
-        multiplies bytes of these kinds and adds up four products in one instruction
+        (those before sm_80 lack most of this), "wgmma" has them do so while threads do other work,
+        "tma" copies tiles; of a CPU, "unsigned_by_signed" multiplies bytes of these kinds and adds
+        up four products in one instruction
     """
 
     kind: str
@@ -47,17 +48,21 @@ CUDA = {
         ),
         Target(
             "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10, vector_bytes=16,
-            engines=frozenset({"tensor_cores", "tma"}),
+            engines=frozenset({"tensor_cores", "tma", "wgmma"}),
         ),
     )
 }  # fmt: skip
 DEFAULT_CUDA = CUDA["sm_90a"]  # an H100 SXM or H200
 
 
-def cuda_engines(generation: int) -> frozenset[str]:
-    """The units of a GPU of this major compute capability."""
-    first_with = {"tensor_cores": 8, "tma": 9}
-    return frozenset(name for name, first in first_with.items() if generation >= first)
+def cuda_engines(arch: str) -> frozenset[str]:
+    """The units of a GPU of an architecture. Later ones lack `wgmma` (PTX ISA, wgmma.mma_async)."""
+    first_with = {"tensor_cores": 80, "tma": 90}
+    number = _arch_number(arch)
+    engines = {name for name, first in first_with.items() if number >= first}
+    if arch == "sm_90a":
+        engines.add("wgmma")
+    return frozenset(engines)
 
 
 def cuda_target(arch: str) -> Target:
@@ -70,7 +75,7 @@ def cuda_target(arch: str) -> Target:
     first, *later = sorted(CUDA.values(), key=lambda row: _arch_number(row.arch))
     older = [row for row in later if _arch_number(row.arch) <= number]
     nearest = older[-1] if older else first
-    return replace(nearest, arch=arch, engines=cuda_engines(number // 10))
+    return replace(nearest, arch=arch, engines=cuda_engines(arch))
 
 
 def _arch_number(arch: str) -> int:

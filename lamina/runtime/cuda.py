@@ -80,13 +80,14 @@ def _ask(number: int) -> Target:
         return int(value)
 
     major, minor = fact("COMPUTE_CAPABILITY_MAJOR"), fact("COMPUTE_CAPABILITY_MINOR")
+    arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
     return replace(
         DEFAULT_CUDA,
-        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+        arch=arch,
         multiprocessors=fact("MULTIPROCESSOR_COUNT"),
         warp=fact("WARP_SIZE"),
         shared_bytes=fact("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        engines=cuda_engines(major),
+        engines=cuda_engines(arch),
     )
 
 

@@ -79,10 +79,11 @@ class ProductDecisions:
     division       how blocks divide the steps
     copies         how the copy engine fills the left and the right tile; None where threads do
     has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
-                   multiply
+                   multiply; products have to run by themselves meanwhile
     result_bytes   shared memory for results on their way to memory
     row_pitches    of the stores by whole rows, the elements from row to row
-    overlap        of the epilogue, where blocks have whole tiles of enough steps: `overlaps`
+    overlap        of the epilogue, where blocks have whole tiles of enough steps: `overlaps`; None
+                   where products do not run by themselves
     """
 
     atom: Atom
@@ -138,9 +139,10 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
     left, right = nest.tiles
     width = LINE_BYTES // atom.dtype.itemsize  # elements of a line
     copies = _copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))
-    # Threads that only ask the engine for tiles take registers, and without tensor cores products
-    # need all.
-    has_producers = all(copies) and atom.instruction != "fma"
+    # Do products run while threads do other work? If they do not, threads that only ask the copy
+    # engine for tiles gain nothing, and take registers that sums need.
+    runs_beside = "wgmma" in target.engines and atom.instruction != "fma"
+    has_producers = all(copies) and runs_beside
     # For each store, whether it goes by whole rows or not: the buffers leave room for them.
     result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
     inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
@@ -155,7 +157,7 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
         has_producers,
         result_lines * LINE_BYTES,
         row_pitches,
-        _overlap(nest.kernel, reduction, row_pitches),
+        _overlap(nest.kernel, reduction, row_pitches) if runs_beside else None,
     )
 
 

@@ -65,7 +65,7 @@ def lower(name: str, nest: Nest, target: Target) -> TileProgram:
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
     _require(len(reductions) == 1, "products back to back")
     _require(ATOMS[nest.product].instruction == "mma", "float32 without tensor cores")
-    _require(target.arch == "sm_90a", f"tensor cores of {target.arch}")
+    _require("wgmma" in target.engines, f"tensor cores of {target.arch}")
     decisions = decide(nest, target)
     return synchronised(_Lowering(nest, decisions, decisions.stages(target)).program(name))
 
