@@ -61,6 +61,20 @@ def test_batches_are_exact(
     np.testing.assert_array_equal(got, _wide(a) @ _wide(b))
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.integers(2, 12), st.sampled_from([2, 3, 4]), st.integers(0, 7))
+def test_columns_that_are_repeated_are_exact(columns: int, repeats: int, left_out: int) -> None:
+    """A column of the right factor for each `repeats` of the result, whose last vector of columns
+    is shorter."""
+    a, b = _bytes(np.int8, (128, 64), 1), _bytes(np.int8, (64, columns), 2)
+    width = max(columns * repeats - left_out, 1)
+    repeated = lm.broadcast_to(lm.asarray(b).reshape((64, columns, 1)), (64, columns, repeats))
+    factor = repeated.reshape((64, columns * repeats))[:, :width]
+    got = (lm.asarray(a).cast(lm.int32) @ factor.cast(lm.int32)).numpy()
+    want = _wide(a) @ _wide(np.repeat(b, repeats, axis=1)[:, :width])
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize(("left", "right"), [(np.int8, np.int8), (np.uint8, np.int8)])
 @pytest.mark.parametrize("rows", [5, 70])
 def test_what_follows_a_product(left: type, right: type, rows: int) -> None:

@@ -129,7 +129,9 @@ class DotPrinter(CPrinter):
             self.vectors = {dot_axis: Vector(0, WORD)}
         else:
             lanes = vectors_outside[lane_axis]
-            byte_axis = ix.axis(-1, WORD * lanes.lanes)
+            # The axis has the bytes before the vector's too: a last vector of 4 lanes after 16 has
+            # the bytes from 64 to 79, and its index is not simplified as if they began at 0.
+            byte_axis = ix.axis(-1, WORD * (lanes.first + lanes.lanes))
             word, byte = ix.divided(byte_axis, WORD)
             value = ix.replaced(value, {lane_axis: word, dot_axis: byte})
             self.vectors = {byte_axis: Vector(WORD * lanes.first, WORD * lanes.lanes)}
@@ -181,8 +183,9 @@ class DotPrinter(CPrinter):
         return self.bytes_there[byte_axis] == WORD or array.memory == "scratch"
 
     def _strides(self, index: Node, byte_axis: Node) -> _Strides | None:
-        """By how many elements `index` grows along `byte_axis`; None if these are no constants:
-        (100, 1) for ``100 * (b // 4) + b % 4`` and (4, 1) for ``b``."""
+        """By how many elements `index` grows from word to word and from byte to byte along the byte
+        axis b: (100, 1) for ``100 * (b // 4) + b % 4`` and (4, 1) for ``b``. None if b is in another
+        term too, so that the growth varies."""
         terms, _ = ix.terms_of(index)
         word, byte = ix.divided(byte_axis, WORD)
         if byte_axis in terms:
@@ -205,13 +208,13 @@ class DotPrinter(CPrinter):
         return place
 
     def _load_bytes(self, node: Node, point: Point, byte_axis: Node) -> Value:
-        """Bytes that are read one by one, and zeros where a word has fewer:
+        """Bytes that are read one by one, as scalars, and zeros where a word has fewer:
         ``(u8x4){load_38, load_39, 0, 0}``."""
         count = self.vectors[byte_axis].lanes
         texts = ["0"] * count
-        for number, at in enumerate(self.each_lane(byte_axis, point)):
-            if number % WORD < self.bytes_there[byte_axis]:
-                texts[number] = self.value(node, at).text
+        for byte, lane_point in enumerate(self.each_lane(byte_axis, point)):
+            if byte % WORD < self.bytes_there[byte_axis]:
+                texts[byte] = self.value(node, lane_point).text
         kind = self.vector_type(ELEMENTS[node.dtype], count)
         return Value(f"({kind}){{{', '.join(texts)}}}", node.dtype, count)
 
