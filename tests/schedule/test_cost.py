@@ -355,3 +355,17 @@ def test_a_reduction_inside_another_runs_in_its_loop() -> None:
     total = Node(Op.LOOP_REDUCE, (largest, outer), LoopReduce(ADD, 0))
     nest = rows_of(total, row, 4 * 8 * 16)
     assert sorted(steps_of(nest), key=str) == [(Op.ADD, 4 * 8), (Op.MAX, 4 * 8 * 16)]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["bind(a1, vector)", "split(a1, 16) -> a2, a3; bind(a3, vector)"],
+)
+def test_a_loop_of_one_iteration_does_not_end_a_stretch(schedule: str) -> None:
+    """Rows of 16 elements follow one another, with one vector a row or a loop over one vector."""
+    with lm.using(device="cpu", schedule=schedule, search=0):
+        planned = lm.jit(lambda x: x + 1.0).lower(lm.TensorSpec((64, 16))).planned
+    (plan,) = planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    traffic = Traffic(plan.nest, walk(plan.nest), RATES, 1, frozenset(), around=inf)
+    assert {lines.stretch for lines in traffic.lines} == {64 * 16 * 4}

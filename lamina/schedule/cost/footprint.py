@@ -54,17 +54,19 @@ class Region:
 
     def lines(self, line: int) -> int:
         """How many lines of so many bytes hold these elements. Walks that overlap are marked one by
-        one, up to MAX_MARKED; else lines are counted for each run by where in a line it begins."""
+        one, up to MAX_MARKED; else lines are counted for each stretch by where in a line it begins."""
         walks = _merged(self.walks)
         if not _are_apart(walks) and sum(walk.span for walk in walks) < MAX_MARKED:
             return self._marked_lines(walks, line)
-        run, between = self._runs(line)
-        # Where in a line the first byte of a run is, and of how many runs.
-        runs_at = {self.offset * self.itemsize % line: 1}
+        stretch, between = self._stretches(line)
+        # Where in a line the first byte of a stretch is, and of how many stretches.
+        stretches_at = {self.offset * self.itemsize % line: 1}
         for walk in between:
-            runs_at = _offsets_after(runs_at, walk, line)
-        # A run of 32 bytes from byte 48 of a line on ends in the next one: 79 // 64 + 1 lines.
-        return sum(runs * ((first + run - 1) // line + 1) for first, runs in runs_at.items())
+            stretches_at = _offsets_after(stretches_at, walk, line)
+        # A stretch of 32 bytes from byte 48 of a line on ends in the next one: 79 // 64 + 1 lines.
+        return sum(
+            count * ((first + stretch - 1) // line + 1) for first, count in stretches_at.items()
+        )
 
     def _marked_lines(self, walks: list[Walk], line: int) -> int:
         """The lines with elements, found one by one: "1" marks an element, the first one first.
@@ -77,27 +79,29 @@ class Region:
         lines = range(0, len(marks), per_line)
         return sum("1" in marks[first : first + per_line] for first in lines)
 
-    def run_bytes(self, line: int) -> int:
-        """The length of a run in bytes, from its first element to its last: gaps between its
+    def stretch_bytes(self, line: int) -> int:
+        """The length of a stretch in bytes, from its first element to its last: gaps between its
         elements are shorter than a line, so that all of its lines are touched."""
-        return self._runs(line)[0]
+        return self._stretches(line)[0]
 
-    def _runs(self, line: int) -> tuple[int, list[Walk]]:
-        """The bytes of a run, and the walks in bytes from one run to the next. A walk lengthens the
-        run while its gaps, from the end of what it repeats to the next, are shorter than a line, so
-        that no line between is left out. From the first larger gap on runs share no line.
+    def _stretches(self, line: int) -> tuple[int, list[Walk]]:
+        """The bytes of a stretch, and the walks in bytes from one stretch to the next. A walk
+        lengthens the stretch while its gaps, from the end of what it repeats to the next, are
+        shorter than a line, so that no line between is left out. From the first larger gap on
+        stretches share no line.
 
         Of float32, with lines of 64 bytes: 8 steps of 1 are 32 bytes; 3 steps of 20 repeat these
-        every 80 bytes, with gaps of 48, and make a run of 192; 4 steps of 1000 are 4 such runs.
+        every 80 bytes, with gaps of 48, and make a stretch of 192; 4 steps of 1000 are 4 such
+        stretches.
         """
-        run, between = self.itemsize, list[Walk]()
+        stretch, between = self.itemsize, list[Walk]()
         for stride, size in _merged(self.walks):
             walk = Walk(stride * self.itemsize, size)
-            if not between and walk.stride - run < line:
-                run += walk.span
+            if not between and walk.stride - stretch < line:
+                stretch += walk.span
             else:
                 between.append(walk)
-        return run, between
+        return stretch, between
 
 
 def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit: int) -> Region:

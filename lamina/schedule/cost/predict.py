@@ -56,7 +56,7 @@ def _nest_cost(nest: Nest, target: Target, rates: Rates, around: float) -> "_Nes
 class _NestCost:
     """The cost of a nest on a CPU."""
 
-    each_lane = True  # as of `walk`
+    each_lane = True  # see `walk`
 
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
@@ -64,7 +64,7 @@ class _NestCost:
         parallel = frozenset(
             axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")
         )
-        # The pieces that workers take: 1 if no axis is parallel, 0 if one has no points.
+        # The chunks that workers take: 1 if no axis is parallel, 0 if one has no points.
         self.chunks = points(parallel)
         # Those that have a chunk: 2 of 8 cores if there are 2 chunks.
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
@@ -143,9 +143,9 @@ class _NestCost:
             # The lines of such stores are counted at each level, as those of others are, and
             # no level reads them first.
             return rate * STREAMED if self._bypasses_caches(part) else rate
-        # The first line of each run is a jump, and the others follow it: of runs of 4 lines every
-        # fourth one jumps. Seconds a byte are the mean of both.
-        jumping = min(self.rates.line / part.run, 1.0)
+        # The first line of each stretch is a jump, and the others follow it: of stretches of 4
+        # lines every fourth one jumps. Seconds a byte are the mean of both.
+        jumping = min(self.rates.line / part.stretch, 1.0)
         # Both rates are measured, each with an error: without jumps loads are never slower.
         scattered = min(level.scattered, level.read)
         seconds_per_byte = jumping / scattered + (1 - jumping) / level.read

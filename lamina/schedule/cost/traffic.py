@@ -44,14 +44,14 @@ class Lines:
     used: bytes of its elements, each counted once
     moved: for each cache, the nearest first, the lines that it gets from the level beyond it, or
         gives to that: those of L2 are what L3 moves
-    run: bytes of the longest piece that is touched from end to end
+    stretch: bytes of the longest stretch that is touched from end to end
     """
 
     reference: Reference
     distinct: float
     used: float
     moved: tuple[float, ...]
-    run: float
+    stretch: float
 
 
 @dataclass(frozen=True)
@@ -159,26 +159,27 @@ class Traffic:
         the caches."""
         body = self._body(self.root)
         missing = self._missing(body, self.root, self.around)
-        runs = self._runs()
+        stretches = self._stretches()
         every: list[Lines] = []
         for reference, part in body.items():
             moved = [share * lines for share, lines in zip(missing, part.moved, strict=True)]
             # A larger cache holds what a smaller one does, so it moves no more.
             moved = list(accumulate(moved, min))
             used = self.footprints[reference].used_bytes(part.axes)
-            every.append(Lines(reference, part.distinct, used, tuple(moved), runs[reference]))
+            stretch = stretches[reference]
+            every.append(Lines(reference, part.distinct, used, tuple(moved), stretch))
         return every
 
-    def _runs(self) -> dict[Reference, float]:
-        """For each reference, the bytes of the longest piece that an access touches from end to
-        end."""
-        runs: dict[Reference, float] = {}
+    def _stretches(self) -> dict[Reference, float]:
+        """For each reference, the bytes of the longest stretch of memory that an access touches
+        from end to end."""
+        stretches: dict[Reference, float] = {}
         for loop in self.root.every():
             for access in loop.accesses:
                 reference = self.reference(access)
-                run = self._run(reference, access.axes, loop)
-                runs[reference] = max(run, runs.get(reference, 0.0))
-        return runs
+                stretch = self._stretch(reference, access.axes, loop)
+                stretches[reference] = max(stretch, stretches.get(reference, 0.0))
+        return stretches
 
     def reference(self, access: Access) -> Reference:
         """The reference that an access is one of."""
@@ -252,26 +253,28 @@ class Traffic:
         pairs = zip(self.caches, moved, strict=True)
         return tuple(count if cache.shared else max(count, lines) for cache, count in pairs)
 
-    def _run(self, reference: Reference, axes: frozenset[Node], loop: Loop) -> float:
-        """The bytes of a piece that an access in the body of `loop` touches from end to end, its
-        lanes and unrolled points `axes` first, then the loops around it. Loops that the index does
-        not depend on repeat the piece; the first other one that does not continue it ends it.
+    def _stretch(self, reference: Reference, axes: frozenset[Node], loop: Loop) -> float:
+        """The bytes of the stretch of memory that an access in the body of `loop` touches from end
+        to end: along `axes`, its lanes and unrolled points, and then along the loops around it.
+
+        A loop of one iteration, or one that the index does not depend on, changes nothing. The
+        first other loop that does not lengthen the stretch ends it.
 
         For ``x[1000 * i + 16 * k + l]`` of float32 with 16 lanes l: 64 bytes; with 32 steps k
         around these 2048, as their lines follow each other; rows i lie further apart and end it.
         """
         footprint = self.footprints[reference]
-        run = footprint.region(axes).run_bytes(self.rates.line)
+        stretch = footprint.region(axes).stretch_bytes(self.rates.line)
         place: Loop | None = loop
         while place is not None and place.axis is not None:
-            if place.axis in footprint.axes:
+            if place.axis in footprint.axes and place.axis.arg.size > 1:
                 axes = axes | {place.axis}
-                longer = footprint.region(axes).run_bytes(self.rates.line)
-                if longer <= run:
+                longer = footprint.region(axes).stretch_bytes(self.rates.line)
+                if longer <= stretch:
                     break
-                run = longer
+                stretch = longer
             place = place.around
-        return run
+        return stretch
 
     def _missing(self, body: Parts, loop: Loop, around: float = 0.0) -> list[float]:
         """For each cache, the share of what an iteration of `loop`, whose body is `body`, touches

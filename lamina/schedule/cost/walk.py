@@ -62,8 +62,8 @@ class _Walker:
         self.vectors = self._bound_to("vector")
         self.unrolled = self._bound_to("unroll")
         # Axes of four bytes, which a dot product reads as one vector with the lanes around them.
-        self.quads = self._bound_to("dot")
-        self.in_body = self.vectors | self.unrolled | self.quads
+        self.dots = self._bound_to("dot")
+        self.in_body = self.vectors | self.unrolled | self.dots
         self.fill_of = {fill.value: fill for fill in nest.fills}  # by staged value
         # Of staged values that depend on reductions, the home that computes and stores them.
         self.stored_in: dict[Node, Loop] = {}
@@ -95,7 +95,7 @@ class _Walker:
 
     def _lanes(self, axes: Iterable[Node]) -> int:
         """How many lanes `axes` have together; 1 without a vector."""
-        return points((self.vectors | self.quads).intersection(axes))
+        return points((self.vectors | self.dots).intersection(axes))
 
     def _home(self, node: Node, loop: Loop) -> Loop:
         """Where `node`, which the body of `loop` needs, is computed: in the body of the innermost
@@ -164,15 +164,15 @@ class _Walker:
     def _are_neighbours(self, index: Node, condition: Node, is_store: bool) -> bool:
         """Do the lanes of an access lie next to each other, for one instruction to serve them?
 
-        With a quad of 4 bytes q and lanes along i: ``x[4 * i + q]`` is one vector, and so is
+        With a dot axis of 4 bytes q and lanes along i: ``x[4 * i + q]`` is one vector, and so is
         ``x[q]``.
         """
         strides, _ = ix.terms_of(index)
         varying = free_axes(index) | free_axes(condition)
-        quads = self.quads & varying
-        if any(strides.get(quad) != 1 for quad in quads):
+        dots = self.dots & varying
+        if any(strides.get(dot) != 1 for dot in dots):
             return False
-        lane_stride = points(quads)  # 4, or 1 without a quad
+        lane_stride = points(dots)  # 4, or 1 without a dot axis
         for axis in self.vectors & varying:
             # `suits` tells ``x[i]`` from ``x[i + y[i]]``, where data decide as well.
             is_by_data = ix.suits(axis, index) == ix.BY_LANE
@@ -335,9 +335,9 @@ class _Walker:
         self._store_all(stores, inner)
 
     def _ready_reductions(self, home: Loop) -> list[Node]:
-        """The reductions at home in `home` that are not computed there, though all is that they
-        need. Of the mean and the variance of a row first the mean; then the variance, which needs
-        it."""
+        """The reductions that `home` is to compute and has not yet, and whose needed reductions
+        are all computed. Of the mean and the variance of a row first the mean; then the variance,
+        which needs it."""
         return [
             node
             for node in self.kernel.of(Op.LOOP_REDUCE)
@@ -377,11 +377,11 @@ class _Walker:
             own? Else they wait for one another: 4 unrolled steps are a chain of 4.
         """
         bound = frozenset(bound_axes(node))
-        quads = self.quads & bound
-        axes = (free_axes(node) | bound) - quads
+        dots = self.dots & bound
+        axes = (free_axes(node) | bound) - dots
         copies, lanes = self._copies(axes), self._lanes(axes)
-        if quads:
-            self._multiply_quads(node, inner, lanes, copies)
+        if dots:
+            self._multiply_dots(node, inner, lanes, copies)
         else:
             for operand in operands_of(node):
                 self._visit(operand, inner)
@@ -389,7 +389,7 @@ class _Walker:
         work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies, chained=chained)
         inner.work.append(replace(work, fused=sums_products(node)))
 
-    def _multiply_quads(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
+    def _multiply_dots(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
         """The bytes that a sum of products of bytes reads, beneath the casts of the product's
         factors, and an instruction that multiplies and adds up the four bytes of each lane. `_step`
         counts the addition to the sum as another one: processors with VNNI have one instruction
@@ -406,6 +406,6 @@ class _Walker:
         axes = free_axes(node).union(bound_axes(node))
         if self.vectors.isdisjoint(bound_axes(node)):
             return  # each lane is a sum of its own
-        halvings = self._lanes(axes - self.quads).bit_length() - 1
+        halvings = self._lanes(axes - self.dots).bit_length() - 1
         steps = 2 * halvings * self._copies(free_axes(node))
         home.work.append(Work(node.arg.monoid.op, node.dtype, home.times, lanes=1, copies=steps))
