@@ -72,7 +72,8 @@ class Lowering:
     def __init__(self, sources: Sources, axes: LoopAxes) -> None:
         self.axes = axes
         self.obstacle: Obstacle | None = None  # the first one
-        self.value = cache(self._value)  # the scalar of a node at an index
+        # The scalar of a node at an index, under a condition; each is lowered once.
+        self.value = cache(self._value)
         self._sources = sources
 
     def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:

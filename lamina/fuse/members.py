@@ -217,8 +217,8 @@ class LoweredMembers:
 
     def _is_at_own_row(self, node: Node, index: Index) -> bool:
         """Whether `index` of the member `node` is in the row that the kernel computes, whatever
-        the columns are: with the rows (i,), (i, k) is for a member of (64, 100), and (k, i) is not.
-        """
+        the columns are. With the rows (i,), a member of (64, 100) is at its own row at (i, k), for
+        any k, and not at (k, i)."""
         columns = self.shape.columns.get(squeezed(node.shape))
         if columns is None:
             return False  # several rows share an element of this member: it has no row of its own

@@ -193,14 +193,16 @@ class _Former:
         than a limit allows; `whole` has each member as it was before.
 
         The limit is a multiple of the time that the kernels take on whole arrays, one after the
-        other. Copies are no part of that time: their originals run in any case, for other kernels.
+        other: a larger one where much memory is saved (MUCH_MEMORY). Copies are no part of that
+        time: their originals run in any case, for other kernels.
         """
-        whole_bytes = self._touched_bytes(whole.values())
-        bytes_beside = whole_bytes - row_blocks.saved_bytes  # of the arrays that exist in any case
+        touched_bytes = self._touched_bytes(whole.values())
+        bytes_beside = touched_bytes - row_blocks.saved_bytes  # without the values in blocks
         seconds_in_blocks = cost(
             [self._kernel(member) for member in row_blocks.members], bytes_beside
         )
-        # Where memory adds up a sum from block to block, a kernel before stores where it begins.
+        # Where memory adds up a sum from block to block, an initial kernel runs first, and stores
+        # the value that the sum starts from.
         starts = [member.initial for member in row_blocks.members if member.initial]
         for start in starts:
             seconds_in_blocks += cost([expected_kernel(start, start.members)], bytes_beside)
@@ -211,9 +213,9 @@ class _Former:
         for member in row_blocks.members:
             if member in copies:
                 continue
-            seconds_whole += cost([self._kernel(whole[member])], whole_bytes)
+            seconds_whole += cost([self._kernel(whole[member])], touched_bytes)
             if seconds_in_blocks <= limit * seconds_whole:
-                return False  # the other kernels take time too, so they need no prediction
+                return False  # further kernels only raise `seconds_whole`
         return True
 
     def _kernel(self, group: KernelGroup) -> Kernel:

@@ -376,7 +376,8 @@ class Accumulate(Move):
         above, with the `axes` (a2, a0)."""
         (store,) = kernel.stores
         reduction = store.value
-        # The value that is added up may be `loop` itself: of ``sum(i) for i, j`` it stays.
+        # An operand may be `loop` itself, as i in the sum of i over i and j: only the axes that are
+        # summed over lose it.
         axes_inside = tuple(axis for axis in bound_axes(reduction) if axis is not loop)
         partial_sum = Node(Op.LOOP_REDUCE, (*operands_of(reduction), *axes_inside), reduction.arg)
         return replace(store, value=partial_sum, axes=axes, monoid=reduction.arg.monoid)

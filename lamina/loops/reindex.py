@@ -34,7 +34,7 @@ class Reindexing:
 
     def axes(self, axes: Axes) -> Axes:
         """`axes` with the new ones where the first old one is, and without the other old ones:
-        (a0, a3, a4, a2) for (a0, a1, a2) with (a3, a4) in place of (a1,)."""
+        (a3, a4, a2) for (a0, a1, a2) with (a3, a4) in place of (a0, a1)."""
         return substituted(axes, self.old, self.new)
 
     def kernel(self, kernel: Kernel) -> Kernel:

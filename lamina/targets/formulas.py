@@ -80,8 +80,8 @@ _INFIX_OF_BOOLS = {
 
 
 def formulas(kernel: AnyKernel) -> list[str]:
-    """The lines of what `kernel` computes, at most MAX_LINES: of more, the first ones and the last,
-    with a line between them that says how many are left out."""
+    """What `kernel` computes, as lines of a comment, at most MAX_LINES: of more, the first ones and
+    the last, with a line between them that says how many are left out."""
     if isinstance(kernel, SortKernel):
         return ["p1[row] = the order of p0[row], ascending"]
     if isinstance(kernel, Collective):

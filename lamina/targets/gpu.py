@@ -55,16 +55,18 @@ class GpuPrinter(ThreadPrinter):
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name)
         self.target = target
-        self.is_back_to_back = len(nest.tiles) > 2  # products one after the other, in registers
+        # One product fills two tiles. Of more, each takes the results of the one before, which
+        # stay in registers.
+        self.is_back_to_back = len(nest.tiles) > 2
         if nest.product or self.keeps_row:
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
         self.shared_bytes = 0  # of shared memory that the launch gives a block
-        self.has_all_registers = False  # whether a block has those of a multiprocessor alone
+        self.has_all_registers = False  # may a block use all of its multiprocessor?
         self.work_loop: WorkLoop | None = None
         self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
-        # The loop whose iterations lanes vote on, while stores inside it are printed: `loops`.
+        # The loop whose iterations lanes vote on, while stores inside it are printed (see `loops`).
         self.hit_loop: Node | None = None
 
     def tile_texts(self) -> tuple[str, ...]:

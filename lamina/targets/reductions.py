@@ -193,7 +193,7 @@ class NestPrinter(BlockPrinter):
         split by 16, the main part is a vector of 16 lanes and the tail one of 8.
 
         Parts share what fills scratch memory only where there are no sums and no scans: loops with
-        these may run in blocks, which `_part` opens around the loops that fill.
+        these may run in blocks, which `_print_part` opens around the loops that fill.
         """
         self.waiting = [store for store in self.waiting if store not in work.stores]
         parts = sorted(self.nest_parts(work.axes), key=_lanes, reverse=True)
@@ -204,9 +204,9 @@ class NestPrinter(BlockPrinter):
         for _, alike in groupby(groups, key=lambda group: _lanes(group[0])):
             for group in alike:
                 if len(group) == 1:
-                    self._part(group[0], work)
+                    self._print_part(group[0], work)
                 else:
-                    self.print_sharing(group, partial(self._body, work))
+                    self.print_sharing(group, partial(self._print_body, work))
             self.join([each for each in work.sums if each.accumulators])
         # `_compute` stores a staged value that depends on reductions point by point, inside of the
         # loops over its columns. Once these have been closed, scratch memory has every point, and
@@ -216,11 +216,11 @@ class NestPrinter(BlockPrinter):
             if open_columns.isdisjoint(free_axes(value)):
                 self.filled |= {value}
 
-    def _part(self, part: NestPart, work: Work) -> None:
+    def _print_part(self, part: NestPart, work: Work) -> None:
         """Print one part of the loops of `work`, in blocks or not.
 
         A loop runs in blocks for its sums or for its scans. One that has both has no blocks: in
-        those of a sum, a scan would begin anew with each block.
+        blocks of a sum, a scan would begin anew with each block.
         """
         cut_of_sums = None if work.scans else self._cut_of_sums(part, work.sums)
         cut_of_scans = None if work.sums else self.cut_of_scans(part, work.scans)
@@ -230,23 +230,24 @@ class NestPrinter(BlockPrinter):
             self._scan_in_blocks(cut_of_scans, part, work)
         else:
             with self.opened(part):
-                self._body(work)
+                self._print_body(work)
 
-    def _body(self, work: Work) -> None:
-        """Print the body of the innermost loop of `work`. Each of few sums has an accumulator for
-        each unrolled point, so that additions do not wait for one another."""
-        has_accumulator_each = len(work.sums) < MANY_SUMS
+    def _print_body(self, work: Work) -> None:
+        """Print the body of the innermost loop of `work`: at each unrolled point the term of every
+        sum, and then the stores. If there are fewer than MANY_SUMS sums, each has an accumulator
+        for each unrolled point, so that additions do not wait for one another."""
+        has_accumulator_each_point = len(work.sums) < MANY_SUMS
         self.begin_step(work)
         for term_point in self.points(work.axes):
             for each in work.sums:
-                self._add_term(each, term_point, has_accumulator_each)
+                self._add_term(each, term_point, has_accumulator_each_point)
         self.stores(work.stores)
 
     def begin_step(self, work: Work) -> None:
         """Print what a target needs at the beginning of the body of the innermost loop of `work`:
         nothing for most."""
 
-    def _add_term(self, each: Accumulation, term_point: Point, has_accumulator_each: bool) -> None:
+    def _add_term(self, each: Accumulation, term_point: Point, has_accumulator_each_point: bool) -> None:
         """Add the term of a reduction at one point of the unrolled reduced axes, `term_point`, to
         the accumulator of this point or, unless each point has one, to that of all points.
 
@@ -260,7 +261,7 @@ class NestPrinter(BlockPrinter):
         if each.total and not adds_lanes:
             running = each.total
         else:
-            key = tuple(term_point.values()) if has_accumulator_each else ()
+            key = tuple(term_point.values()) if has_accumulator_each_point else ()
             if key not in each.of_point:
                 # A part that is the same in every lane still counts once for each.
                 lanes = max(map(self.lanes_of, reduction.src))
@@ -297,9 +298,9 @@ class NestPrinter(BlockPrinter):
     def _cut_of_sums(self, part: NestPart, sums: Sequence[Accumulation]) -> Cut | None:
         """The loop of `part` that runs in blocks, if sums are long."""
         tile = [loop_part.copies for loop_part in part.values() if isinstance(loop_part, Unrolled)]
-        # Numbers that one accumulator adds in an iteration: see `_body`.
-        has_accumulator_each = len(sums) < MANY_SUMS
-        points = 1 if has_accumulator_each else prod(tile)
+        # Numbers that one accumulator adds in an iteration: see `_print_body`.
+        has_accumulator_each_point = len(sums) < MANY_SUMS
+        points = 1 if has_accumulator_each_point else prod(tile)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
         limits = {blocks.limits_of(reduction, self.nest) for reduction in reductions}
         return blocks.find_cut(limits, self.trips(part, part), points)
@@ -322,7 +323,7 @@ class NestPrinter(BlockPrinter):
             depth = len(self.scopes) - 1
             of_block = [Accumulation(each.reduction, each.point, depth) for each in compensated]
             with self.opened(inside):
-                self._body(Work(work.axes, [*of_block, *others], work.stores))
+                self._print_body(Work(work.axes, [*of_block, *others], work.stores))
             for each, block in zip(compensated, of_block, strict=True):
                 (value,) = self.tree(each.reduction.arg.monoid, block.accumulators)  # of a sum
                 total = self.started_total(value, each.depth)
@@ -340,7 +341,7 @@ class NestPrinter(BlockPrinter):
             # that is to be added to its total at the end of the block.
             self.blocked_scans = scans = BlockedScans(len(self.scopes) - 1)
             with self.opened(inside):
-                self._body(work)
+                self._print_body(work)
             for total, running in scans.sums:
                 self.add_to_total(total, running)
             self.blocked_scans = None

@@ -61,21 +61,22 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
 
 
 def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
-    """Add up blocks of rows in the result, panel by panel.
+    """Add up the steps of a reduction block by block in the result, along panels of the kernel's
+    row axis `row`.
 
     The loops, outermost first::
 
         panels of 512 columns
-          blocks of 8 steps               the result accumulates them
+          blocks of 8 steps               the result accumulates their sums
             32 vectors of 16 columns
               8 steps                     unrolled
     """
     panels, columns = plan.split(row, block.columns)
-    blocks, step = plan.split(bound_axes(reduction)[0], block.steps)
-    plan.reorder([panels, blocks, columns])
+    outer_steps, step = plan.split(bound_axes(reduction)[0], block.steps)
+    plan.reorder([panels, outer_steps, columns])
     plan.vectorize(columns)
     plan.bind(step, "unroll")
-    plan.do(Accumulate(blocks.arg.number))
+    plan.do(Accumulate(outer_steps.arg.number))
 
 
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:

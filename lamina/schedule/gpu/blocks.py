@@ -85,9 +85,10 @@ class _Division:
 
 
 def shared_axes(plan: GpuPlanner, shortest: int) -> list[Node]:
-    """For each loop inside the rows that threads can share, the axis that they share, each axis
-    once. Nothing if another loop must run in order, which would leave it to one thread, or if no
-    loop has `shortest` steps, as a thread for each row is then better.
+    """For each loop inside the rows, which has all axes of a reduction or of the columns, the axis
+    that threads share, each axis once. Empty if a loop must run in order (but for a lone scan),
+    which would leave it to one thread, or if no loop has `shortest` steps along all of its axes
+    together, as a thread for each row is then better.
 
     For a softmax over (64, 4096) it is the axis of 4096, which its three loops have in common.
     """
@@ -99,7 +100,8 @@ def shared_axes(plan: GpuPlanner, shortest: int) -> list[Node]:
         return []
 
     def worth(axis: Node) -> tuple[int, int, int]:
-        """The threads of a warp that it fills come first, then how well accesses suit it."""
+        """The threads of a warp that it fills come first, then how well accesses suit it, then
+        its size."""
         return min(axis.arg.size, warp), score(plan.kernel, axis), axis.arg.size
 
     best = [max(axes, key=worth) for axes in loops]
@@ -281,11 +283,12 @@ def _max_elements(held: int, rows: Rows) -> int:
 
 
 def _division_of_accesses(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
-    """The block whose threads have `sharing.accesses` accesses each. None if it would have too many
-    threads, or too many elements for several blocks to share a multiprocessor.
+    """The block whose threads have `sharing.accesses` accesses each, or fewer if registers hold
+    less; threads are a power of two. None if it would have too many threads, or too many elements
+    for several blocks to share a multiprocessor.
 
-    4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
-    2 * 8 = 16 elements, and 256 threads the row.
+    4096 elements of bfloat16, 8 lanes, one reduction over them: a thread takes 2 * 8 = 16 elements,
+    and 256 threads the row.
     """
     side = sharing.rows.side
     max_elements = _max_elements(held, sharing.rows)

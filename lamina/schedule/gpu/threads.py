@@ -48,8 +48,9 @@ def _unroll_steps(plan: GpuPlanner, reduction: Node) -> None:
 
 def _lanes(plan: GpuPlanner, best: Node) -> int:
     """Neighbours along `best` that a thread takes: as many as one access has, where they are
-    aligned and enough threads are left. Of 64 rows of 4096 elements of float32 a thread takes 4, as
-    that leaves 2**16 threads; of 4 such rows 1, as 2 would leave 2**13."""
+    aligned and enough threads are left. With 2**15 threads enough: of 64 rows of 4096 elements of
+    float32 a thread takes 4, as that leaves 2**16 threads; of 4 such rows 1, as even that leaves
+    2**14."""
     other_rows = max(points(plan.kernel.row_axes) // best.arg.size, 1)
     threads_along_best = max(plan.knobs.enough // other_rows, 1)
     return plan.aligned_lanes(best, threads_along_best)
