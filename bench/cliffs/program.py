@@ -174,3 +174,24 @@ def function_of(program: Program, framework: str, module: Any, dtype: str = "") 
     exec(compile(text, f"<{program.name}>", "exec"), scope)
     function = scope["program"]
     return lambda *arrays: function(module, *arrays)
+
+
+def places_of_gradients(program: Program) -> list[int]:
+    """The positions of the inputs whose derivatives the program returns."""
+    names = [one.name for one in program.inputs]
+    return [names.index(name) for name in program.gradients]
+
+
+def whole_function(program: Program, lamina: Any) -> Any:
+    """The program in lamina, with its derivatives: a function of its inputs that returns its
+    results."""
+    forward = function_of(program, "lamina", lamina)
+    places = places_of_gradients(program)
+
+    def whole(*inputs: Any) -> Any:
+        if not places:
+            return (forward(*inputs),)
+        result = forward(*inputs[:-1])
+        return result, *lamina.gradient(result, [inputs[place] for place in places], inputs[-1])
+
+    return whole

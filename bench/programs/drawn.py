@@ -21,7 +21,13 @@ import numpy as np
 
 from bench.cases import REFERENCE, REFERENCE_ON_CPU, Array, module_of, way_of
 from bench.cliffs.draw import draw, limits_of
-from bench.cliffs.program import MissingOperationError, Program, function_of
+from bench.cliffs.program import (
+    MissingOperationError,
+    Program,
+    function_of,
+    places_of_gradients,
+    whole_function,
+)
 from bench.programs.protocol import clock, emit, fastest
 
 _SAMPLE = 1 << 21  # elements of a result that are compared
@@ -49,16 +55,7 @@ class Lamina:
         return tensor.cast(getattr(self.module, dtype)).realize() if dtype else tensor
 
     def step(self, program: Program, arrays: list[Any]) -> Step:
-        lm, forward = self.module, function_of(program, "lamina", self.module)
-        chosen = _places(program)
-
-        def whole(*inputs: Any) -> Any:
-            if not chosen:
-                return (forward(*inputs),)
-            y = forward(*inputs[:-1])
-            return y, *lm.gradient(y, [inputs[place] for place in chosen], inputs[-1])
-
-        jitted = lm.jit(whole)
+        jitted = self.module.jit(whole_function(program, self.module))
         arch = getattr(self.heap, "arch", "sm_90a")
         self.lower = lambda: jitted.lower(*arrays, device=self.device, arch=arch)
         return lambda: jitted(*arrays)
@@ -113,7 +110,7 @@ class Torch:
         return tensor.double() if self.is_reference else tensor
 
     def step(self, program: Program, arrays: list[Any]) -> Step:
-        torch, chosen = self.module, _places(program)
+        torch, chosen = self.module, places_of_gradients(program)
         dtype = "float64" if self.is_reference else ""
         forward = function_of(program, "torch", torch, dtype)
         if way_of(self.column) == "compile":
@@ -163,7 +160,7 @@ class Jax:
     def step(self, program: Program, arrays: list[Any]) -> Step:
         if program.dtype == "float64":
             raise MissingOperationError("float64 is a setting of the whole process")
-        jax, chosen = self.module, _places(program)
+        jax, chosen = self.module, places_of_gradients(program)
         forward = function_of(program, "jax", jax)
 
         def whole(*inputs: Any) -> Any:
@@ -197,12 +194,6 @@ class Jax:
 
     def kernels(self) -> int:
         return 0
-
-
-def _places(program: Program) -> list[int]:
-    """Where the inputs are whose derivatives are wanted."""
-    names = [one.name for one in program.inputs]
-    return [names.index(name) for name in program.gradients]
 
 
 def made(column: str, device: str, threads: int) -> Lamina | Torch | Jax:

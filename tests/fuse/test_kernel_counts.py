@@ -8,6 +8,7 @@ import pytest
 
 from lamina.core.dtypes import bfloat16, float32, int64
 from lamina.core.options import current
+from lamina.fuse.kernel_group import SMALL_KERNEL
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import choose_values
@@ -43,6 +44,14 @@ def program(*values: Node) -> Program:
 )
 def test_kernels_of(name: str, count: int) -> None:
     assert len(program(PROGRAMS[name]()).launches) == count
+
+
+def test_rows_are_passed_over_again_where_few_elements_make_that_quick() -> None:
+    """Of one row, whose passes threads cannot share; see `_passes_over_rows_pay`."""
+    for columns, count in ((SMALL_KERNEL, 1), (SMALL_KERNEL + 1, 2)):
+        x = leaf(0, (1, columns), float32)
+        total = build.reduce(ADD, (1,), x)
+        assert len(program(x * build.broadcast_over(total, (1,), x.shape)).launches) == count
 
 
 def test_movement_adds_no_kernel_and_no_scratch() -> None:

@@ -1,4 +1,5 @@
-"""The programs: random graphs, the benchmark's cases, and networks with their derivatives."""
+"""The programs: random graphs, the benchmark's cases, drawn programs, and networks with their
+derivatives."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any
 
 import lamina as lm
 from bench.cases import gpu, load
+from bench.cliffs.draw import draw, limits_of
+from bench.cliffs.program import Input, whole_function
 from lamina import nn, pipeline
 from lamina.core.options import current, using
 from lamina.frontend.lowered import TensorSpec
@@ -17,6 +20,7 @@ from lamina.runtime.source import Source
 from tests.programs import random_program
 
 RANDOM_PROGRAMS = 160
+DRAWN_PROGRAMS = 105  # five of each family
 CPU_GROUPS = ("gemm", "rows", "stream", "conv", "attention")
 DEVICES = ("cpu", "cuda:0")
 
@@ -28,6 +32,7 @@ def programs() -> Iterator[tuple[str, Program]]:
     yield from random_programs()
     yield from benchmark_cases()
     yield from gpu_cases()
+    yield from drawn_programs()
     yield from networks()
 
 
@@ -93,6 +98,24 @@ def _shape(case: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     if getattr(case, "channels_last", False) and len(shape) == 4:
         return (shape[0], *shape[2:], shape[1])
     return shape
+
+
+def drawn_programs() -> Iterator[tuple[str, Program]]:
+    """Programs of `bench.cliffs`, of sizes that nobody chose."""
+    for index in range(DRAWN_PROGRAMS):
+        for device in DEVICES:
+            program = draw(0, index, limits_of(device))
+            arguments = [_spec_of(each, program.dtype) for each in program.inputs]
+            yield (
+                f"drawn {program.name} on {device}",
+                _program(whole_function(program, lm), arguments, device),
+            )
+
+
+def _spec_of(array: Input, dtype: str) -> TensorSpec:
+    """The shape and dtype of an input of a program whose floats are `dtype`."""
+    dtypes = {"index": "int64", "int8": "int8", "mask": "bool"}
+    return TensorSpec(array.shape, dtypes.get(array.kind, dtype))
 
 
 class _Block:

@@ -22,6 +22,7 @@ from tests.conftest import Golden
 from tests.replay.programs import (
     Program,
     benchmark_cases,
+    drawn_programs,
     gpu_cases,
     networks,
     programs,
@@ -32,7 +33,7 @@ from tests.replay.text import record
 TARGET = cpu_target(vector_bytes=64, cores=2)
 FOLDER = Path(__file__).parent / "digests"
 FAMILIES: tuple[Callable[[], Iterator[tuple[str, Program]]], ...] = (
-    random_programs, benchmark_cases, gpu_cases, networks,
+    random_programs, benchmark_cases, gpu_cases, drawn_programs, networks,
 )  # fmt: skip
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor
+from lamina import Tensor, pipeline
 from lamina.core.dtypes import int8
 from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
+from tests.schedule.machines import target_of
 
 PAGE = 4096
 
@@ -61,3 +64,40 @@ def test_products_of_signed_bytes_with_a_scale_for_each_block(rows: int, columns
     terms = weights.reshape(rows, -1) * x
     error = np.abs(ours - terms.sum(axis=1)).max()
     assert error <= 1e-6 * np.abs(terms).sum(axis=1).max()
+
+
+@pytest.mark.parametrize(("rows", "outer"), [(1024, 1), (4096, 0)])
+def test_the_larger_part_of_a_factor_says_which_tiles_are_the_outer_loop(
+    rows: int, outer: int
+) -> None:
+    """The factor of the scalars is read once for all tiles of columns where no cache keeps it: that
+    of 4096 x 64 elements, though its scales are few."""
+    function = lm.jit(lambda x, scales, weights: (x * scales) @ weights)
+    specs = [lm.TensorSpec(shape) for shape in ((rows, 64), (rows, 1), (64, 80))]
+    (kernel,) = function.lower(*specs, device="cpu").kernels
+    (order,) = re.findall(r"reorder\((\w+)", kernel.schedule)
+    (split,) = re.findall(rf"split\(a(\d), \d+\) -> {order}, ", kernel.schedule)
+    assert int(split) == outer
+
+
+@pytest.mark.parametrize(("scales", "rows"), [(1, 8), (2, 4)])
+def test_scales_and_sums_of_rows_have_half_of_the_registers(
+    scales: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 32: a sum and a scale of 8 rows are 16, a sum and two scales of 4 rows are 12."""
+    monkeypatch.setattr(pipeline, "target_of", target_of)
+
+    @lm.jit
+    def product(data: Tensor, x: Tensor, *factors: Tensor) -> Tensor:
+        weights = data.bitcast(int8).cast(lm.float32).reshape((64, 18, 32))
+        weights = weights * factors[0].unsqueeze(-1)
+        for each in factors[1:]:
+            weights = weights + each.unsqueeze(-1)
+        return (weights * x.reshape((18, 32))).sum(axis=(1, 2))
+
+    specs = [lm.TensorSpec((64, 576), lm.uint8), lm.TensorSpec((576,))]
+    specs += [lm.TensorSpec((64, 18))] * scales
+    (plan,) = product.lower(*specs, device="cpu").planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    unrolled = [axis for axis, to in plan.nest.binding.items() if to == "unroll"]
+    assert [axis.arg.size for axis in unrolled] == [rows]
