@@ -247,7 +247,9 @@ class NestPrinter(BlockPrinter):
         """Print what a target needs at the beginning of the body of the innermost loop of `work`:
         nothing for most."""
 
-    def _add_term(self, each: Accumulation, term_point: Point, has_accumulator_each_point: bool) -> None:
+    def _add_term(
+        self, each: Accumulation, term_point: Point, has_accumulator_each_point: bool
+    ) -> None:
         """Add the term of a reduction at one point of the unrolled reduced axes, `term_point`, to
         the accumulator of this point or, unless each point has one, to that of all points.
 

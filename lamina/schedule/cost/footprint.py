@@ -54,7 +54,8 @@ class Region:
 
     def lines(self, line: int) -> int:
         """How many lines of so many bytes hold these elements. Walks that overlap are marked one by
-        one, up to MAX_MARKED; else lines are counted for each stretch by where in a line it begins."""
+        one, up to MAX_MARKED; else lines are counted for each stretch, by where in a line it
+        begins."""
         walks = _merged(self.walks)
         if not _are_apart(walks) and sum(walk.span for walk in walks) < MAX_MARKED:
             return self._marked_lines(walks, line)

@@ -184,8 +184,8 @@ class DotPrinter(CPrinter):
 
     def _strides(self, index: Node, byte_axis: Node) -> _Strides | None:
         """By how many elements `index` grows from word to word and from byte to byte along the byte
-        axis b: (100, 1) for ``100 * (b // 4) + b % 4`` and (4, 1) for ``b``. None if b is in another
-        term too, so that the growth varies."""
+        axis b: (100, 1) for ``100 * (b // 4) + b % 4`` and (4, 1) for ``b``. None if b is in
+        another term too, so that the growth varies."""
         terms, _ = ix.terms_of(index)
         word, byte = ix.divided(byte_axis, WORD)
         if byte_axis in terms:
