@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
                      "installed, otherwise with onnx's reference evaluator")  # fmt: skip
     launch = command("launch", _launch, "start a script in several processes")
     launch.add_argument("-n", type=_count, default=2, dest="count", help="processes (default: 2)")
-    launch.add_argument("--device", default="cpu", help="of each: cpu (the default) or interp")
+    launch.add_argument("--device", default="cpu", help="of each: cpu (the default), interp, cuda")
     launch.add_argument("script", type=Path, help="a Python file; see lamina.distributed")
     launch.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
     command("doctor", _doctor, "look for what lamina needs on this machine")
@@ -116,10 +116,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _launch(options: argparse.Namespace) -> None:
+def _launch(options: argparse.Namespace) -> int:
     from lamina.distributed.launch import launch
 
-    launch(options.count, options.device, options.script, options.arguments)
+    return launch(options.count, options.device, options.script, options.arguments)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

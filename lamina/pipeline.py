@@ -38,6 +38,7 @@ from lamina.graph.algebra import ALGEBRA
 from lamina.graph.exact_bytes import bytes_as_floats
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
+from lamina.graph.nccl_types import as_nccl_combines
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.short_orders import short_orders
 from lamina.graph.split_products import cached_products_in_parts, products_apart
@@ -342,7 +343,9 @@ LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if i
             "code", _load)  # fmt: skip
 
 
-OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128)
+OF_GPUS = FusionTarget(
+    row_blocks=False, overlaps_collectives=True, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
+)
 
 
 def _cuda_memory(options: Options) -> FusionTarget:
@@ -358,7 +361,9 @@ def _cuda_memory(options: Options) -> FusionTarget:
 
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
-    parts: Sequence[Rule] = (products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders)
+    parts: Sequence[Rule] = (
+        as_nccl_combines, products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
+    )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
         parts = (bytes_as_floats, *parts)
     if options.tf32:

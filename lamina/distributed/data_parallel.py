@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lamina.core.dtypes import DType
+from lamina.core.dtypes import DType, float16
 from lamina.distributed.mesh import Axis, axis_of
 from lamina.distributed.operations import all_reduce, broadcast
 from lamina.errors import ArgumentError, GradientError
-from lamina.frontend.functions.creation import zeros_like
+from lamina.frontend.functions.elementwise import maximum
 from lamina.frontend.functions.movement import concat, reshape, split
 from lamina.frontend.realize import realize
 from lamina.frontend.tensor import Tensor
@@ -27,9 +27,10 @@ from lamina.nn.state import state_dict
 
 __all__ = ["average_gradients", "copy_from_first", "mean_over_rows", "rows_of"]
 
-# Gradients are sent in buckets of about so many bytes: one collective takes a few microseconds
-# however short it is, and beyond a few MiB a longer one is no faster.
-BUCKET_BYTES = 4 << 20
+# Gradients of fewer bytes are sent in buckets of about so many: one collective takes a few
+# microseconds however short it is. Larger ones are sent as they are, without a copy, each as soon
+# as it is ready.
+BUCKET_BYTES = 128 << 10
 
 
 def rows_of(count: int, over: Axis | None = None) -> slice:
@@ -51,8 +52,8 @@ def copy_from_first(obj: Any, over: Axis | None = None) -> None:
 def mean_over_rows(x: Tensor, rows: int, over: Axis | None = None) -> Tensor:
     """The mean over all rows, of any shape, from `x`, the mean over the `rows` of this process. A
     process without rows, whose mean is NaN, counts for nothing."""
-    weighted = _weighted(x.detach(), rows)
-    return all_reduce(weighted, "sum", over) / _total(rows, x, over)
+    share = _share(rows, x.device, over)
+    return all_reduce(_weighted(x.detach(), rows, share), "sum", over)
 
 
 def average_gradients(
@@ -67,17 +68,23 @@ def average_gradients(
     if rows is not None and rows < 0:
         raise ArgumentError(f"average_gradients: {rows} rows are less than none")
     gradients = [_gradient_of(parameter, number) for number, parameter in enumerate(parameters)]
-    if axis_of(over).ranks == 1 or not gradients:
+    ranks = axis_of(over).ranks
+    if ranks == 1 or not gradients:
         return
-    count = 1 if rows is None else rows
-    weighted = [_weighted(gradient, count) for gradient in gradients]
-    total = _total(count, gradients[0], over)
+    if rows is not None:
+        share = _share(rows, gradients[0].device, over)
+        weighted = [_weighted(gradient, rows, share) for gradient in gradients]
+    else:
+        weighted = [gradient / _ranks_before(gradient, ranks) for gradient in gradients]
     summed: dict[int, Tensor] = {}
     for bucket in buckets(weighted):
         parts = [weighted[number] for number in bucket]
         summed.update(zip(bucket, _sum_of_bucket(parts, over), strict=True))
     for number, parameter in enumerate(parameters):
-        parameter.grad = summed[number] / total.cast(parameter.dtype)
+        total = summed[number]
+        if rows is None:
+            total = total / (ranks // _ranks_before(total, ranks))
+        parameter.grad = total
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterable[list[int]]:
@@ -87,8 +94,12 @@ def buckets(tensors: Sequence[Tensor]) -> Iterable[list[int]]:
     sizes: dict[DType, int] = {}
     for number in reversed(range(len(tensors))):
         dtype = tensors[number].dtype
+        nbytes = tensors[number].size * dtype.itemsize
+        if nbytes >= BUCKET_BYTES:
+            yield [number]
+            continue
         filling.setdefault(dtype, []).append(number)
-        sizes[dtype] = sizes.get(dtype, 0) + tensors[number].size * dtype.itemsize
+        sizes[dtype] = sizes.get(dtype, 0) + nbytes
         if sizes[dtype] >= BUCKET_BYTES:
             yield filling.pop(dtype)
             sizes[dtype] = 0
@@ -105,13 +116,26 @@ def _gradient_of(parameter: Tensor, number: int) -> Tensor:
     return gradient
 
 
-def _weighted(x: Tensor, rows: int) -> Tensor:
-    return x * rows if rows else zeros_like(x)
+def _ranks_before(gradient: Tensor, ranks: int) -> int:
+    """By how much a gradient is divided before it is summed, of `ranks` in all. Sums of float16 may
+    overflow; others are divided by the kernel that uses them, which costs nothing."""
+    return ranks if gradient.dtype is float16 else 1
 
 
-def _total(rows: int, like: Tensor, over: Axis | None) -> Tensor:
-    """The rows of all processes."""
-    return all_reduce(Tensor(float(rows), device=like.device), "sum", over)
+def _share(rows: int, device: str, over: Axis | None) -> Tensor:
+    """What part of the rows of all processes this one has, float32; not NaN where there are none.
+    """
+    total = all_reduce(Tensor(float(rows), device=device), "sum", over)
+    return rows / maximum(total, 1.0)
+
+
+def _weighted(x: Tensor, rows: int, share: Tensor) -> Tensor:
+    """`x`, a mean over `rows`, times their share of all rows: it is no larger, so that float16 does
+    not overflow. Without rows 0, computed from the share all the same: all processes exchange that.
+    """
+    if rows == 0:
+        return share.cast(x.dtype).expand(x.shape)
+    return (x * share).cast(x.dtype)
 
 
 def _sum_of_bucket(tensors: Sequence[Tensor], over: Axis | None) -> list[Tensor]:

@@ -10,22 +10,35 @@ from pathlib import Path
 from typing import NoReturn
 
 from lamina.core.options import kind_of
+from lamina.distributed.children import free_port, run_children
 from lamina.errors import DeviceError, MissingPackageError
 from lamina.runtime import mpi
 from lamina.runtime.cpu import usable_cores
 
 
-def launch(count: int, device: str, script: Path, arguments: Sequence[str]) -> NoReturn:
-    """Run `script` in `count` processes on `device`, "cpu" or "interp", in the place of this one,
-    which becomes mpiexec. Raises DeviceError for other devices, MissingPackageError without
-    mpi4py or mpiexec, and FileNotFoundError for no script."""
-    if kind_of(device) not in ("cpu", "interp"):
-        raise DeviceError(f"launch: collectives run on cpu and interp alone, not on {device}")
+def launch(count: int, device: str, script: Path, arguments: Sequence[str]) -> int:
+    """Run `script` in `count` processes on `device`, "cpu", "interp" or "cuda": each has a GPU of
+    its own, the first "cuda:0". Returns the exit status. For CPUs this process becomes mpiexec.
+
+    Raises DeviceError for other devices, MissingPackageError for CPUs without mpi4py or mpiexec,
+    and FileNotFoundError for no script."""
+    if device not in ("cpu", "interp", "cuda"):
+        why = "each process has a GPU of its own" if kind_of(device) == "cuda" else "they do not"
+        raise DeviceError(
+            f"launch: processes on cpu, interp or cuda exchange arrays, not on {device}: {why}"
+        )
     if not script.is_file():
         raise FileNotFoundError(f"launch: no file {script}")
+    sys.stdout.flush()
+    if device == "cuda":
+        command = [sys.executable, str(script), *arguments]
+        return run_children(command, gpu_environments(count, free_port(), os.environ))
+    return _become_mpiexec(count, device, script, arguments)
+
+
+def _become_mpiexec(count: int, device: str, script: Path, arguments: Sequence[str]) -> NoReturn:
     mpi.find()
     command = [_mpiexec(), *command_of(count, script, arguments)]
-    sys.stdout.flush()
     os.execve(command[0], command, environment_of(count, device, os.environ))
 
 
@@ -42,6 +55,19 @@ def environment_of(count: int, device: str, environment: Mapping[str, str]) -> d
     """The variables of each process. They share the cores, unless LAMINA_THREADS says otherwise."""
     threads = max(1, usable_cores() // count)
     return {"LAMINA_THREADS": str(threads), **environment, "LAMINA_DEVICE": device}
+
+
+def gpu_environments(count: int, port: int, environment: Mapping[str, str]) -> list[dict[str, str]]:
+    """The variables of each of `count` processes of this machine, which are those of torchrun.
+    port: for their server."""
+    shared = {
+        **environment_of(count, "cuda", environment),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port - 1),  # after which the server's comes
+        "TORCHELASTIC_RUN_ID": f"lamina {os.getpid()}",
+    }
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def _mpiexec() -> str:

@@ -7,17 +7,24 @@ import os
 import secrets
 import socket
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from lamina.distributed.launched import Launched, launched
-from lamina.errors import ArgumentError, DeviceError
+from lamina.core.options import current, set_options
+from lamina.distributed.launched import Launched, Meeting, launched, meeting
+from lamina.errors import ArgumentError, DeviceError, RankError
 from lamina.runtime import collectives, mpi
+from lamina.runtime.buffer import heap_of
+from lamina.runtime.collectives import Engine
 from lamina.runtime.mpi import MpiEngine
 from lamina.runtime.peers import Peers, Server
 
 __all__ = ["init", "rank", "size"]
+
+RETRY_SECONDS = 0.05  # between two attempts to reach the server, which may not have begun yet
 
 
 @dataclass(frozen=True)
@@ -26,20 +33,25 @@ class _Process:
 
     rank: int
     size: int
-    engine: MpiEngine | None = None
+    engine: Engine | None = None
 
 
 _joined: list[_Process] = []  # once `init` has run
 
 
 def init(timeout: float = 300.0) -> None:
-    """Join the processes that `lamina launch` or mpiexec has started; a process that was started
-    alone is rank 0 of 1. Calls after the first do nothing.
+    """Join the processes that `lamina launch`, mpiexec or torchrun has started; a process that was
+    started alone is rank 0 of 1. Calls after the first do nothing.
+
+    Where new tensors live on "cuda", processes exchange arrays of GPUs, by NCCL: each then has the
+    GPU of its number in its machine, cuda:1 the second. Otherwise they exchange arrays of CPUs, by
+    MPI.
 
     timeout: seconds for which a collective waits for others before it raises RankError.
 
-    Raises MissingPackageError without mpi4py, and DeviceError where the launcher started processes
-    that are not those of one MPI, as torchrun does."""
+    Raises MissingPackageError without mpi4py or NCCL, and DeviceError where the launcher started
+    processes that cannot be joined: without MPI, as torchrun does, for CPUs; without MASTER_ADDR
+    and MASTER_PORT for GPUs."""
     if _joined:
         return
     if timeout <= 0:
@@ -47,8 +59,10 @@ def init(timeout: float = 300.0) -> None:
     found = launched()
     if found.size == 1:
         _joined.append(_Process(0, 1))
+    elif current().kind == "cuda":
+        _joined.append(_join_by_nccl(found, timeout))
     else:
-        _joined.append(_join(found, timeout))
+        _joined.append(_join_by_mpi(found, timeout))
 
 
 def rank() -> int:
@@ -73,8 +87,8 @@ def _process() -> _Process:
     return _joined[0]
 
 
-def _join(found: Launched, timeout: float) -> _Process:
-    """Join the others by MPI."""
+def _join_by_mpi(found: Launched, timeout: float) -> _Process:
+    """Join the others, each with its CPUs."""
     launcher = found.launcher
     assert launcher is not None
     if not launcher.has_mpi:
@@ -92,7 +106,7 @@ def _join(found: Launched, timeout: float) -> _Process:
     peers = _meet(world)
     engine = MpiEngine(module, peers, timeout)
     collectives.use(engine)
-    _leave_at_the_end(module, peers, engine)
+    _leave_at_the_end(peers, engine.progress, module.Finalize)
     return _Process(world.rank, world.size, engine)
 
 
@@ -109,9 +123,59 @@ def _meet(world: Any) -> Peers:
     return Peers(world.rank, world.size, address, token)
 
 
-def _leave_at_the_end(module: Any, peers: Peers, engine: MpiEngine) -> None:
-    """When Python ends, wait for the others, and then end MPI. After a failure MPI cannot be ended,
-    as that would wait for the rank that failed: the process ends without."""
+def _join_by_nccl(found: Launched, timeout: float) -> _Process:
+    """Join the others, each with a GPU of its own."""
+    from lamina.runtime.cuda import Device
+    from lamina.runtime.nccl import NcclEngine
+    from lamina.runtime.nccl_library import Library
+
+    if current().device == "cuda":
+        set_options(device=f"cuda:{found.local_rank}")
+    device = heap_of(current().device)
+    assert isinstance(device, Device)
+    library = Library()
+    peers = _meet_at(meeting(), found, timeout)
+    _leave_at_the_end(peers, lambda: None, lambda: None, device.synchronize)
+    engine = NcclEngine(library, peers, device, timeout)
+    collectives.use(engine)
+    return _Process(found.rank, found.size, engine)
+
+
+def _meet_at(place: Meeting, found: Launched, timeout: float) -> Peers:
+    """Connect this process to the server on rank 0, which begins here, and may begin later than
+    this process. Raises DeviceError where its port is taken, and RankError after `timeout` seconds.
+    """
+    if found.rank == 0:
+        try:
+            Server(found.size, place.token, place.host, place.port)
+        except OSError as error:
+            raise DeviceError(
+                f"init: port {place.port} of {place.host}, the one after MASTER_PORT, cannot be "
+                f"used: {error}; set another MASTER_PORT"
+            ) from error
+    address = place.host, place.port
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return Peers(found.rank, found.size, address, place.token)
+        except OSError as error:
+            if time.monotonic() > until:
+                raise RankError(
+                    f"init: rank {found.rank} waited {timeout:g} s for rank 0 at port {place.port} "
+                    f"of {place.host}: {error}"
+                ) from error
+            time.sleep(RETRY_SECONDS)
+
+
+def _leave_at_the_end(
+    peers: Peers,
+    progress: Callable[[], object],
+    end: Callable[[], object],
+    finish: Callable[[], object] = lambda: None,
+) -> None:
+    """When Python ends, finish the work of this process, wait for the others while `progress` is
+    called, and then `end` what joined them. After a failure that cannot be done, as it would wait
+    for the rank that failed: the process ends without."""
     process = os.getpid()
     show = sys.excepthook
 
@@ -123,8 +187,8 @@ def _leave_at_the_end(module: Any, peers: Peers, engine: MpiEngine) -> None:
     def leave() -> None:
         if os.getpid() != process:  # a fork of it
             return
-        if peers.leave(engine.progress):
-            module.Finalize()
+        if _finishes(peers, finish) and peers.leave(progress):
+            end()
             return
         sys.stdout.flush()
         sys.stderr.flush()
@@ -132,3 +196,16 @@ def _leave_at_the_end(module: Any, peers: Peers, engine: MpiEngine) -> None:
 
     sys.excepthook = tell
     atexit.register(leave)
+
+
+def _finishes(peers: Peers, finish: Callable[[], object]) -> bool:
+    """Whether this process, of a run in which nothing has failed, can finish its work."""
+    if peers.failure is not None:
+        return False
+    try:
+        finish()
+    except (RankError, DeviceError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        peers.fail(error)
+        return False
+    return True

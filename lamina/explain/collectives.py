@@ -11,7 +11,7 @@ from lamina.ir.interpreter import EVALUATE, Array, from_ranks
 from lamina.ir.kernel import exchange_of
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.runtime.collectives import engine_for
+from lamina.runtime.collectives import engine_for, parts_of
 
 
 def collective_value(op: Op, arg: Any, operand: Array) -> Array:
@@ -36,7 +36,7 @@ def rows_with_collectives(nodes: Iterable[Node]) -> dict[Op, Callable[..., Array
     ]
     if not exchanges:
         return EVALUATE
-    engine_for(exchanges[0]).compare(exchanges)
+    engine_for(exchanges[0]).compare(parts_of(exchanges))
 
     def row(node: Node, operand: Array) -> Array:
         return collective_value(node.op, node.arg, operand)

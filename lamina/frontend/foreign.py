@@ -267,7 +267,7 @@ KEYWORDS: Mapping[str, str] = {
 @cache
 def _by_name(where: str) -> Mapping[str, str]:
     rows: dict[str, str] = {}
-    for table in reversed(TABLES[where]):
+    for table in reversed(TABLES.get(where, ())):
         rows |= {name: spelling for names, spelling in table.items() for name in names.split()}
     return MappingProxyType(rows)
 
@@ -275,7 +275,7 @@ def _by_name(where: str) -> Mapping[str, str]:
 def spelling(where: str, name: str) -> str | None:
     """How lamina says what another library calls `name`; None where the table does not know it.
 
-    where: "Tensor" for attributes of tensors, or a module that `TABLES` has."""
+    where: "Tensor" for attributes of tensors, or a module; of some there is no table."""
     return _by_name(where).get(name)
 
 

@@ -156,6 +156,7 @@ def _kernels(
     kernels = []
     for kernel, plan in planned.plans.items():
         user_lines = lines_of(values[kernel], lines)
-        source = f"{comment(kernel, user_lines)}\n{planned.source.kernels[plan.name]}"
+        text = planned.source.kernels.get(plan.name, "")  # of a collective there is none
+        source = f"{comment(kernel, user_lines)}\n{text}"
         kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(user_lines), program_cost))
     return tuple(kernels)

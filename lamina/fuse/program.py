@@ -16,6 +16,7 @@ from lamina.fuse.launch import Slot as Slot
 from lamina.fuse.members import array_of
 from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import narrowed, narrowing_of
+from lamina.fuse.overlap import overlapped
 from lamina.fuse.row_blocks import steps_of
 from lamina.fuse.target import FusionTarget
 from lamina.ir.kernel import Collective, SortKernel, points
@@ -113,7 +114,10 @@ class _Builder:
         self.without_gain: set[Node] = set()
         self.results = [_result_of(sink) for sink in sinks]
         values = [result.value for result in self.results]
-        groups = group_values(values, target, never_recomputed)
+        in_order = values
+        if target.overlaps_collectives and _has_collectives(values):
+            in_order = values[::-1]  # gradients of the last parameters are the first to be ready
+        groups = group_values(in_order, target, never_recomputed)
         self.group_steps = steps_of(groups, values, target)
         step_of = {group: step for step in self.group_steps for group in step.groups}
         self.readers = readers_of(step_of)
@@ -128,7 +132,8 @@ class _Builder:
         """Launch all kernels, in an order in which each runs after those that it needs."""
         outputs, copies = self._assign_slots()
         # Sorted only now, as kernels that overwrite a buffer have come to need its readers.
-        for step in toposort(self.group_steps):
+        steps = toposort(self.group_steps)
+        for step in overlapped(steps) if self.target.overlaps_collectives else steps:
             for group in step.groups:
                 if group.initial:  # it stores the array that the group updates, or adds to
                     self._launch_alone(group.initial, self._home(group.first))
@@ -323,6 +328,33 @@ class _Builder:
                     if slot.kind == kind:
                         lifetime = lifetimes.setdefault(slot, Lifetime(slot.nbytes, time, time))
                         lifetime.last = time
+        if self.target.overlaps_collectives:
+            self._keep_operands(lifetimes)
         # `plan_memory` keeps this order among slots of one size.
         in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
         return plan_memory(dict(in_order), ALIGNMENT)
+
+    def _keep_operands(self, lifetimes: dict[Slot, Lifetime]) -> None:
+        """Let the operand of each collective live until a step touches the result: the collective
+        may run until then, beside steps that would get the memory of its operand."""
+        running: dict[Slot, list[Slot]] = {}  # by the result, operands that may still be read
+        for number, step in enumerate(self.steps):
+            for launch in step:
+                touched = [operand for slot in launch.slots for operand in running.pop(slot, [])]
+                _extend(lifetimes, touched, number)
+                if isinstance(launch.kernel, Collective):
+                    operand, result = launch.slots
+                    running.setdefault(result, []).append(operand)
+        for operands in running.values():
+            _extend(lifetimes, operands, len(self.steps))
+
+
+def _has_collectives(values: Sequence[Node]) -> bool:
+    return any(node.op in Group.COLLECTIVE for node in toposort(values))
+
+
+def _extend(lifetimes: dict[Slot, Lifetime], slots: Sequence[Slot], number: int) -> None:
+    """Let those of `slots` that have a lifetime live until the step of a number."""
+    for slot in slots:
+        if slot in lifetimes:
+            lifetimes[slot].last = max(lifetimes[slot].last, (number,))

@@ -34,6 +34,10 @@ class FusionTarget:
     little arithmetic joins the kernel of a scan, or of a scatter, as their loops have no
     vectors."""
 
+    overlaps_collectives: bool = False
+    """Whether a collective runs beside the kernels after it, up to the first that reads its result:
+    its operand then stays in memory for as long."""
+
     cost: Cost | None = None
     """By which row blocks are compared with whole arrays; None forms all row blocks that fit."""
 

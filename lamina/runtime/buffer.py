@@ -129,7 +129,10 @@ class TensorMap:
 
 class Launch(NamedTuple):
     """How such a device runs one kernel: for each argument the number of a buffer and an offset
-    in bytes; the bytes that a block shares; and what the copy engine reads, as more arguments."""
+    in bytes; the bytes that a block shares; and what the copy engine reads, as more arguments.
+
+    exchange: of a collective, which is no kernel, its number among those of the program. after: the
+    number of the last collective that has to be done before, -1 for none."""
 
     name: str
     blocks: int
@@ -137,6 +140,8 @@ class Launch(NamedTuple):
     arguments: tuple[tuple[int, int], ...]
     shared: int = 0
     maps: tuple[TensorMap, ...] = ()
+    exchange: int = -1
+    after: int = -1
 
     def __str__(self) -> str:
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"

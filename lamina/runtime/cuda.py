@@ -10,7 +10,7 @@ import os
 import threading
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -23,8 +23,10 @@ from lamina.core.target import DEFAULT_CUDA, Target, cuda_engines
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from lamina.runtime.buffer import Buffer, Heap, Launch, TensorMap, heap_of
 from lamina.runtime.cache import digest
+from lamina.runtime.collectives import engine_for, parts_of
 from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
+from lamina.runtime.overlap import ExchangeStream, OrderedRun
 from lamina.runtime.source import KERNELS, Source, located
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
@@ -95,6 +97,9 @@ class Device(Heap):
     """One GPU: its context, its stream and its memory."""
 
     visible, cached = False, 0  # nothing is kept before there is a heap
+    # What waits for this GPU where other processes may have to do something first: it calls a
+    # function until that says that the stream is idle. See `lamina/runtime/nccl.py`.
+    guard: Callable[[Callable[[], bool]], None] | None = None
 
     def __init__(self, number: int) -> None:
         from cuda.bindings import driver
@@ -129,13 +134,20 @@ class Device(Heap):
 
     def call(self, function: str, *arguments: Any, about: object = "") -> Any:
         """The result of a function of the driver; raises DeviceError naming it, and `about`."""
-        code, *results = getattr(self.driver, function)(*arguments)
+        results = self.call_for_all(function, *arguments, about=about)
+        return results[0] if results else None
+
+    def call_for_all(self, function: str, *arguments: Any, about: object = "") -> Sequence[Any]:
+        """All results of a function of the driver, and otherwise `call`."""
+        code, *rest = getattr(self.driver, function)(*arguments)
         if not code:
-            return results[0] if results else None
+            results: list[Any] = rest
+            return results
         full = code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         if full and self.cached:  # what is kept may be what is missing
             self.empty()
-            return self.call(function, *arguments, about=about)
+            again: Sequence[Any] = self.call_for_all(function, *arguments, about=about)
+            return again
         _, text = self.driver.cuGetErrorString(code)
         where = ": ".join(str(one) for one in (self.name, about, function) if one)
         what = f"{where}: {code.name}: {(text or b'').decode()}"
@@ -152,12 +164,34 @@ class Device(Heap):
 
     def synchronize(self) -> None:
         self.enter()
+        self._wait_for_others()
         unused = len(self.retired)  # now; what comes meanwhile may have been launched meanwhile
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
         for _ in range(unused):
             with suppress(IndexError):  # another thread was quicker
                 self.call(*self.retired.popleft())
+
+    def _wait_for_others(self) -> None:
+        """Wait for the collectives among the work of the stream. Raises RankError, as their engine
+        does, where other processes do not do their part: then the stream is never idle again."""
+        if self.guard is not None:
+            self.guard(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        """Whether the stream has done all its work; True as well where it failed, which the next
+        call says."""
+        code, *_ = self.driver.cuStreamQuery(self.stream)
+        return code is not self.driver.CUresult.CUDA_ERROR_NOT_READY
+
+    @functools.cached_property
+    def exchange_stream(self) -> ExchangeStream:
+        """That of collectives."""
+        return ExchangeStream(self)
+
+    def fill_with_zeros(self, pointer: int, nbytes: int, stream: int) -> None:
+        """Fill memory when a stream, whose address is given, comes to it."""
+        self.call("cuMemsetD8Async", pointer, 0, nbytes, self.driver.CUstream(stream))
 
     def lead(self, stream: int) -> None:
         """Let another stream of this GPU wait for everything that was launched here. `stream` is
@@ -193,6 +227,7 @@ class Device(Heap):
             if one.device != self.name:
                 heap_of(one.device).synchronize()  # a peer's stream has an order of its own
         self.enter()
+        self._wait_for_others()
         if size := source.nbytes:
             self.call("cuMemcpyAsync", target.pointer, source.pointer, size, self.stream)
         self.synchronize()
@@ -212,6 +247,8 @@ class CudaProgram:
         self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
         device.enter()
         functions = {}
+        self._exchanges = source.exchanges
+        self._parts = parts_of(source.exchanges)
         for name, cubin in build(source, device.arch, options).items():
             about = f"kernel {name}"
             module = device.call("cuModuleLoadData", cubin, about=about)
@@ -219,10 +256,10 @@ class CudaProgram:
             functions[name] = device.call(
                 "cuModuleGetFunction", module, name.encode(), about=about
             )
-        self._functions = [functions[one.name] for one in launches]
+        self._functions = [None if one.exchange >= 0 else functions[one.name] for one in launches]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
-            if one.shared:
+            if function is not None and one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
         self._last = self.launches[-_REMEMBERED:]
         names = ", ".join(map(str, self._last))
@@ -273,6 +310,8 @@ class CudaProgram:
 
     def _launch(self, places: tuple[int, ...], stream: Any) -> None:
         device = self.device
+        if self._exchanges:
+            engine_for(self._exchanges[0], "cuda").compare(self._parts)
         with device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
                 device.call("cuGraphLaunch", graph, stream, about=self._about)
@@ -280,30 +319,52 @@ class CudaProgram:
                 list(self._launched(places, stream))
         device.launched.extend(self._last)
 
-    def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:
-        """Launch the kernels, each when it is asked for: it may begin while the one before ends."""
+    def _launched(
+        self, places: Sequence[int], stream: Any, *, overlaps: bool = True
+    ) -> Iterator[Launch]:
+        """Launch the kernels, each when it is asked for: it may begin while the one before ends.
+        overlaps: collectives run beside kernels, where these do not need them."""
+        apart = self.device.exchange_stream if self._exchanges and overlaps else None
+        ordered = OrderedRun(self.device, stream, apart)
+        is_early = self.device.engine  # a kernel may begin while what was launched before it ends
         for function, one in zip(self._functions, self.launches, strict=True):
             values = array("Q", [places[number] + offset for number, offset in one.arguments])
-            maps = [
-                _tensor_map(self.device, values[tensor_map.parameter], tensor_map)
-                for tensor_map in one.maps
-            ]
-            start, count = values.buffer_info()
-            table = array("Q", range(start, start + 8 * count, 8))
-            table.extend(it.getPtr() for it in maps)
-            to = self.device.driver.CUlaunchConfig()
-            to.gridDimX, to.blockDimX, to.attrs = one.blocks, one.threads, [self.device.early]
-            to.gridDimY = to.gridDimZ = to.blockDimY = to.blockDimZ = 1
-            to.sharedMemBytes, to.hStream, to.numAttrs = one.shared, stream, self.device.engine
-            self.device.call("cuLaunchKernelEx", to, function, table.buffer_info()[0], 0, about=one)
+            if one.exchange >= 0:
+                ordered.begin(self._exchanges[one.exchange], *values)
+                is_early = is_early and overlaps
+            else:
+                is_early = is_early and not ordered.wait_for(one.after)
+                self._launch_kernel(function, one, values, stream, is_early)
+                is_early = self.device.engine
             yield one
+        ordered.end()
+
+    def _launch_kernel(
+        self, function: Any, one: Launch, values: "array[int]", stream: Any, is_early: bool
+    ) -> None:
+        """Launch a kernel on arrays at the addresses `values`."""
+        maps = [
+            _tensor_map(self.device, values[tensor_map.parameter], tensor_map)
+            for tensor_map in one.maps
+        ]
+        start, count = values.buffer_info()
+        table = array("Q", range(start, start + 8 * count, 8))
+        table.extend(it.getPtr() for it in maps)
+        to = self.device.driver.CUlaunchConfig()
+        to.gridDimX, to.blockDimX, to.attrs = one.blocks, one.threads, [self.device.early]
+        to.gridDimY = to.gridDimZ = to.blockDimY = to.blockDimZ = 1
+        to.sharedMemBytes, to.hStream, to.numAttrs = one.shared, stream, is_early
+        self.device.call("cuLaunchKernelEx", to, function, table.buffer_info()[0], 0, about=one)
 
     def _timed(self, places: Sequence[int]) -> list[float]:
         call, stream = self.device.call, self.device.stream
         events = [call("cuEventCreate", 0) for _ in range(len(self.launches) + 1)]
         other = Buffer(_IN_NO_CACHE, self.device.name)  # written while the host gets ahead
         call("cuMemsetD8Async", other.pointer, 0, other.nbytes, stream)
-        for event, _ in zip(events, chain([None], self._launched(places, stream)), strict=True):
+        if self._exchanges:
+            engine_for(self._exchanges[0], "cuda").compare(self._parts)
+        launched = self._launched(places, stream, overlaps=False)
+        for event, _ in zip(events, chain([None], launched), strict=True):
             call("cuEventRecord", event, stream)
         self.device.synchronize()
         seconds = [1e-3 * call("cuEventElapsedTime", *pair) for pair in pairwise(events)]
@@ -313,8 +374,12 @@ class CudaProgram:
 
     def _graph(self, places: tuple[int, ...]) -> Any:
         """All kernels as a graph, which is quicker to launch than one of them, if buffers came back
-        to the same places: that makes it worth its while. The last few are kept."""
-        call, driver, known = self.device.call, self.device.driver, places in self._graphs
+        to the same places: that makes it worth its while. The last few are kept.
+
+        A program with collectives is always a graph: NCCL wants a collective to be recorded by all
+        processes or by none, and each has buffers at places of its own."""
+        call, driver = self.device.call, self.device.driver
+        known = places in self._graphs or bool(self._exchanges)
         self._graphs[places] = None
         if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
             call("cuGraphExecDestroy", old)

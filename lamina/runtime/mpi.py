@@ -8,9 +8,7 @@ win, so NumPy's are used, by a callback. All ranks get the same bits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -19,14 +17,12 @@ import numpy as np
 from lamina.core.exchange import Exchange, group_of
 from lamina.core.shape import prod
 from lamina.errors import DeviceError, MissingPackageError, ProgramsDifferError, RankError
-from lamina.runtime.cache import digest
-from lamina.runtime.peers import Peers
+from lamina.runtime.collectives import GroupPart
+from lamina.runtime.peers import Peers, difference
 
 Array = Any  # numpy.ndarray
 Group = tuple[int, int]  # ranks and stride
 
-TESTS_WITHOUT_REST = 500  # of a request, some 100 microseconds; then others get the core
-REST_SECONDS = 2e-5
 _EXTREMES = {"MAX": np.maximum, "MIN": np.minimum}
 
 
@@ -49,6 +45,8 @@ def load() -> Any:
 
 class MpiEngine:
     """Collectives of MPI's world and of groups of it; see `lamina.runtime.collectives.Engine`."""
+
+    kind = "cpu"
 
     def __init__(self, mpi: Any, peers: Peers, timeout: float) -> None:
         """timeout: seconds until a rank that waits raises."""
@@ -74,24 +72,22 @@ class MpiEngine:
             world = self._mpi.COMM_WORLD
             self._communicators[ranks, stride] = world.Split(first, self.rank)
 
-    def compare(self, exchanges: Sequence[Exchange]) -> None:
-        # In one order on all ranks, whatever their programs: the largest groups first.
-        groups = {(one.ranks, one.stride) for one in exchanges}
-        for ranks, stride in sorted(groups, reverse=True):
-            self._compare(_lines(tuple(exchanges), ranks, stride), ranks, stride)
+    def compare(self, parts: Sequence[GroupPart]) -> None:
+        for part in parts:
+            self._compare(part)
 
-    def _compare(self, ours: tuple[str, ...], ranks: int, stride: int) -> None:
-        """Compare lines with those of the other ranks of a group."""
-        what = f"{ours[0]} (comparing programs before they run)"
-        communicator = self._communicator(ranks, stride)
-        group = group_of(self.rank, ranks, stride)
-        here = np.frombuffer(_digest(ours), np.uint8)
-        all_digests = np.empty((ranks, here.size), np.uint8)
+    def _compare(self, part: GroupPart) -> None:
+        """Compare a part of a program with those of the other ranks of a group."""
+        what = f"{part.lines[0]} (comparing programs before they run)"
+        communicator = self._communicator(part.ranks, part.stride)
+        group = group_of(self.rank, part.ranks, part.stride)
+        here = np.frombuffer(bytes.fromhex(part.digest), np.uint8)
+        all_digests = np.empty((part.ranks, here.size), np.uint8)
         self._finish(lambda: communicator.Iallgather(here, all_digests), what, group)
         if (all_digests == here).all():
             return
-        everyone = communicator.allgather(ours)
-        error = ProgramsDifferError(_difference(group, everyone))
+        everyone = communicator.allgather(part.lines)
+        error = ProgramsDifferError(difference(group, everyone))
         self._peers.fail(error)
         raise error
 
@@ -99,7 +95,7 @@ class MpiEngine:
         """Let MPI send what is still to be sent: it does so only while it is called."""
         self._mpi.COMM_WORLD.Iprobe()
 
-    def run(self, exchange: Exchange, operand: int, result: int) -> None:
+    def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
         size = _result_size(exchange)
         source = self._array(operand, exchange.size, exchange)
         target = self._array(result, size, exchange)
@@ -132,22 +128,9 @@ class MpiEngine:
         """
         self._peers.check(what, group)
         self._peers.now = f"in {what}"
-        self._wait(begin(), what, group)
+        request = begin()
+        self._peers.wait_until(lambda: self._is_done(request, what), what, group, self._timeout)
         self._peers.now = f"after {what}"
-
-    def _wait(self, request: Any, what: str, group: Sequence[int]) -> None:
-        """Test `request` until it is done. Raises RankError where a rank fails, or is late."""
-        started = time.monotonic()
-        tests = 0
-        while not self._is_done(request, what):
-            tests += 1
-            if tests < TESTS_WITHOUT_REST:
-                continue
-            waited = time.monotonic() - started
-            self._peers.check(what, group, waited)
-            if waited > self._timeout:
-                raise self._peers.late(what, group, self._timeout)
-            time.sleep(REST_SECONDS)
 
     def _is_done(self, request: Any, what: str) -> bool:
         try:
@@ -239,17 +222,6 @@ def _result_size(exchange: Exchange) -> int:
     return exchange.size
 
 
-@lru_cache(1024)
-def _lines(exchanges: tuple[Exchange, ...], ranks: int, stride: int) -> tuple[str, ...]:
-    """Those of groups of `ranks`, `stride` apart, to read."""
-    return tuple(str(one) for one in exchanges if (one.ranks, one.stride) == (ranks, stride))
-
-
-@lru_cache(1024)
-def _digest(lines: tuple[str, ...]) -> bytes:
-    return bytes.fromhex(digest(*lines))
-
-
 def _typed(array: Array) -> Array:
     """As MPI adds it up; bools, which have a maximum and a minimum alone, as bytes."""
     return array.view(np.uint8) if array.dtype == np.bool_ else array
@@ -258,15 +230,3 @@ def _typed(array: Array) -> Array:
 def _bytes(array: Array) -> Array:
     """As MPI moves it, whatever it is."""
     return array.view(np.uint8)
-
-
-def _difference(group: Sequence[int], everyone: Sequence[Sequence[str]]) -> str:
-    """The first line that is not the same on all ranks, and what each of them has there."""
-    longest = max(map(len, everyone))
-    for number in range(longest):
-        lines = [lines[number] if number < len(lines) else "nothing more" for lines in everyone]
-        if len(set(lines)) > 1:
-            pairs = zip(group, lines, strict=True)
-            said = "; ".join(f"rank {rank}: {line}" for rank, line in pairs)
-            return f"collective {number + 1} of the programs differs: {said}"
-    raise AssertionError("equal lines have equal digests")

@@ -1,15 +1,18 @@
 """Who of the processes of a run is alive, and where it is: what an engine asks while it waits.
 
-MPI says nothing when a process ends or hangs: the others wait without end. So rank 0 has a small
-server, and each rank, 0 included, a connection to it; no array ever passes through it. The system
-closes the connection of a process that ends, however it ends, and the server tells all others. A
-process that raises, or ends in order, says so first. One that waits for too long asks where the
-others are.
+MPI and NCCL say nothing when a process ends or hangs: the others wait without end. So rank 0 has a
+small server, and each rank, 0 included, a connection to it; no array ever passes through it. The
+system closes the connection of a process that ends, however it ends, and the server tells all
+others. A process that raises, or ends in order, says so first. One that waits for too long asks
+where the others are.
 
 Messages are lines of JSON:
 
     to the server                          from it
     {"rank": 1, "token": "..."}            first line of a connection
+    {"key": "id", "value": "..."}          {"key": "id", "value": "..."}: for all ranks to know
+    {"group": [0, 1], "digest": "..."}     what a rank is about to exchange, the first time with its
+                                           "lines"; no answer if all ranks of the group agree
     {"failed": "ValueError: ..."}          {"failed": [1, "ValueError: ..."]}
     {"bye": true}                          {"bye": [1]}: the ranks that have ended in order
     {"where": true}                        {"where": 0}: rank 0 asks
@@ -24,17 +27,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lamina.errors import RankError
+from lamina.errors import ProgramsDifferError, RankError
 
 ENDED = "its process ended"
+HELLO_SECONDS = 10.0  # until the first line of a connection
+DIFFER = "ProgramsDifferError"  # the kind of error of a rank whose program is another one
 ANSWER_SECONDS = 1.0  # that one waits for others to say where they are
 LAST_SECONDS = 1.0  # for what a rank sent before it ended
 PROGRESS_SECONDS = 0.002  # from one call of MPI to the next while one waits at the end
 GRACE_SECONDS = 30.0  # until a process ends that has not noticed that another one failed
+TESTS_WITHOUT_REST = 500  # of what one waits for, some 100 microseconds; then others get the core
+REST_SECONDS = 2e-5
 Message = dict[str, Any]
 
 
@@ -79,28 +87,49 @@ class Connection:
 class Server:
     """What rank 0 runs: it tells all ranks what one of them says, and that one has ended."""
 
-    def __init__(self, size: int, token: str, host: str) -> None:
-        self._token, self._size = token, size
+    def __init__(self, size: int, token: str, host: str, port: int = 0) -> None:
+        """port: 0 for one that is free. Raises OSError where another program has it."""
+        self._token = token
         self._connections: dict[int, Connection] = {}
         self._bye: set[int] = set()
-        self._failed = False
+        self._failure: Message | None = None
+        self._published: list[Message] = []
+        # By group and rank, what each is about to exchange that others have not come to yet.
+        self._announced: dict[tuple[int, ...], dict[int, deque[str]]] = {}
+        self._lines: dict[str, Sequence[str]] = {}  # by digest
         self._changing = threading.Lock()
-        self._listener = socket.create_server((host, 0), backlog=size)
+        self._listener = socket.create_server((host, port), backlog=size)
         self.port: int = self._listener.getsockname()[1]
         _in_background(self._accept)
 
     def _accept(self) -> None:
-        while len(self._connections) < self._size:
+        """Let everyone in: each has a thread, so that nobody waits for a stranger that is silent.
+        """
+        while True:
             channel, _ = self._listener.accept()
-            connection = Connection(channel)
-            first = connection.read() or {}
-            if first.get("token") != self._token:  # some other program's
-                channel.close()
-                continue
-            rank = int(first["rank"])
+            _in_background(self._greet, channel)
+
+    def _greet(self, channel: socket.socket) -> None:
+        """Serve a rank, which knows the token; a stranger's connection is closed."""
+        channel.settimeout(HELLO_SECONDS)
+        connection = Connection(channel)
+        first = connection.read()
+        is_ours = isinstance(first, dict) and first.get("token") == self._token
+        if first is None or not is_ours:
+            channel.close()
+            return
+        channel.settimeout(None)
+        rank = int(first["rank"])
+        with self._changing:
             self._connections[rank] = connection
-            _in_background(self._serve, rank, connection)
-        self._listener.close()
+            before = [*self._published]
+            if self._failure is not None:
+                before.append(self._failure)
+            if self._bye:
+                before.append({"bye": sorted(self._bye)})
+        for message in before:  # what the others were told before this rank came
+            connection.send(message)
+        self._serve(rank, connection)
 
     def _serve(self, rank: int, connection: Connection) -> None:
         """Pass on what `rank` says, until its process has ended."""
@@ -114,23 +143,47 @@ class Server:
                 self._tell_all({"bye": ended})
             elif "where" in message:
                 self._tell_all({"where": rank})
+            elif "key" in message:
+                with self._changing:
+                    self._published.append(message)
+                self._tell_all(message)
+            elif "digest" in message:
+                if "lines" in message:
+                    self._lines[message["digest"]] = message["lines"]
+                self._compare(rank, tuple(message["group"]), message["digest"])
             elif "at" in message:
                 self._connections[message["to"]].send({"at": [rank, message["at"]]})
         if rank not in self._bye:
             self._fail(rank, ENDED)
 
+    def _compare(self, rank: int, group: tuple[int, ...], digest: str) -> None:
+        """Compare what the ranks of a group exchange: the first announcement of each of them, then
+        the second, and so on."""
+        with self._changing:
+            waiting = self._announced.setdefault(group, {member: deque() for member in group})
+            waiting[rank].append(digest)
+            if not all(waiting.values()):
+                return
+            digests = [waiting[member].popleft() for member in group]
+        if len(set(digests)) > 1:
+            everyone = [self._lines[one] for one in digests]
+            self._fail(rank, f"{DIFFER}: {difference(group, everyone)}")
+
     def _fail(self, rank: int, reason: str) -> None:
         """Tell all ranks of the first failure; what fails after it does so because of it."""
         with self._changing:
-            is_first, self._failed = not self._failed, True
-        if is_first:
-            self._tell_all({"failed": [rank, reason]})
+            if self._failure is not None:
+                return
+            self._failure = {"failed": [rank, reason]}
+        self._tell_all(self._failure)
 
     def _tell_all(self, message: Message) -> None:
         """Rank 0, whose process this is, comes last: once it knows that all have ended, it ends
         MPI, which does not let this thread go on until all others do so too."""
-        for rank in sorted(self._connections, reverse=True):
-            self._connections[rank].send(message)
+        with self._changing:
+            connections = dict(self._connections)
+        for rank in sorted(connections, reverse=True):
+            connections[rank].send(message)
 
 
 class Peers:
@@ -147,20 +200,73 @@ class Peers:
         self._is_noticed = threading.Event()  # the failure, by the main thread
         self._all_ended = threading.Event()  # or one failed
         self._answers: dict[int, str] = {}
+        self._published: dict[str, str] = {}
+        self._announced: set[str] = set()  # digests
         self._connection = Connection(socket.create_connection(address))
         self._connection.send({"rank": rank, "token": token})
         _in_background(self._listen)
 
-    def check(self, what: str, group: Iterable[int], waited: float = 0.0) -> None:
+    def check(
+        self,
+        what: str,
+        group: Iterable[int],
+        waited: float = 0.0,
+        after_an_end: float = LAST_SECONDS,
+    ) -> None:
         """Raise RankError if a rank has failed, or one of `group` has ended, so that `what` cannot
-        be finished. One that has ended may have done so after it finished `what`, and what it sent
-        be on the way: that counts once one has `waited` LAST_SECONDS."""
+        be finished; ProgramsDifferError if it failed because of that. One that has ended may have
+        done so after it finished `what`, and what it sent be on the way: that counts once one has
+        `waited` more than `after_an_end` seconds."""
         if self.failure is not None:
             self._is_noticed.set()
+            kind, _, difference = self.failure.reason.partition(": ")
+            if kind == DIFFER:
+                raise ProgramsDifferError(difference)
             raise RankError(f"{what}: {self.failure}")
         ended = self.ended.intersection(group)
-        if ended and waited > LAST_SECONDS:
+        if ended and waited > after_an_end:
             raise RankError(f"{what}: rank {min(ended)} has ended, and is waited for")
+
+    def wait_until(
+        self,
+        is_done: Callable[[], bool],
+        what: str,
+        group: Sequence[int],
+        timeout: float,
+        after_an_end: float = LAST_SECONDS,
+    ) -> None:
+        """Wait for `what`, which ranks of `group` do together, for at most `timeout` seconds.
+        Raises RankError as `check` does, and when the time is over."""
+        started = time.monotonic()
+        tests = 0
+        while not is_done():
+            tests += 1
+            if tests < TESTS_WITHOUT_REST:
+                continue
+            waited = time.monotonic() - started
+            self.check(what, group, waited, after_an_end)
+            if waited > timeout:
+                raise self.late(what, group, timeout)
+            time.sleep(REST_SECONDS)
+
+    def publish(self, key: str, value: str) -> None:
+        """Let all ranks know a short text under a name that is used once."""
+        self._connection.send({"key": key, "value": value})
+
+    def published(self, key: str, timeout: float) -> str:
+        """What a rank has published, or will within `timeout` seconds. Raises RankError."""
+        everyone = range(self.size)
+        self.wait_until(lambda: key in self._published, f"init: {key}", everyone, timeout)
+        return self._published[key]
+
+    def announce(self, group: Sequence[int], digest: str, lines: Sequence[str]) -> None:
+        """Say what this rank is about to exchange with `group`: lines to read, and their digest.
+        Where others say something else, `check` raises ProgramsDifferError soon, on all ranks."""
+        message: Message = {"group": group, "digest": digest}
+        if digest not in self._announced:
+            self._announced.add(digest)
+            message["lines"] = lines
+        self._connection.send(message)
 
     def late(self, what: str, group: Iterable[int], seconds: float) -> RankError:
         """What to raise after `seconds` of waiting for `group`, which say where they are."""
@@ -177,6 +283,9 @@ class Peers:
         """Tell the others that this rank has failed."""
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         self._is_noticed.set()
+        if self.failure is None:
+            self.failure = Failure(self.rank, reason)
+        self._all_ended.set()  # nothing is to be waited for
         self._connection.send({"failed": reason})
 
     def leave(self, progress: Callable[[], object]) -> bool:
@@ -207,6 +316,8 @@ class Peers:
                     self._all_ended.set()
             elif "where" in message and message["where"] != self.rank:
                 self._connection.send({"at": self.now, "to": message["where"]})
+            elif "key" in message:
+                self._published[message["key"]] = message["value"]
             elif "at" in message:
                 rank, place = message["at"]
                 self._answers[rank] = place
@@ -220,6 +331,18 @@ class Peers:
                 self._say(f", {self.now}: {failure}")
             self._all_ended.set()
             _in_background(self.end_soon, GRACE_SECONDS)
+
+
+def difference(group: Sequence[int], everyone: Sequence[Sequence[str]]) -> str:
+    """The first line that is not the same on all ranks of a group, and what each has there."""
+    longest = max(map(len, everyone))
+    for number in range(longest):
+        lines = [lines[number] if number < len(lines) else "nothing more" for lines in everyone]
+        if len(set(lines)) > 1:
+            pairs = zip(group, lines, strict=True)
+            said = "; ".join(f"rank {rank}: {line}" for rank, line in pairs)
+            return f"collective {number + 1} of the programs differs: {said}"
+    raise AssertionError("equal lines have equal digests")
 
 
 def _in_background(function: Callable[..., object], *arguments: object) -> None:

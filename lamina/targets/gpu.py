@@ -10,6 +10,7 @@ from math import ceil, inf
 from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
+from lamina.core.exchange import Exchange
 from lamina.core.target import Target
 from lamina.errors import DeviceError
 from lamina.fuse.program import Program
@@ -20,6 +21,7 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import WARP, Axes, Nest, scatter_indices
 from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
+from lamina.targets.collectives import collectives_before
 from lamina.targets.language import Point, Value
 from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
@@ -48,6 +50,7 @@ class GpuPrinter(ThreadPrinter):
     """One kernel of a program for a GPU."""
 
     preludes: ClassVar[tuple[str, ...]]  # below targets/, of every program
+    has_collectives: ClassVar[bool] = False  # whether an engine moves arrays of the device
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
     max_inlined = inf  # the texts of GPUs have no functions out of line
@@ -233,7 +236,7 @@ def print_program(
             kernels[name], launch_of[kernel] = _print_sort(nest, name)
             sort_texts = ("sorts.c",)
         elif isinstance(nest, Collective):
-            raise DeviceError(f"{nest.exchange}: collectives run on the CPU alone: move it there")
+            launch_of[kernel] = Launch(name, 0, 0, ())
         else:
             kernel_printer = printer(nest, name, target)
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
@@ -241,10 +244,17 @@ def print_program(
     texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
     helpers = "\n".join(map(helper_text, texts))
     launches = []
-    for launch in program.launches:
+    exchanges: list[Exchange] = []
+    for launch, after in zip(program.launches, collectives_before(program), strict=True):
         arguments = tuple(program.location(slot) for slot in launch.slots)
-        launches.append(launch_of[launch.kernel]._replace(arguments=arguments))
-    return Source(helpers, kernels), tuple(launches)
+        printed = launch_of[launch.kernel]._replace(arguments=arguments, after=after)
+        if isinstance(launch.kernel, Collective):
+            printed = printed._replace(exchange=len(exchanges))
+            exchanges.append(launch.kernel.exchange)
+        launches.append(printed)
+    if exchanges and not printer.has_collectives:
+        raise DeviceError(f"{exchanges[0]}: no engine moves arrays of this device: use the CPU")
+    return Source(helpers, kernels, exchanges=tuple(exchanges)), tuple(launches)
 
 
 def _print_sort(sort: SortKernel, name: str) -> tuple[str, Launch]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from lamina.cli import main
-from lamina.distributed.launch import command_of, environment_of
-from lamina.distributed.launched import launched
-from lamina.errors import ArgumentError
+from lamina.distributed import children
+from lamina.distributed.children import run_children
+from lamina.distributed.launch import command_of, environment_of, gpu_environments
+from lamina.distributed.launched import launched, meeting
+from lamina.errors import ArgumentError, DeviceError
 
 VARIABLES = {
     "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "4"},
@@ -57,9 +62,79 @@ def test_processes_share_the_cores_and_the_command(monkeypatch: pytest.MonkeyPat
     assert command[1:] == ["-n", "3", sys.executable, "train.py", "--steps", "2"]
 
 
-def test_gpus_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_gpu_for_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--device", "cuda:0", __file__]) == 1
-    assert "collectives run on cpu and interp alone, not on cuda:0" in capsys.readouterr().err
+    assert "not on cuda:0: each process has a GPU of its own" in capsys.readouterr().err
+
+
+def test_each_process_has_a_gpu_and_the_variables_of_torchrun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lamina.distributed.launch.usable_cores", lambda: 8)
+    first, second = gpu_environments(2, 5001, {"HOME": "/home/x", "RANK": "7"})
+    assert first["HOME"] == "/home/x"
+    assert (first["LAMINA_DEVICE"], first["LAMINA_THREADS"]) == ("cuda", "4")
+    for rank, environment in enumerate((first, second)):
+        found = launched(environment)
+        assert (found.rank, found.size, found.local_rank) == (rank, 2, rank)
+    assert meeting(first) == meeting(second)
+    assert (meeting(first).host, meeting(first).port) == ("127.0.0.1", 5001)
+
+
+def test_gpus_need_a_place_to_meet() -> None:
+    with pytest.raises(DeviceError, match="need the variables MASTER_ADDR"):
+        meeting({"MASTER_ADDR": "127.0.0.1"})
+    with pytest.raises(ArgumentError, match="MASTER_PORT='65535' is no port"):
+        meeting({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "65535"})
+
+
+def test_children_get_their_own_variables_and_all_end(tmp_path: Path) -> None:
+    code = "import os, pathlib; pathlib.Path(os.environ['FILE']).write_text('done')"
+    files = [tmp_path / name for name in ("a", "b")]
+    environments = [os.environ | {"FILE": str(file)} for file in files]
+    assert run_children([sys.executable, "-c", code], environments) == 0
+    assert [file.read_text() for file in files] == ["done", "done"]
+
+
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137)])
+def test_children_end_when_one_has_failed(
+    end: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "PATIENCE_SECONDS", 0.2)
+    code = f"import os, sys, time\nif os.environ['RANK'] == '1': {end}\ntime.sleep(60)"
+    started = time.monotonic()
+    environments = [os.environ | {"RANK": rank} for rank in "01"]
+    assert run_children([sys.executable, "-c", code], environments) == status
+    assert time.monotonic() - started < 30
+
+
+def test_children_do_not_outlive_what_launched_them() -> None:
+    """That is killed, and can end nobody itself."""
+    code = (
+        "import os, sys\n"
+        "from lamina.distributed.children import run_children\n"
+        "sleep = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
+        "run_children([sys.executable, '-c', sleep], [os.environ] * 2)"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        processes = [int(parent.stdout.readline()) for _ in range(2)]
+        parent.kill()
+    assert all(map(ends_soon, processes))
+
+
+def ends_soon(process: int) -> bool:
+    """Whether a process is gone, or waits to be forgotten, within a few seconds."""
+    for _ in range(200):
+        try:
+            status = Path(f"/proc/{process}/stat").read_text()
+        except FileNotFoundError:
+            return True
+        if status.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_a_script_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ class CudaPrinter(AttentionPrinter):
     """One kernel."""
 
     preludes = ("cuda/prelude.cu",)
+    has_collectives = True
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)

@@ -1,0 +1,228 @@
+"""The engine of collectives among GPUs: NVIDIA's NCCL.
+
+Nothing waits here: NCCL's kernels go to a stream, or into the CUDA graph that is being recorded
+from it, and wait for those of other processes on the GPU. They do so without end when a process is
+gone; so whoever waits for the GPU asks the engine, which asks the other processes
+(`lamina/runtime/peers.py`). A process whose GPU waits for one that is gone has to end.
+
+`lamina/graph/nccl_types.py` has replaced what NCCL does not combine as lamina does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from lamina.core.exchange import Exchange, group_of, place_of
+from lamina.errors import DeviceError, RankError
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.collectives import GroupPart
+from lamina.runtime.cuda import Device
+from lamina.runtime.nccl_library import COMBINES, DTYPES
+from lamina.runtime.peers import Peers
+
+Group = tuple[int, int]  # ranks and stride
+BYTE = DTYPES["uint8"]
+# After so many seconds a rank that has ended is missed: it did its part before it ended.
+SECONDS_AFTER_AN_END = 30.0
+
+
+class Library(Protocol):
+    """The part of `lamina.runtime.nccl_library.Library` that the engine uses."""
+
+    def unique_id(self) -> bytes: ...
+    def communicator(self, size: int, unique_id: bytes, rank: int) -> int: ...
+    def split(self, communicator: int, color: int, key: int) -> int: ...
+    def async_error(self, communicator: int) -> str: ...
+    def call(self, function: str, *arguments: object) -> None: ...
+
+
+class NcclEngine:
+    """Collectives of all processes and of groups; see `lamina.runtime.collectives.Engine`."""
+
+    kind = "cuda"
+
+    def __init__(self, library: Library, peers: Peers, device: Device, timeout: float) -> None:
+        """All processes make theirs at one time. timeout: seconds until a rank that waits raises.
+        """
+        self._library, self._peers, self._device = library, peers, device
+        self._timeout = timeout
+        self.rank, self.size = peers.rank, peers.size
+        self._count = 0  # of programs with collectives so far
+        self._waited_for: GroupPart | None = None  # of the last program, until it has ended
+        self._begin: dict[str, Callable[[Exchange, int, int, int, int], None]] = {
+            "all_reduce": self._all_reduce,
+            "all_gather": self._all_gather,
+            "reduce_scatter": self._reduce_scatter,
+            "broadcast": self._broadcast,
+            "all_to_all": self._all_to_all,
+            "collective_permute": self._permute,
+        }
+        device.enter()
+        world = library.communicator(self.size, self._common_id(), self.rank)
+        self._communicators: dict[Group, int] = {(self.size, 1): world}
+        self._connect((self.size, 1))
+        device.guard = self.wait
+
+    def _common_id(self) -> bytes:
+        """That of the first rank, once all ranks are here: to make a communicator waits without
+        end."""
+        if self.rank == 0:
+            self._peers.publish("the id of NCCL", self._library.unique_id().hex())
+        self._peers.publish(f"rank {self.rank}", "is here")
+        for other in range(self.size):
+            self._peers.published(f"rank {other}", self._timeout)
+        return bytes.fromhex(self._peers.published("the id of NCCL", self._timeout))
+
+    def make_group(self, ranks: int, stride: int) -> None:
+        group = ranks, stride
+        if group in self._communicators:
+            return
+        self._device.enter()
+        first = group_of(self.rank, ranks, stride)[0]
+        world = self._communicators[self.size, 1]
+        self._communicators[group] = self._library.split(world, first, self.rank)
+        self._connect(group)
+
+    def _connect(self, group: Group) -> None:
+        """Send a little from each process to each, so that they are connected before a graph is
+        recorded."""
+        ranks, _ = group
+        source, target = (Buffer(ranks, self._device.name) for _ in range(2))
+        stream = int(self._device.stream)
+        communicator = self._communicators[group]
+        self._send_parts(communicator, source.pointer, target.pointer, 1, ranks, stream)
+        self._device.synchronize()
+
+    def compare(self, parts: Sequence[GroupPart]) -> None:
+        """Tell the others; `wait` raises where they differ."""
+        self._count += 1
+        what = self._what(parts[0])
+        self._peers.check(what, ())
+        self._peers.now = f"in {what}"
+        self._waited_for = parts[0]
+        for part in parts:
+            group = group_of(self.rank, part.ranks, part.stride)
+            self._peers.announce(group, part.digest, part.lines)
+
+    def wait(self, is_done: Callable[[], bool]) -> None:
+        """Wait until the GPU has done all its work, if there are collectives in it."""
+        part = self._waited_for
+        if part is None:
+            return
+        what = self._what(part)
+        group = group_of(self.rank, part.ranks, part.stride)
+        self._peers.wait_until(is_done, what, group, self._timeout, SECONDS_AFTER_AN_END)
+        error = self._library.async_error(self._communicators[part.ranks, part.stride])
+        if error:
+            raise RankError(f"{what}: NCCL says: {error}")
+        self._peers.now = f"after {what}"
+        self._waited_for = None
+
+    def _what(self, part: GroupPart) -> str:
+        more = len(part.lines) - 1
+        others = f" and {more} more" if more else ""
+        return f"{part.lines[0]}{others} (program {self._count})"
+
+    def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
+        begin = self._begin[exchange.operation]
+        communicator = self._communicator(exchange.ranks, exchange.stride)
+        begin(exchange, communicator, operand, result, stream)
+
+    def gather(self, exchange: Exchange, operand: bytes) -> list[bytes]:
+        size = len(operand)
+        source = Buffer.staging(size, self._device.name)
+        source.view()[:] = operand
+        here = source.to(self._device.name)
+        gathered = Buffer(size * exchange.ranks, self._device.name)
+        communicator = self._communicator(exchange.ranks, exchange.stride)
+        self._device.enter()
+        stream = int(self._device.stream)
+        addresses = here.pointer, gathered.pointer
+        self._library.call("ncclAllGather", *addresses, size, BYTE, communicator, stream)
+        content = bytes(gathered.on_host().view())
+        return [content[at : at + size] for at in range(0, size * exchange.ranks, size)]
+
+    def _communicator(self, ranks: int, stride: int) -> int:
+        try:
+            return self._communicators[ranks, stride]
+        except KeyError:
+            raise DeviceError(
+                f"{ranks} ranks, {stride} apart, are no axis of a Mesh that this process has made"
+            ) from None
+
+    # Each begins one collective: of an operand and a result at two addresses, on a stream.
+
+    def _all_reduce(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        dtype, combine = _dtype(exchange), COMBINES[exchange.combine]
+        self._library.call(
+            "ncclAllReduce", source, target, exchange.size, dtype, combine, among, stream
+        )
+
+    def _reduce_scatter(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        dtype, combine = _dtype(exchange), COMBINES[exchange.combine]
+        count = exchange.size // exchange.ranks
+        self._library.call(
+            "ncclReduceScatter", source, target, count, dtype, combine, among, stream
+        )
+
+    def _all_gather(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        size = _nbytes(exchange)
+        self._library.call("ncclAllGather", source, target, size, BYTE, among, stream)
+
+    def _broadcast(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        size, root = _nbytes(exchange), exchange.root
+        self._library.call("ncclBroadcast", source, target, size, BYTE, root, among, stream)
+
+    def _all_to_all(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        size = _nbytes(exchange) // exchange.ranks
+        self._send_parts(among, source, target, size, exchange.ranks, stream)
+
+    def _send_parts(
+        self, among: int, source: int, target: int, size: int, ranks: int, stream: int
+    ) -> None:
+        """Send part number i of `source`, of `size` bytes, to rank i, and get one from each."""
+        call = self._library.call
+        call("ncclGroupStart")
+        for other in range(ranks):
+            call("ncclSend", source + other * size, size, BYTE, other, among, stream)
+            call("ncclRecv", target + other * size, size, BYTE, other, among, stream)
+        call("ncclGroupEnd")
+
+    def _permute(
+        self, exchange: Exchange, among: int, source: int, target: int, stream: int
+    ) -> None:
+        place = place_of(self.rank, exchange.ranks, exchange.stride)
+        size, to = _nbytes(exchange), exchange.targets[place]
+        call = self._library.call
+        if place not in exchange.targets:
+            self._device.fill_with_zeros(target, size, stream)
+        call("ncclGroupStart")
+        if to != -1:
+            call("ncclSend", source, size, BYTE, to, among, stream)
+        if place in exchange.targets:
+            call("ncclRecv", target, size, BYTE, exchange.targets.index(place), among, stream)
+        call("ncclGroupEnd")
+
+
+def _dtype(exchange: Exchange) -> int:
+    """As NCCL combines it; bools, which have a maximum and a minimum alone, as bytes."""
+    name = "uint8" if exchange.dtype.kind == "bool" else exchange.dtype.name
+    if name not in DTYPES:
+        raise DeviceError(f"{exchange}: NCCL does not combine {name}")
+    return DTYPES[name]
+
+
+def _nbytes(exchange: Exchange) -> int:
+    """Of the operand."""
+    return exchange.size * exchange.dtype.itemsize

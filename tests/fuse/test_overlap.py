@@ -1,0 +1,125 @@
+"""Collectives that run beside kernels: the order of steps, and which steps wait for which."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina import Tensor, distributed
+from lamina.core.options import Options
+from lamina.distributed.mesh import Axis
+from lamina.fuse import overlap
+from lamina.fuse.program import Program
+from lamina.ir.kernel import Collective
+from lamina.pipeline import compile_source
+from lamina.runtime.buffer import Launch
+from tests.distributed.lockstep import hole, opened
+
+PAIR = Axis("pair", 2, 1)
+GPU = Options(device="cuda:0", arch="sm_90a")
+
+
+def argument(number: int, *shape: int) -> Tensor:
+    return Tensor.of(hole(number, np.zeros(shape, np.float32)), "cpu")
+
+
+def compiled(*results: Tensor) -> tuple[Program, tuple[Launch, ...]]:
+    planned = compile_source([opened(one) for one in results], GPU)
+    return planned.program, planned.launches
+
+
+def order_of(launches: tuple[Launch, ...]) -> str:
+    """A letter for each launch: c for a collective, w for a kernel that waits for one for which
+    none before it has waited, k for any other kernel."""
+    letters = []
+    waited_for = -1
+    for launch in launches:
+        if launch.exchange >= 0:
+            letters.append("c")
+        elif launch.after > waited_for:
+            letters.append("w")
+            waited_for = launch.after
+        else:
+            letters.append("k")
+    return "".join(letters)
+
+
+def chain(count: int, size: int = 64) -> list[Tensor]:
+    """Updates by sums over processes of gradients that come one after the other, as those of
+    layers do: the last parameter's is the first."""
+    value = argument(0, size, size)
+    updates = []
+    for number in range(count):
+        value = value @ argument(1 + number, size, size)
+        total = distributed.all_reduce(value, over=PAIR)
+        updates.append(argument(100 + number, size, size) - total)
+    return updates[::-1]
+
+
+def test_updates_come_after_all_collectives() -> None:
+    _, launches = compiled(*chain(4))
+    assert order_of(launches) == "kckckckc" + "wwww"
+
+
+def test_updates_come_earlier_where_results_would_wait_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overlap, "MAX_RUNNING_BYTES", 0)
+    _, launches = compiled(*chain(4))
+    assert order_of(launches) == "kckckwckwcww"
+
+
+def test_a_collective_of_the_result_of_another_comes_after_it() -> None:
+    x = argument(0, 64, 64)
+    first = distributed.all_reduce(x @ x, over=PAIR)
+    _, launches = compiled(distributed.all_reduce(first @ x, over=PAIR) + 1.0)
+    assert order_of(launches) == "kcwcw"
+
+
+def overlaps(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+@given(st.integers(1, 5), st.sampled_from([16, 64]), st.randoms(use_true_random=False))
+def test_no_kernel_touches_what_a_collective_may_still_use(
+    count: int, size: int, random: object
+) -> None:
+    """By a walk over the program with every collective unfinished until it is waited for."""
+    program, launches = compiled(*chain(count, size), argument(0, size, size).exp())
+    running: list[tuple[int, list[tuple[int, int, int]]]] = []  # operand, then result
+    for launch, printed in zip(program.launches, launches, strict=True):
+        ranges = []
+        for slot in launch.slots:
+            buffer, start = program.location(slot)
+            ranges.append((buffer, start, start + slot.nbytes))
+        if isinstance(launch.kernel, Collective):
+            running.append((printed.exchange, ranges))
+            continue
+        running = [(number, held) for number, held in running if number > printed.after]
+        for _, (operand, result) in running:
+            for touched, parameter in zip(ranges, launch.kernel.parameters, strict=True):
+                assert not overlaps(touched, result)
+                assert not (parameter.written and overlaps(touched, operand))
+
+
+def test_operands_stay_until_their_results_are_used() -> None:
+    """So that no step has to wait for memory: operands and results of all collectives are apart."""
+    program, _ = compiled(*chain(4))
+    ranges = []
+    for launch in program.launches:
+        if isinstance(launch.kernel, Collective):
+            for slot in launch.slots:
+                buffer, start = program.location(slot)
+                ranges.append((buffer, start, start + slot.nbytes))
+    assert len(ranges) == 8
+    assert not any(overlaps(one, other) for one, other in combinations(ranges, 2))
+
+
+def test_nothing_waits_without_collectives() -> None:
+    x = argument(0, 64, 64)
+    _, launches = compiled(x @ x, (x @ x).exp() @ x)
+    assert set(order_of(launches)) == {"k"}

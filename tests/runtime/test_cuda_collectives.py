@@ -1,0 +1,163 @@
+"""Programs with collectives on a GPU: what goes to which stream, and in which order. Fake ones
+stand in for the driver and for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lamina.core import dtypes
+from lamina.core.exchange import Exchange
+from lamina.errors import DeviceError, RankError
+from lamina.runtime import collectives, cuda
+from lamina.runtime.buffer import Launch
+from lamina.runtime.source import Source
+from tests.runtime.test_cuda_errors import OPTIONS, SOURCE, FakeDriver, driver
+
+__all__ = ["driver"]  # the fixture
+
+SUM = Exchange("all_reduce", "ADD", dtypes.float32, (4,), 2, 1)
+GATHER = Exchange("all_gather", "", dtypes.float32, (4,), 2, 1)
+# Kernel a, a sum of its result, kernel b beside it, a gathering, and kernel c, which reads both.
+LAUNCHES = [
+    Launch("map0_64", 1, 256, ((0, 0),)),
+    Launch("all_reduce1", 0, 0, ((0, 0), (0, 64)), exchange=0),
+    Launch("reduce1_64", 2, 128, ((1, 0),), 2048),
+    Launch("all_gather2", 0, 0, ((1, 0), (1, 64)), exchange=1),
+    Launch("map0_64", 1, 256, ((0, 64),), after=1),
+]
+PLACES = (1 << 10, 1 << 20)
+Noted = list[tuple[Any, ...]]
+
+
+class FakeEngine:
+    """Notes what it is asked."""
+
+    kind, rank, size = "cuda", 0, 2
+
+    def __init__(self, noted: Noted) -> None:
+        self._noted = noted
+
+    def make_group(self, ranks: int, stride: int) -> None: ...
+
+    def compare(self, parts: Any) -> None:
+        self._noted.append(("compare", parts[0].lines))
+
+    def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
+        self._noted.append((exchange.operation, operand, result, stream))
+
+    def gather(self, exchange: Exchange, operand: bytes) -> list[bytes]:
+        raise NotImplementedError
+
+
+class Stream(int):
+    """A stream, by its address."""
+
+
+@pytest.fixture
+def noted(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Noted:
+    """The calls that give a stream work or order, by name, and the engine's, in one order. The
+    device's own stream is 1, the one that records graphs 2, and that of collectives 3."""
+    calls: Noted = []
+    call = cuda.Device.call_for_all
+    made = iter(range(100))
+
+    def noting(self: cuda.Device, function: str, *arguments: Any, about: object = "") -> Any:
+        call(self, function, *arguments, about=about)
+        if function == "cuLaunchKernelEx":
+            calls.append(("kernel", int(arguments[0].hStream), bool(arguments[0].numAttrs)))
+        elif function in ("cuEventRecord", "cuStreamWaitEvent"):
+            calls.append((function.removeprefix("cu"), *map(int, arguments[:2])))
+        elif function == "cuGraphLaunch":
+            calls.append(("graph", int(arguments[1])))
+        elif function == "cuEventCreate":
+            return [Stream(next(made))]
+        elif function == "cuStreamCreateWithPriority":
+            return [Stream(3)]
+        elif function == "cuCtxGetStreamPriorityRange":
+            return [0, -5]
+        return [1 << 20]
+
+    monkeypatch.setattr(cuda.Device, "call_for_all", noting)
+    monkeypatch.setattr(collectives, "_engines", [FakeEngine(calls)])
+    return calls
+
+
+@pytest.fixture
+def program(noted: Noted) -> cuda.CudaProgram:
+    source = Source("", SOURCE.kernels, exchanges=(SUM, GATHER))
+    made = cuda.CudaProgram(source, LAUNCHES, OPTIONS)
+    made.device.stream, made.device.recorder = Stream(1), Stream(2)
+    made.device.engine = True
+    noted.clear()
+    return made
+
+
+def test_collectives_run_beside_kernels_and_in_the_graph(
+    program: cuda.CudaProgram, noted: Noted
+) -> None:
+    """Recorded on the first run, as it would be on other ranks, whatever they ran before."""
+    program.call(PLACES)
+    a, b = PLACES
+    assert noted == [
+        ("compare", (str(SUM), str(GATHER))),
+        ("kernel", 2, True),
+        ("EventRecord", 0, 2),
+        ("StreamWaitEvent", 3, 0),
+        ("all_reduce", a, a + 64, 3),
+        ("EventRecord", 1, 3),
+        ("kernel", 2, True),  # which may begin while the one before ends
+        ("EventRecord", 2, 2),
+        ("StreamWaitEvent", 3, 2),
+        ("all_gather", b, b + 64, 3),
+        ("EventRecord", 3, 3),
+        ("StreamWaitEvent", 2, 3),
+        ("kernel", 2, False),  # which may not begin before both are done
+        ("graph", 1),
+    ]
+    noted.clear()
+    program.call(PLACES)
+    assert noted == [("compare", (str(SUM), str(GATHER))), ("graph", 1)]
+
+
+def test_what_comes_after_a_program_waits_for_its_collectives(
+    noted: Noted, program: cuda.CudaProgram
+) -> None:
+    source = Source("", SOURCE.kernels, exchanges=(SUM,))
+    ends_with_one = cuda.CudaProgram(source, LAUNCHES[:2], OPTIONS)
+    noted.clear()
+    ends_with_one.call(PLACES)
+    assert noted[-2:] == [("StreamWaitEvent", 2, 1), ("graph", 1)]
+
+
+def test_steps_that_are_timed_run_one_after_the_other(
+    program: cuda.CudaProgram, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "Buffer", lambda *_: type("Other", (), {"pointer": 0, "nbytes": 0}))
+    list(program._launched(PLACES, program.device.stream, overlaps=False))
+    kinds = [(name, *rest[-1:]) for name, *rest in noted]
+    assert kinds == [
+        ("kernel", True), ("all_reduce", 1), ("kernel", False), ("all_gather", 1), ("kernel", False)
+    ]  # fmt: skip
+
+
+def test_an_engine_of_cpus_is_refused(
+    program: cuda.CudaProgram, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(noted)
+    engine.kind = "cpu"
+    monkeypatch.setattr(collectives, "_engines", [engine])
+    with pytest.raises(DeviceError, match="on cuda, and the processes of this run exchange arrays"):
+        program.call(PLACES)
+
+
+def test_who_waits_for_the_gpu_waits_for_the_other_processes(program: cuda.CudaProgram) -> None:
+    def guard(is_idle: Callable[[], bool]) -> None:
+        assert is_idle()
+        raise RankError("rank 1 failed")
+
+    program.device.guard = guard
+    with pytest.raises(RankError, match="rank 1 failed"):
+        program.device.synchronize()
