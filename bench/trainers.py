@@ -112,7 +112,7 @@ def _lamina_loss(lm: Any, model: Model, weights: dict[str, Any], ids: Any, follo
     return lm.cross_entropy(flat, following.reshape((batch * length,)))
 
 
-def _torch_loss(torch: Any, model: Model, weights: Any, ids: Any, following: Any) -> Any:
+def torch_loss(torch: Any, model: Model, weights: Any, ids: Any, following: Any) -> Any:
     functional, wide, (batch, length) = torch.nn.functional, model.width, ids.shape
 
     def linear(x: Any, name: str) -> Any:
@@ -152,9 +152,9 @@ class Trainer:
 
 
 def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Trainer:
-    """Lamina's training step, jitted."""
+    """Lamina's training step, jitted; in several processes data parallel."""
     import lamina as lm
-    from lamina import nn
+    from lamina import distributed, nn
 
     weights = {name: lm.Tensor(one, device=device, requires_grad=True)
                for name, one in drawn.items()}  # fmt: skip
@@ -165,7 +165,7 @@ def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Traine
     @lm.jit
     def fast(ids: Any, following: Any) -> Any:
         loss = _lamina_loss(lm, model, weights, ids, following)
-        optimizer.step(lm.gradient(loss, parameters))
+        optimizer.step(distributed.averaged(lm.gradient(loss, parameters)))
         return loss
 
     def step(ids: Any, following: Any) -> Any:
@@ -192,7 +192,7 @@ def torch_trainer(model: Model, drawn: dict[str, Array], device: str, compiled: 
     rate, count = nn.schedules.cosine(RATE, 10 * RISE, RISE), itertools.count()
 
     def loss_of(ids: Any, following: Any) -> Any:
-        return _torch_loss(torch, model, weights, ids, following)
+        return torch_loss(torch, model, weights, ids, following)
 
     if compiled:
         # Else it takes the vocabulary, which an earlier model had another of, for one that changes.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lamina.core.dtypes import DType, float16
+from lamina.core.dtypes import DType, float16, float32
 from lamina.distributed.mesh import Axis, axis_of
 from lamina.distributed.operations import all_reduce, broadcast
 from lamina.errors import ArgumentError, GradientError
@@ -23,9 +23,10 @@ from lamina.frontend.functions.elementwise import maximum
 from lamina.frontend.functions.movement import concat, reshape, split
 from lamina.frontend.realize import realize
 from lamina.frontend.tensor import Tensor
+from lamina.ir.node import const
 from lamina.nn.state import state_dict
 
-__all__ = ["average_gradients", "copy_from_first", "mean_over_rows", "rows_of"]
+__all__ = ["average_gradients", "averaged", "copy_from_first", "mean_over_rows", "rows_of"]
 
 # Gradients of fewer bytes are sent in buckets of about so many: one collective takes a few
 # microseconds however short it is. Larger ones are sent as they are, without a copy, each as soon
@@ -59,32 +60,42 @@ def mean_over_rows(x: Tensor, rows: int, over: Axis | None = None) -> Tensor:
 def average_gradients(
     parameters: Sequence[Tensor], rows: int | None = None, over: Axis | None = None
 ) -> None:
-    """Replace the `grad` of each parameter, float tensors, by the mean over all processes.
+    """Replace the `grad` of each parameter, float tensors, by the mean over all processes, as
+    `averaged` takes it.
+
+    Raises GradientError where a parameter has no gradient, and ArgumentError for rows below 0."""
+    gradients = [_gradient_of(parameter, number) for number, parameter in enumerate(parameters)]
+    for parameter, mean in zip(parameters, averaged(gradients, rows, over), strict=True):
+        parameter.grad = mean
+
+
+def averaged(
+    gradients: Sequence[Tensor], rows: int | None = None, over: Axis | None = None
+) -> list[Tensor]:
+    """The mean over all processes of each of `gradients`, float tensors, which every process has in
+    the same order: that of the layers, as the last ones are sent first.
 
     rows: of this process, over which its loss is a mean: a process with more rows counts for more,
     and one with none for nothing. Without, all count the same.
 
-    Raises GradientError where a parameter has no gradient, and ArgumentError for rows below 0."""
+    Raises ArgumentError for rows below 0."""
     if rows is not None and rows < 0:
         raise ArgumentError(f"average_gradients: {rows} rows are less than none")
-    gradients = [_gradient_of(parameter, number) for number, parameter in enumerate(parameters)]
     ranks = axis_of(over).ranks
     if ranks == 1 or not gradients:
-        return
+        return list(gradients)
     if rows is not None:
         share = _share(rows, gradients[0].device, over)
         weighted = [_weighted(gradient, rows, share) for gradient in gradients]
     else:
         weighted = [gradient / _ranks_before(gradient, ranks) for gradient in gradients]
-    summed: dict[int, Tensor] = {}
+    means = list(gradients)
     for bucket in buckets(weighted):
         parts = [weighted[number] for number in bucket]
-        summed.update(zip(bucket, _sum_of_bucket(parts, over), strict=True))
-    for number, parameter in enumerate(parameters):
-        total = summed[number]
-        if rows is None:
-            total = total / (ranks // _ranks_before(total, ranks))
-        parameter.grad = total
+        for number, total in zip(bucket, _sum_of_bucket(parts, over), strict=True):
+            is_mean = rows is not None
+            means[number] = total if is_mean else total / _ranks_after(total, ranks)
+    return means
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterable[list[int]]:
@@ -122,10 +133,16 @@ def _ranks_before(gradient: Tensor, ranks: int) -> int:
     return ranks if gradient.dtype is float16 else 1
 
 
+def _ranks_after(total: Tensor, ranks: int) -> int:
+    """By how much the sum is divided."""
+    return ranks // _ranks_before(total, ranks)
+
+
 def _share(rows: int, device: str, over: Axis | None) -> Tensor:
     """What part of the rows of all processes this one has, float32; not NaN where there are none.
     """
-    total = all_reduce(Tensor(float(rows), device=device), "sum", over)
+    here = Tensor.of(const(float(rows), float32), device)
+    total = all_reduce(here, "sum", over)
     return rows / maximum(total, 1.0)
 
 

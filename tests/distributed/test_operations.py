@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,23 +11,16 @@ import lamina as lm
 from lamina import Tensor, distributed
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from tests.distributed.cases import WORLD, Reference, cases, drawn
 from tests.distributed.lockstep import gradients_on_ranks, on_ranks
 from tests.test_layers import ROOT
 
-WORLD = 4
 ALL = Axis("all", 4, 1)
 ROWS = Axis("rows", 2, 2)  # (0, 2) and (1, 3)
 COLUMNS = Axis("columns", 2, 1)  # (0, 1) and (2, 3)
 GROUPS = {ALL: [[0, 1, 2, 3]], ROWS: [[0, 2], [1, 3]], COLUMNS: [[0, 1], [2, 3]]}
 AXES = pytest.mark.parametrize("over", GROUPS, ids=lambda axis: axis.name)
 
-Reference = Callable[[np.ndarray], list[np.ndarray]]  # of the operands of a group, stacked
-
-
-def drawn(shape: tuple[int, ...] = (4, 3), dtype: str = "float64") -> list[np.ndarray]:
-    generator = np.random.default_rng(7)
-    values = generator.permutation(WORLD * int(np.prod(shape))) / 7 - 1.5  # no two are equal
-    return list(values.reshape(WORLD, *shape).astype(dtype))
 
 
 def expected(over: Axis, operands: list[np.ndarray], reference: Reference) -> list[np.ndarray]:
@@ -38,57 +30,6 @@ def expected(over: Axis, operands: list[np.ndarray], reference: Reference) -> li
         of_group = reference(np.stack([operands[rank] for rank in group]))
         results.update(zip(group, of_group, strict=True))
     return [results[rank] for rank in range(WORLD)]
-
-
-def everywhere(value: np.ndarray, ranks: int) -> list[np.ndarray]:
-    return [value] * ranks
-
-
-REDUCE = {"sum": np.sum, "product": np.prod, "max": np.max, "min": np.min}
-
-
-def cases(over: Axis) -> dict[str, tuple[Callable[[Tensor], Tensor], Reference]]:
-    """Each operation by name, and NumPy's words for it."""
-    n = over.ranks
-    ring = [(place, (place + 1) % n) for place in range(n)]
-    found: dict[str, tuple[Callable[[Tensor], Tensor], Reference]] = {
-        "all_gather 0": (
-            lambda x: distributed.all_gather(x, 0, over),
-            lambda x: everywhere(np.concatenate(x, 0), n),
-        ),
-        "all_gather 1": (
-            lambda x: distributed.all_gather(x, -1, over),
-            lambda x: everywhere(np.concatenate(x, 1), n),
-        ),
-        "broadcast": (
-            lambda x: distributed.broadcast(x, 1, over),
-            lambda x: everywhere(x[1], n),
-        ),
-        "all_to_all 0 1": (
-            lambda x: distributed.all_to_all(x, 0, 1, over),
-            lambda x: [
-                np.concatenate([np.split(one, n, 0)[place] for one in x], 1) for place in range(n)
-            ],
-        ),
-        "ring": (
-            lambda x: distributed.permute(x, ring, over),
-            lambda x: list(np.roll(x, 1, axis=0)),
-        ),
-        "one way": (
-            lambda x: distributed.permute(x, ring[:-1], over),
-            lambda x: [np.zeros_like(x[0]), *x[:-1]],
-        ),
-    }
-    for name, reduce in REDUCE.items():
-        found[f"all_reduce {name}"] = (
-            lambda x, name=name: distributed.all_reduce(x, name, over),
-            lambda x, reduce=reduce: everywhere(reduce(x, axis=0), n),
-        )
-        found[f"reduce_scatter {name}"] = (
-            lambda x, name=name: distributed.reduce_scatter(x, name, 0, over),
-            lambda x, reduce=reduce: np.split(reduce(x, axis=0), n, axis=0),
-        )
-    return found
 
 
 NAMES = pytest.mark.parametrize("name", cases(ALL))

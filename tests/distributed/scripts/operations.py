@@ -7,8 +7,8 @@ import numpy as np
 import lamina as lm
 from lamina import Tensor, distributed
 from lamina.distributed.mesh import Axis
+from tests.distributed.cases import cases, drawn
 from tests.distributed.lockstep import gradients_on_ranks
-from tests.distributed.test_operations import cases, drawn
 
 rank, size = distributed.rank(), distributed.size()
 mesh = distributed.Mesh(data=1, model=size)
