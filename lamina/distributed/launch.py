@@ -67,7 +67,10 @@ def gpu_environments(count: int, port: int, environment: Mapping[str, str]) -> l
         "MASTER_PORT": str(port - 1),  # after which the server's comes
         "TORCHELASTIC_RUN_ID": f"lamina {os.getpid()}",
     }
-    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return [
+        {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "LAMINA_DEVICE": f"cuda:{rank}"}
+        for rank in range(count)
+    ]
 
 
 def _mpiexec() -> str:

@@ -73,7 +73,8 @@ def test_each_process_has_a_gpu_and_the_variables_of_torchrun(
     monkeypatch.setattr("lamina.distributed.launch.usable_cores", lambda: 8)
     first, second = gpu_environments(2, 5001, {"HOME": "/home/x", "RANK": "7"})
     assert first["HOME"] == "/home/x"
-    assert (first["LAMINA_DEVICE"], first["LAMINA_THREADS"]) == ("cuda", "4")
+    assert (first["LAMINA_DEVICE"], first["LAMINA_THREADS"]) == ("cuda:0", "4")
+    assert second["LAMINA_DEVICE"] == "cuda:1"
     for rank, environment in enumerate((first, second)):
         found = launched(environment)
         assert (found.rank, found.size, found.local_rank) == (rank, 2, rank)
