@@ -23,7 +23,7 @@ from lamina.ir.ops import Op
 EXACT = 1 << float32.precision  # up to which float32 has every integer
 LARGEST = {int8: 128, uint8: 255}  # magnitude of a byte
 # Of a sum. Shorter ones are those of blocks of quantised numbers, 32 as a rule, which the kernel
-# that has them scales and adds up: in tiles all would go through memory.
+# that has them scales and adds up: in tiles all would go through memory. An estimate.
 MIN_STEPS = 48
 MIN_USES = 16  # of each byte of either factor, as many rows and columns as tiles need
 # Uses from which on a copy of the bytes as floats, made once, takes less time than to make floats
@@ -32,7 +32,7 @@ MIN_COPIED_USES = 64
 # Multiply-adds from which on tensor cores save more than two copies take, of 2 us each: 2**26 of
 # integers take 6 us at the 11 * 10**12 a second that an H200 reached.
 MIN_PRODUCTS = 1 << 26
-MAX_UNEVEN = 2  # equal parts may be up to this many times smaller than they need to be
+MAX_UNEVEN = 2  # equal parts may be so many times smaller than they need to be: an estimate
 
 
 @on(Op.REDUCE)

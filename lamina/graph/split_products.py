@@ -16,6 +16,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op
 
+# Estimates, but for the one that says otherwise: no measurement of them is kept.
 LONG_PRODUCT = 1 << 15  # products of a result from which on short parts pay
 STEPS = 32  # the number of products of a part is a multiple of it
 READ = 16  # numbers that a CPU reads for each partial result that it writes, at least

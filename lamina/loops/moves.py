@@ -42,7 +42,8 @@ from lamina.loops.nest import (
 )
 from lamina.loops.reindex import Reindexing, substituted
 
-MAX_SCRATCH = 4 << 20  # bytes of a thread's stack that one kernel may fill: 4 MiB
+# Bytes of a thread's stack that one kernel may fill: half of the 8 MiB that Linux gives a thread.
+MAX_SCRATCH = 4 << 20
 # A field of a move as it is parsed: the number of an axis or value, a count, or a name.
 Word = int | str
 

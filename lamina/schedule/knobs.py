@@ -1,7 +1,8 @@
 """The numbers that the heuristics choose by. `lamina/schedule/search.py` measures other values.
 
 Each line says the unit and the effect. "Measured" numbers were the fastest of their neighbours on
-two cores with vectors of 64 bytes and a second-level cache of 1 MiB, or on an H200.
+two cores with vectors of 64 bytes and a second-level cache of 1 MiB, or on an H200. The others are
+estimates, by the arithmetic beside them: no measurement of them is kept.
 """
 
 from dataclasses import dataclass
