@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamina.core.dtypes import DType
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
-from lamina.frontend.session import SESSION, Leaf, tracers
+from lamina.frontend.session import SESSION, Leaf, operands_of, tracers
 from lamina.graph.lift_numbers import (
     History,
     Number,
@@ -88,13 +88,6 @@ def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
     return hole(number, place, place.arg.device)
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
-    """What `node` is computed from; nothing for a BUFFER that was overwritten."""
-    if node.op is not Op.BUFFER:
-        return node.src
-    return (node.arg.storage.node,) if isinstance(node.arg.storage, Leaf) else ()
-
-
 def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     """What `sinks` have to be computed from, operands first, down to the nodes that a BUFFER
     holds; each with that BUFFER."""
@@ -102,7 +95,7 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
 
     def below(node: Node) -> tuple[Node, ...]:
         places[node] = place = stored(node)
-        return _operands(node) if place is None else ()
+        return operands_of(node) if place is None else ()
 
     return {node: places[node] for node in toposort(sinks, below=below)}
 
@@ -194,7 +187,7 @@ def cut(
             done[node] = Node(Op.RESHAPE, (numbered(part, inputs),), node.shape)
         elif node.op not in (Op.BUFFER, Op.DETACH):
             done[node] = with_operands(node, tuple([done[operand] for operand in node.src]))
-        elif below := _operands(node):
+        elif below := operands_of(node):
             done[node] = done[below[0]]
         else:
             raise GradientError(
@@ -310,7 +303,7 @@ def realize(*tensors: Tensor) -> None:
 
 def _untraced(batch: dict[Tensor, None], traced: Set[Node]) -> dict[Tensor, None]:
     """Those of `batch` that depend neither on tracers nor on what an assignment will change."""
-    assigned = [tensor for tensor in SESSION.unfinished() if tensor.assigned]
+    assigned = SESSION.all_assigned()
     written = {tensor.target for tensor in assigned if tensor.target is not None}
     readers = readers_of(batch, written.union(traced))
     return {tensor: None for tensor in batch if not (tensor.assigned or tensor.node in readers)}
@@ -319,37 +312,30 @@ def _untraced(batch: dict[Tensor, None], traced: Set[Node]) -> dict[Tensor, None
 def _protect(batch: dict[Tensor, None]) -> None:
     """Extend `batch` by every tensor whose value the batch's assignments would change."""
     thread = get_ident()
-    wanted = [place for tensor in batch if (place := _target(tensor))]
-    if not wanted:
+    if not any(map(_target, batch)):
         return
-    unfinished = SESSION.unfinished()
+    SESSION.settle()
     held = {
         tensor.target or stored(tensor.node)
-        for tensor in unfinished
+        for tensor in SESSION.all_assigned()
         if tensor.assigned != thread
     }
-    held |= {place for place in wanted if SESSION.tensors_in(place)}
     handled: set[Node] = set()
     while targets := _claim_targets(batch, held) - handled:
         handled |= targets
-        sharing = [tensor for place in handled for tensor in SESSION.tensors_in(place)]
-        others = [tensor for tensor in unfinished + sharing if tensor not in batch]
-        others.sort(key=lambda tensor: tensor.serial)
-        readers = readers_of(others, targets)
-        if SESSION.traced:
-            readers -= readers_of(others, SESSION.traced)
-        for tensor in others:
-            if tensor.target in targets:
+        for tensor in SESSION.all_assigned():
+            if tensor.target in targets and tensor not in batch:
                 tensor.target = None
-            if tensor.node in readers:
-                batch[tensor] = None
+        readers = [tensor for tensor in SESSION.readers_of(targets) if tensor not in batch]
+        lost = readers_of(readers, SESSION.traced)  # values that existed in a trace alone
+        batch |= {tensor: None for tensor in readers if tensor.node not in lost}
 
 
 def readers_of(tensors: Iterable[Tensor], targets: Set[Any]) -> set[Node]:
     """What `tensors` are computed from that is in the BUFFER nodes `targets` or reads them."""
     readers: set[Node] = set()
     for node, place in pending(tensor.node for tensor in tensors).items():
-        if place in targets or (place is None and not readers.isdisjoint(_operands(node))):
+        if place in targets or (place is None and not readers.isdisjoint(operands_of(node))):
             readers.add(node)
     return readers
 
@@ -360,9 +346,12 @@ def _claim_targets(batch: Iterable[Tensor], held: Set[Node | None]) -> set[Node]
     claimed: set[Node] = set()
     for tensor in batch:
         target = _target(tensor)
-        if target and (target in claimed or target in held or target.arg.storage.exported):
+        if target is None:
+            continue
+        is_held = target in held or target.arg.storage.exported or SESSION.tensors_in(target)
+        if target in claimed or is_held:
             tensor.target = None
-        elif target:
+        else:
             claimed.add(target)
     return claimed
 
@@ -426,7 +415,7 @@ def _execute(
         new = buffer_node(same, tensor.shape, tensor.dtype)
         changes += ((old, "overwritten", True), (tensor, "node", new),
                     (tensor, "assigned", 0), (tensor, "target", None))  # fmt: skip
-        SESSION.unsettle(tensor)
+        SESSION.unsettle(tensor, new)
     # What a handler of signals raises, such as KeyboardInterrupt, comes between two steps of
     # Python, and after a program wrote nothing may be written again. So all changes are one call.
     change_all = starmap(setattr, changes)

@@ -6,10 +6,12 @@ that no operation looks at every tensor of the process:
     node          the BUFFER node that holds its value          `Session.stored`
     BUFFER node   the nodes whose value it holds                `Session.nodes_in`
     BUFFER node   the tensors whose value it holds              `Session.tensors_in`
+    BUFFER node   the tensors that read it                      `Session.readers_of`
     leaf          the tensors that collect its derivative       `Session.leaves_of`
 
-A tensor that is new, or whose node changed, is *unsettled*. It is filed in these tables when
-somebody asks them the next time, once; only those whose value is not in memory stay unsettled.
+A tensor that is new, or whose node changed, is *unsettled*. It is filed by its memory, or without
+one by what it reads, when somebody asks these tables the next time, once. It is unsettled again
+when its value gets memory.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.core.recent import Recent
 from lamina.core.seeds import SEEDS
 from lamina.errors import user_line
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ def content_of(node: Node) -> Node:
     return node.arg.storage.node if is_leaf else node
 
 
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """What `node` is computed from; nothing for a BUFFER that was overwritten."""
+    if node.op is not _BUFFER:
+        return node.src
+    return (node.arg.storage.node,) if type(node.arg.storage) is Leaf else ()
+
+
 class WeakTable(dict[ref[Node], T]):
     """Values by node. An entry goes with its node, which runs no Python."""
 
@@ -70,17 +79,20 @@ class WeakTable(dict[ref[Node], T]):
         return self.setdefault(ref(node, self.pop), make()) if value is None else value
 
 
-class Handles(set["ref[Tensor]"]):
-    """Tensors, by their handles, which keep nobody alive. A tensor has one handle, so that a set
-    never compares tensors, which is elementwise."""
+class WeakRefs(set["ref[T]"], Generic[T]):
+    """References that keep nothing alive: of nodes, or the handles of tensors. A tensor has one
+    handle, so that a set never compares tensors, which is elementwise."""
 
-    def file(self, handle: ref[Tensor]) -> None:
-        self.add(handle)
-        if len(self) % 16 == 0:  # forget those that are gone now and then
-            self.difference_update([handle for handle in list(self) if handle() is None])
+    limit = 16  # entries; at more of them the dead ones are dropped
 
-    def alive(self) -> list[Tensor]:
-        return [tensor for handle in list(self) if (tensor := handle()) is not None]
+    def file(self, reference: ref[T]) -> None:
+        self.add(reference)
+        if len(self) > self.limit:
+            self.difference_update([one for one in list(self) if one() is None])
+            self.limit = max(16, 2 * len(self))  # so that a reference costs constant time
+
+    def alive(self) -> list[T]:
+        return [found for reference in list(self) if (found := reference()) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +149,12 @@ class Session:
         self.places: WeakTable[Node] = WeakTable()  # of computed nodes
         self.unsettled: set[ref[Tensor]] = set()  # a tensor leaves it with its last reference
         self._nodes_in: WeakTable[set[ref[Node]]] = WeakTable()  # by BUFFER node
-        self._tensors_in: WeakTable[Handles] = WeakTable()  # by BUFFER node
-        self._leaves: WeakTable[Handles] = WeakTable()
+        self._tensors_in: WeakTable[WeakRefs[Tensor]] = WeakTable()  # by BUFFER node
+        self._leaves: WeakTable[WeakRefs[Tensor]] = WeakTable()
+        # The tensors whose node it is that had no memory when they were settled.
+        self._waiting: WeakTable[WeakRefs[Tensor]] = WeakTable()
+        self._users: WeakTable[WeakRefs[Node]] = WeakTable()  # what is computed from a node
+        self._assigned: set[ref[Tensor]] = set()
         # What the next run computes beforehand, in a program of its own; see `compute_first`.
         self.first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         # The tracers of all threads; what a traced function left behind has no value.
@@ -158,6 +174,9 @@ class Session:
         self.places.put(node, place)
         nodes = self._nodes_in.find_or(place, set)
         nodes.add(ref(node, nodes.discard))
+        waiting = self._waiting.find(node)
+        if waiting is not None:
+            self.unsettled.update([tensor.handle for tensor in waiting.alive()])
 
     def nodes_in(self, place: Node) -> list[ref[Node]]:
         """The computed nodes whose value is in the BUFFER node `place`."""
@@ -173,37 +192,82 @@ class Session:
 
     # Tensors.
 
-    def unsettle(self, tensor: Tensor) -> None:
-        """Note that the node of `tensor` changed, or whether it collects its derivative."""
+    def unsettle(self, tensor: Tensor, node: Node | None = None) -> None:
+        """Note that the node of `tensor` changed, or whether it collects its derivative; or that
+        its node will be `node`."""
         self.unsettled.add(tensor.handle)
+        if tensor._requires_grad:
+            self._leaves.find_or(node or tensor.node, WeakRefs).file(tensor.handle)
+        if tensor.assigned:
+            self._assigned.add(tensor.handle)
 
-    def unfinished(self) -> list[Tensor]:
-        """Settle what can be: the other tensors, whose value is not in memory or which were
-        assigned, the oldest first."""
-        others: list[Tensor] = []
+    def settle(self) -> None:
+        """File each tensor that is unsettled, under its memory or under what it reads."""
         for handle in list(self.unsettled):
             tensor = handle()
             if tensor is None:
+                self.unsettled.discard(handle)
                 continue
-            node, requires_grad = tensor.node, tensor._requires_grad
-            if requires_grad:
-                self._leaves.find_or(node, Handles).file(handle)
-            place = None if tensor.assigned else self.stored(node)
-            if place is None:
-                others.append(tensor)
-                continue
+            node, assigned = tensor.node, tensor.assigned
+            place = None if assigned else self.stored(node)
             # It is filed before it leaves: other threads, and who catches an interrupt, find it in
             # one of the tables at every moment.
-            self._tensors_in.find_or(place, Handles).file(handle)
+            if place is not None:
+                self._tensors_in.find_or(place, WeakRefs).file(handle)
+            else:
+                self._link(node)
+                self._waiting.find_or(node, WeakRefs).file(handle)
             self.unsettled.discard(handle)
-            is_same = tensor.node is node and tensor._requires_grad == requires_grad
-            if tensor.assigned or not is_same:  # another thread changed it meanwhile
+            is_same = tensor.node is node and tensor.assigned == assigned
+            now = None if assigned else self.stored(node)
+            if not is_same or now is not place:  # another thread changed it meanwhile
                 self.unsettled.add(handle)
-        return sorted(others, key=_AGE)
+
+    def _link(self, node: Node) -> None:
+        """Note for each node below `node`, down to memory, what is computed from it. Operands come
+        first, and the last of them last: what that one knows as a user is linked throughout, even
+        after an interrupt."""
+        links: dict[Node, tuple[Node, ...]] = {}
+
+        def below(user: Node) -> tuple[Node, ...]:
+            operands = operands_of(user)
+            if operands and self.stored(user) is None:
+                users = self._users.find(operands[-1])
+                if users is None or ref(user) not in users:
+                    links[user] = operands
+                    return operands
+            return ()
+
+        for user in toposort([node], below=below):
+            for operand in links.get(user, ()):
+                self._users.find_or(operand, WeakRefs).file(ref(user))
+
+    def readers_of(self, places: Iterable[Node]) -> list[Tensor]:
+        """The tensors whose value is in one of the BUFFER nodes `places`, or is not in memory and
+        computed from what is there; the oldest first."""
+        self.settle()
+        tensors: dict[int, Tensor] = {}
+        readers: set[Node] = set(places)
+        for place in places:
+            tensors |= {id(tensor): tensor for tensor in self.tensors_in(place)}
+            nodes = [node for entry in self.nodes_in(place) if (node := entry()) is not None]
+            readers.update(node for node in nodes if self.stored(node) is place)
+        remaining = list(readers)
+        while remaining:
+            node = remaining.pop()
+            waiting = self._waiting.find(node)
+            for tensor in () if waiting is None else waiting.alive():
+                if tensor.node is node:
+                    tensors[id(tensor)] = tensor
+            users = self._users.find(node)
+            for user in () if users is None else users.alive():
+                if user not in readers and self.stored(user) is None:
+                    readers.add(user)
+                    remaining.append(user)
+        return sorted(tensors.values(), key=_AGE)
 
     def leaves_of(self, nodes: Iterable[Node]) -> list[Tensor]:
         """The tensors that collect the derivatives of `nodes`, the oldest first."""
-        self.unfinished()
         tensors: list[Tensor] = []
         for node in nodes:
             handles = self._leaves.find(node)
@@ -214,19 +278,43 @@ class Session:
                 ]  # fmt: skip
         return sorted(tensors, key=_AGE)
 
+    def all_assigned(self) -> list[Tensor]:
+        """The tensors with assignments that no thread has carried out, the oldest first."""
+        tensors: list[Tensor] = []
+        for handle in list(self._assigned):
+            tensor = handle()
+            if tensor is not None and tensor.assigned:
+                tensors.append(tensor)
+                continue
+            self._assigned.discard(handle)
+            if tensor is not None and tensor.assigned:  # by another thread meanwhile
+                self._assigned.add(handle)
+                tensors.append(tensor)
+        return sorted(tensors, key=_AGE)
+
     def assigned(self) -> list[Tensor]:
         """The tensors whose assignments are this thread's to carry out, the oldest first. To other
         threads these are values like others: who assigns may be building on memory that would be
         overwritten."""
         thread = get_ident()
-        return [tensor for tensor in self.unfinished() if tensor.assigned == thread]
+        return [tensor for tensor in self.all_assigned() if tensor.assigned == thread]
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that exists, the oldest first; takes time in proportion to their number."""
-        tensors = {id(tensor): tensor for tensor in self.unfinished()}
-        for settled in list(self._tensors_in.values()):
-            tensors |= {id(tensor): tensor for tensor in settled.alive()}
+        # In this order: a tensor that is settled meanwhile is filed before it leaves.
+        unsettled = [tensor for handle in list(self.unsettled) if (tensor := handle()) is not None]
+        tensors = {id(tensor): tensor for tensor in unsettled}
+        for filed in (*self._waiting.values(), *self._tensors_in.values()):
+            tensors |= {id(tensor): tensor for tensor in filed.alive()}
         return sorted(tensors.values(), key=_AGE)
+
+    def unfinished(self) -> list[Tensor]:
+        """The tensors whose value is not in memory or which were assigned, the oldest first; takes
+        time in proportion to the number of all tensors."""
+        return [
+            tensor for tensor in self.tensors()
+            if tensor.assigned or self.stored(tensor.node) is None
+        ]  # fmt: skip
 
     def change(self, tensor: Tensor, forgets: bool = False) -> None:
         """Note what `tensor` is, before it changes, for a trace that this thread is in."""

@@ -45,6 +45,7 @@ def tracer_like(tensor: Tensor) -> Tensor:
     node = memory.buffer_node(storage, tensor.shape, tensor.dtype)
     tracer = Tensor.of(node, tensor.device)
     tracer._requires_grad = tensor._requires_grad
+    SESSION.unsettle(tracer)
     return tracer
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lamina as lm
 from lamina import nn
@@ -36,9 +38,10 @@ def test_tensors_are_found_through_the_memory_that_holds_them() -> None:
     place = memory.stored(x.node)
     assert place is not None
     assert {id(one) for one in SESSION.unfinished()} >= {id(lazy)}
+    SESSION.settle()
     assert {id(one) for one in SESSION.tensors_in(place)} == {id(x), id(same)}
     same.assign(lazy)
-    SESSION.unfinished()
+    SESSION.settle()
     assert {id(one) for one in SESSION.tensors_in(place)} == {id(x)}
     same.realize()
     assert x.tolist() == [1.0, 2.0]
@@ -46,8 +49,10 @@ def test_tensors_are_found_through_the_memory_that_holds_them() -> None:
 
 
 def test_a_tensor_whose_value_is_in_memory_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tensors live, a step looks at those that it has to do with."""
+    """However many tensors live, a step looks at those that it has to do with, be the others in
+    memory or not."""
     others = [lm.asarray([float(number)]) for number in range(200)]
+    others += [other + 1.0 for other in others]
     w = lm.Tensor([1.0], requires_grad=True)
     optimizer = nn.optim.SGD([w], lr=0.5)
     for _ in range(2):
@@ -63,10 +68,76 @@ def test_a_tensor_whose_value_is_in_memory_is_settled_once(monkeypatch: pytest.M
 
     monkeypatch.setattr(Session, "stored", watched)
     monkeypatch.setattr(memory, "stored", lambda node: watched(SESSION, node))
+    settled: list[Node] = []
+    monkeypatch.setattr(Session, "_link", lambda self, node: settled.append(node))
     (w * 3.0).sum().backward()
+    assert not settled
     optimizer.step()
+    assert w.grad is not None
+    w.grad.realize()
     assert asked
-    assert not {one.node for one in others}.intersection(asked)
+    assert not {one.node for one in others}.intersection(asked + settled)
+
+
+def test_backward_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = lm.Tensor([1.0], requires_grad=True)
+    loss = (w * 3.0).sum()
+
+    def refuse(self: Session) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Session, "settle", refuse)
+    loss.backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [3.0]
+
+
+def test_a_reader_that_is_assigned_leaves_memory_to_whoever_shares_it() -> None:
+    """Assigning `x` has `y` written first, whose memory `same` has as well."""
+    x, y = (lm.asarray([number]) for number in (1.0, 2.0))
+    x.assign(x + y)
+    same = lm.Tensor.of(y.node, y.device)
+    y.assign(x + x)
+    x.realize()
+    assert (x.tolist(), y.tolist(), same.tolist()) == ([3.0], [6.0], [2.0])
+
+
+def readers_by_a_scan(place: Node) -> set[int]:
+    """What `Session.readers_of` says of `place`, by looking at every tensor."""
+    readers = memory.readers_of(SESSION.tensors(), {place})
+    return {id(tensor) for tensor in SESSION.tensors() if tensor.node in readers}
+
+
+@settings(max_examples=60)
+@given(steps=st.lists(st.tuples(*[st.integers(0, 5)] * 4), max_size=25))
+def test_readers_are_those_of_a_scan(steps: list[tuple[int, int, int, int]]) -> None:
+    """In programs that compute, realise, assign, drop and detach tensors, beside NumPy's values."""
+    arrays = [np.full(2, float(number)) for number in range(6)]
+    tensors = [lm.asarray(array, device="interp") for array in arrays]
+    for what, left, right, to in steps:
+        if what == 0:
+            tensors[to].realize()
+        elif what == 1:
+            tensors[to].assign(tensors[left] + tensors[right])
+            arrays[to] = arrays[left] + arrays[right]
+        elif what == 2:
+            tensors[to] = tensors[left].detach() * 0.5
+            arrays[to] = arrays[left] * 0.5
+        elif what == 3:
+            tensors[to] = lm.zeros((2,), dtype=lm.float64, device="interp")
+            arrays[to] = np.zeros(2)
+        elif what == 4:
+            tensors[to] = lm.Tensor.of(tensors[left].node, "interp")
+            arrays[to] = arrays[left]
+        else:
+            tensors[to] = tensors[left] + tensors[right]
+            arrays[to] = arrays[left] + arrays[right]
+        places = {place for one in tensors if (place := memory.stored(one.node)) is not None}
+        for place in places:
+            found = {id(tensor) for tensor in SESSION.readers_of([place])}
+            assert found == readers_by_a_scan(place)
+    for tensor, array in zip(tensors, arrays, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), array)
 
 
 def test_the_derivative_goes_to_the_tensor_of_a_leaf_and_to_no_other() -> None:
@@ -177,7 +248,7 @@ def test_a_tensor_is_found_while_it_is_settled(monkeypatch: pytest.MonkeyPatch) 
         return stored(self, node)
 
     monkeypatch.setattr(Session, "stored", asking)
-    SESSION.unfinished()
+    SESSION.settle()
     assert len(unfinished) == 1
     assert id(y) in unfinished[0]
 
@@ -193,7 +264,7 @@ def test_an_interrupt_forgets_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None
         patch.setattr(Session, "stored", interrupted)
         for _ in list(SESSION.unsettled):  # whichever comes first
             with pytest.raises(KeyboardInterrupt):
-                SESSION.unfinished()
+                SESSION.settle()
     x.assign(0.0).realize()
     assert y.tolist() == [2.0, 3.0]
 
@@ -214,6 +285,6 @@ def test_a_tensor_that_changes_while_it_is_settled_is_looked_at_again(
         return place
 
     monkeypatch.setattr(Session, "stored", changing)
-    SESSION.unfinished()
+    SESSION.settle()
     assert id(x) in {id(tensor) for tensor in SESSION.unfinished()}
     assert x.tolist() == [2.0, 3.0]
