@@ -216,12 +216,13 @@ def _passes(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> None:
     """Run a program, and print what each pass makes of each part of it that is compiled."""
+    from lamina.explain.origins import ORIGINS
     from lamina.pipeline import text_of
     from lamina.runtime.profile import passes
 
-    with passes() as records:
+    with passes() as records, ORIGINS.noted():
         if options.program is None:
-            exec(EXAMPLE, {})
+            exec(compile(EXAMPLE, "example.py", "exec"), {})
         else:
             runpy.run_path(str(options.program), run_name="__main__")
     if options.program is None:

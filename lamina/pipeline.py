@@ -30,6 +30,7 @@ from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
 from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
+from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -69,13 +70,7 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.schedule.cost import (
-    KernelTime,
-    ProgramCost,
-    joined_seconds,
-    predict_time,
-    program_cost,
-)
+from lamina.schedule.cost import KernelTime, ProgramCost, joined_seconds, predict_time, program_cost
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
@@ -171,6 +166,8 @@ class Planned:
     code: Code | None = None
     # Of a program that was read from disk, without its kernels and plans: what it was made of.
     graph: tuple[Node, ...] | None = None
+    # The user's lines of each kernel, where they are known.
+    lines: Mapping[AnyKernel, Sequence[str]] = field(default_factory=dict, compare=False)
     # What `cost_of` has predicted.
     costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
 
@@ -183,7 +180,7 @@ class Planned:
     def listing(self) -> str:
         """The kernels to read, each below what it computes; "" before they are printed."""
         kernels = {plan.name: kernel for kernel, plan in self.plans.items()}
-        return "" if self.source is None else listing(self.source, kernels)
+        return "" if self.source is None else listing(self.source, kernels, self.lines)
 
 
 def _verified(sinks: Sequence[Node], options: Options) -> list[Node]:
@@ -339,6 +336,7 @@ PASSES = (
              "lamina.targets.texts:helper_text"),
     )),
 )  # fmt: skip
+GRAPH_PASSES = tuple(step.function for step in PASSES if step.writes == "graph")
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
             "code", _load)  # fmt: skip
 
@@ -445,6 +443,9 @@ def compile_source(
     for step in PASSES:
         value = _run_pass(step, value, options)
         observe(step.name, value)
+        if step.name == "schedule":
+            lines = lines_of_kernels(value.program, sinks, GRAPH_PASSES, options)
+            value = replace(value, lines=lines)
     assert isinstance(value, Planned)
     return value
 

@@ -28,10 +28,10 @@ from weakref import ref
 
 from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError, DeviceError, JitError
+from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
-from lamina.frontend.origins import ORIGINS
 from lamina.frontend.program import Program, kind_of
 from lamina.frontend.session import tracers
 from lamina.frontend.tensor import Tensor, check_device, leaf

@@ -9,7 +9,7 @@ The function is traced and every pass of `lamina.pipeline` runs, but nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import Options
 from lamina.errors import ArgumentError
+from lamina.explain.origins import known
 from lamina.frontend.arguments import as_dtype, sizes_of
-from lamina.frontend.origins import lines_of, spread
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node
 
 if TYPE_CHECKING:
-    from lamina.ir.kernel import AnyKernel
     from lamina.pipeline import Planned
     from lamina.schedule.cost import KernelCost, ProgramCost
 
@@ -112,51 +111,35 @@ def lower_graph(
     if options.device == "interp":
         raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
     traced = tuple(sinks)
-    graph = split_complex(traced)
+    graph = split_complex((*traced, *lines))
+    lines_of_graph = dict(zip(graph[len(traced) :], lines.values(), strict=True))
     stages: dict[str, str] = {}
 
     def observe(name: str, value: Any) -> None:
         stages[name] = pipeline.text_of(value)
 
-    planned = pipeline.compile_source(graph, options, observe)
+    with known(lines_of_graph):
+        planned = pipeline.compile_source(graph[: len(traced)], options, observe)
     assert planned.source is not None
 
     def program_cost() -> ProgramCost:
         return pipeline.cost_of(planned, options)
 
-    kernels = _kernels(planned, _lines_of_graph(traced, lines, options), program_cost)
+    kernels = _kernels(planned, program_cost)
     arena = planned.program.arena
     return Lowered(options, arch, stages, kernels, arena, planned, program_cost)
 
 
-def _lines_of_graph(
-    sinks: Sequence[Node], lines: Mapping[Node, str], options: Options
-) -> dict[Node, str]:
-    """The user's line of each node of the graph that is fused. Passes replace nodes; what a node
-    with a line becomes is found by running the passes on it, as one more sink."""
-    from lamina import pipeline
-
-    graph = list(split_complex((*sinks, *lines)))
-    for step in pipeline.PASSES:
-        if step.writes == "graph":
-            graph = step.function(graph, options)
-    last = dict(zip(graph[len(sinks) :], lines.values(), strict=True))
-    return spread(graph[: len(sinks)], last)
-
-
 def _kernels(
-    planned: Planned, lines: Mapping[Node, str], program_cost: Callable[[], ProgramCost]
+    planned: Planned, program_cost: Callable[[], ProgramCost]
 ) -> tuple[LoweredKernel, ...]:
     from lamina.targets.formulas import comment
 
     assert planned.source is not None
-    values: dict[AnyKernel, list[Node]] = {}  # of each kernel, in all of its launches
-    for launch in planned.program.launches:
-        values.setdefault(launch.kernel, []).extend(launch.values)
     kernels = []
     for kernel, plan in planned.plans.items():
-        user_lines = lines_of(values[kernel], lines)
+        lines = tuple(planned.lines.get(kernel, ()))
         text = planned.source.kernels.get(plan.name, "")  # of a collective there is none
-        source = f"{comment(kernel, user_lines)}\n{text}"
-        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(user_lines), program_cost))
+        source = f"{comment(kernel, lines)}\n{text}"
+        kernels.append(LoweredKernel(plan.name, str(plan), source, lines, program_cost))
     return tuple(kernels)

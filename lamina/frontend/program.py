@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary, finalize
 from lamina import random
 from lamina.core.options import Options
 from lamina.errors import JitError
+from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.quick import quick_call
@@ -84,7 +85,8 @@ class Program:
         self.device = next(iter(devices), trace.key.device)
         self.options = replace(options, device=self.device)
         program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
-        self.compiled = pipeline.compile_sinks(program, self.options)
+        with known(carried(sinks, program, trace.lines)):
+            self.compiled = pipeline.compile_sinks(program, self.options)
         self._use = use_of(program, self.options)
         self.run = pipeline.run_compiled
         self.inputs = [*trace.inputs, *self.numbers]

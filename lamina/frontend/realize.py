@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lamina.core.dtypes import DType
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
+from lamina.explain.origins import ORIGINS, carried, known
 from lamina.frontend.session import SESSION, Leaf, operands_of, tracers
 from lamina.graph.lift_numbers import (
     History,
@@ -367,10 +368,14 @@ def _run(batch: list[Tensor], device: str) -> None:
     written = {place: tensor for tensor in batch if (place := _target(tensor))}
     targets = {place: numbered(place, inputs) for place in written}
     nodes = [tensor.node for tensor in batch]
-    sinks = _sinks(batch, cut(nodes, inputs, targets), targets)
+    noted = ORIGINS.of(pending(nodes)) if ORIGINS.lines else {}
+    values = cut([*nodes, *noted], inputs, targets)
+    lines = dict(zip(values[len(nodes) :], noted.values(), strict=True))
+    sinks = _sinks(batch, values[: len(nodes)], targets)
     distinct = list(dict.fromkeys(sink for sink in sinks if sink is not None))
     program, numbers = lifted(tuple(distinct), len(inputs), device)
-    buffers = _execute(program, [*inputs, *numbers], device, written)
+    with known(carried(distinct, program, lines)):
+        buffers = _execute(program, [*inputs, *numbers], device, written)
     results = dict(zip(distinct, buffers, strict=True))
     for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
         if sink is None:  # below nothing but DETACH

@@ -29,11 +29,11 @@ from lamina.errors import (
     ShapeError,
     UnknownDeviceError,
 )  # fmt: skip
+from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
 from lamina.frontend.arguments import as_dtype, broadcast_shapes, find_dtype, fitting, promote, weak
 from lamina.frontend.foreign import renamed, spelling
 from lamina.frontend.mistakes import misfit, shown, through_users_code
-from lamina.frontend.origins import ORIGINS
 from lamina.frontend.session import SESSION, changed, tracers
 from lamina.graph.lift_numbers import hole
 from lamina.ir import build

@@ -15,10 +15,10 @@ from weakref import ref
 from lamina import random
 from lamina.core.shape import prod
 from lamina.errors import JitError
+from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import TensorSpec
-from lamina.frontend.origins import ORIGINS
 from lamina.frontend.session import SESSION, Before, changed, during, required, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node
@@ -210,7 +210,7 @@ class Trace:
         if missing:
             return missing
         targets = [memory.numbered(_home(homes[tensor]), self.inputs) for tensor in written]
-        lines = {node: line for node, line in (ORIGINS.lines or {}).items() if node in computed}
+        lines = ORIGINS.of(computed)
         cut = memory.cut([*nodes, *lines], self.inputs, homes=values)
         self.lines = dict(zip(cut[len(nodes) :], lines.values(), strict=True))
         pairs = zip(targets, cut[len(results) : len(nodes)], strict=True)

@@ -287,11 +287,16 @@ def comment(kernel: AnyKernel, lines: Sequence[str] = ()) -> str:
     return f"/* {body} */"
 
 
-def listing(source: Source, kernels: Mapping[str, AnyKernel]) -> str:
+def listing(
+    source: Source, kernels: Mapping[str, AnyKernel], lines: Mapping[AnyKernel, Sequence[str]]
+) -> str:
     """`source` to read, without the helper functions: its functions, and what runs them. Each of
-    the `kernels` stands below its comment. In C, functions of row blocks have none, which only
-    call kernels."""
+    the `kernels` stands below its comment, with the user's `lines` of it, if they are known. In C,
+    functions of row blocks have none, which only call kernels."""
     parts = []
     for name, text in source.kernels.items():
-        parts += [comment(kernels[name]), text] if name in kernels else [text]
+        if name in kernels:
+            kernel = kernels[name]
+            parts.append(comment(kernel, lines.get(kernel, ())))
+        parts.append(text)
     return "\n".join(filter(None, [*parts, source.entry]))

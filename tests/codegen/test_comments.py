@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
 import lamina as lm
 from lamina import TensorSpec
+from lamina.explain.origins import ORIGINS
 from lamina.frontend.lowered import Lowered
 from lamina.targets.formulas import formulas
 
@@ -96,6 +104,56 @@ def test_kernels_have_the_users_lines(device: str) -> None:
     assert "return lm.softmax" not in first.source
     assert "hidden = lm.relu(x @ w)" not in last.source
     assert "lm.softmax" not in program.source
+
+
+def test_the_last_stage_has_the_users_lines() -> None:
+    listing = lowered(two_kernels, (64, 40), (40, 30)).stages["print"]
+    assert re.search(r"at test_comments.py:\d+: hidden = lm.relu\(x @ w\)", listing)
+
+
+PROGRAM = """\
+import lamina as lm
+x = lm.asarray([[0.0, 1.0], [2.0, 3.0]])
+hidden = lm.relu(x @ x) * {number}
+print(lm.softmax(hidden, axis=1).numpy())
+print(lm.jit(lambda a: lm.exp(a).sum(axis=0))(x).numpy())
+"""
+
+
+@pytest.mark.parametrize("shown_by", ["LAMINA_DEBUG", "explain"])
+def test_what_is_printed_of_a_run_has_the_users_lines(shown_by: str, tmp_path: Path) -> None:
+    """Also where a number of the program became an input: the second product differs from the
+    first in 2.5 alone."""
+    path = tmp_path / "user.py"
+    first, second = (PROGRAM.format(number=number) for number in (1.5, 2.5))
+    path.write_text(first + second)
+    environment = {**os.environ, "LAMINA_DEVICE": "cpu", "LAMINA_CACHE_DIR": str(tmp_path)}
+    if shown_by == "LAMINA_DEBUG":
+        command = [sys.executable, str(path)]
+        environment["LAMINA_DEBUG"] = "4"
+    else:
+        command = [sys.executable, "-m", "lamina", "explain", "--source", str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    printed = done.stderr if shown_by == "LAMINA_DEBUG" else done.stdout
+    for line in (
+        "user.py:3: hidden = lm.relu(x @ x) * 1.5",
+        "user.py:4: print(lm.softmax(hidden, axis=1).numpy())",
+        "user.py:5: print(lm.jit(lambda a: lm.exp(a).sum(axis=0))(x).numpy())",
+        "user.py:8: hidden = lm.relu(x @ x) * 2.5",
+    ):
+        assert f"   at {line}" in printed
+
+
+def test_notes_keep_no_tensor() -> None:
+    """Which nodes there are decides what memory may be overwritten."""
+    with ORIGINS.noted():
+        value = lm.ones((3, 41)) * 2.0
+        (note,) = ORIGINS.of([value.node])
+        assert note is value.node
+        node = ref(note)
+        del value, note
+        gc.collect()
+        assert node() is None
 
 
 def test_moved_lines_change_no_source() -> None:
