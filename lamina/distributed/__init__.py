@@ -7,18 +7,34 @@ each costs.
 
 from typing import NoReturn
 
-from lamina.distributed import data_parallel, mesh, operations, setup
+from lamina.distributed import (
+    data_parallel,
+    fully_sharded,
+    mesh,
+    operations,
+    pipeline,
+    sequence_parallel,
+    setup,
+    tensor_parallel,
+)
 from lamina.frontend.tensor import checked, missing
 
-for _part in (data_parallel, operations):
+for _part in (data_parallel, operations, sequence_parallel):
     for _name in _part.__all__:
         setattr(_part, _name, checked(getattr(_part, _name)))
 from lamina.distributed.data_parallel import *  # noqa: E402, F403
+from lamina.distributed.fully_sharded import *  # noqa: E402, F403
 from lamina.distributed.mesh import *  # noqa: E402, F403
 from lamina.distributed.operations import *  # noqa: E402, F403
+from lamina.distributed.pipeline import *  # noqa: E402, F403
+from lamina.distributed.sequence_parallel import *  # noqa: E402, F403
 from lamina.distributed.setup import *  # noqa: E402, F403
+from lamina.distributed.tensor_parallel import *  # noqa: E402, F403
 
-__all__ = [*data_parallel.__all__, *mesh.__all__, *operations.__all__, *setup.__all__]
+__all__ = [
+    *data_parallel.__all__, *fully_sharded.__all__, *mesh.__all__, *operations.__all__,
+    *pipeline.__all__, *sequence_parallel.__all__, *setup.__all__, *tensor_parallel.__all__,
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> NoReturn:

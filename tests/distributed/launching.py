@@ -23,10 +23,12 @@ class Ran:
     seconds: float
 
 
-def launch(script: str, *arguments: str, device: str = "cpu", **variables: str) -> Ran:
-    """Run a script to its end, with variables added to the environment."""
+def launch(
+    script: str, *arguments: str, device: str = "cpu", count: int = 2, **variables: str
+) -> Ran:
+    """Run a script in `count` processes to its end, with variables added to the environment."""
     command = [
-        sys.executable, "-m", "lamina", "launch", "-n", "2", "--device", device,
+        sys.executable, "-m", "lamina", "launch", "-n", str(count), "--device", device,
         str(SCRIPTS / script), *arguments,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_THREADS": "1"} | variables

@@ -52,6 +52,30 @@ def test_training_in_two_processes_is_that_in_one(device: str) -> None:
     assert ran.output.count("all is well") == 2
 
 
+WAYS = ("tensor", "tensor and sequence", "ring", "sharded", "pipeline")
+
+
+def test_ways_to_share_a_model_train_as_one_process() -> None:
+    ran = launch("parallel.py", *WAYS, device="interp")
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2 * len(WAYS)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_to_share_a_model_compiled(way: str) -> None:
+    """In C, a minute for each."""
+    ran = launch("parallel.py", way)
+    assert ran.status == 0, ran.errors
+
+
+@pytest.mark.exhaustive
+def test_four_processes_share_a_model() -> None:
+    ran = launch("parallel.py", "ring", "sharded", device="interp", count=4)
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 8
+
+
 # Rank 0 may wait for the end of the first collective, or before the second one.
 WAITING = r"all_reduce ADD f32\[4\] among 2 ranks \(.*\)"
 MESSAGES = {
