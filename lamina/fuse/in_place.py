@@ -2,7 +2,8 @@
 
 ``x[i] = 2 * x[i]`` can be written in place: its kernel reads each element right before it writes
 it. ``x[i] = x[9 - i]`` cannot: the first half is overwritten before the second half reads it. Such
-a value is stored elsewhere and copied at the end.
+a value is stored elsewhere and copied at the end. A scatter into x stores its updates alone, where
+nothing else of x is read by its kernel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,14 +52,18 @@ class Overwriting:
     def _reads_what_it_writes(self, group: KernelGroup, value: Node, assigned: Node) -> bool:
         """Whether `group`, once it stores `value` in the buffer `assigned`, reads that buffer at
         the index of this store alone, as ``x[9 - i]`` does not. Indices are in normal form: they
-        are equal if they are the same node. A scatter, a sort and a collective write elsewhere than
-        they read.
+        are equal if they are the same node. A sort and a collective write elsewhere than they read,
+        as does a scatter, unless it reads the buffer as its base alone: then it stores its updates
+        there, and what it begins with is in place.
 
         All passes over a row count. ``x - max(x, axis=1)`` reads x[i, j] in the loop of the maximum
         and in that of the store, which share j, and may be written in place: printers store what a
         kernel reads only after all reductions of the row (`NestPrinter` in
         `lamina/targets/reductions.py`).
         """
+        if value.op is Op.SCATTER:
+            is_read = any(array_of(node) == array_of(assigned) for node in group.reads)
+            return value.src[0] is assigned and not is_read
         if value.op in SERIAL and value.op is not Op.SCAN:
             return False
         narrowed_indices = _narrowed_indices(group, value, assigned)

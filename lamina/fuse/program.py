@@ -135,8 +135,7 @@ class _Builder:
         steps = toposort(self.group_steps)
         for step in overlapped(steps) if self.target.overlaps_collectives else steps:
             for group in step.groups:
-                if group.initial:  # it stores the array that the group updates, or adds to
-                    self._launch_alone(group.initial, self._home(group.first))
+                self._launch_initial(group)
             self.steps.append([])
             for group in step.groups:
                 self._launch(group)
@@ -220,6 +219,17 @@ class _Builder:
         read = self._slots_read(group)
         written = [self._slot_in(group, node) for node in stored]
         self._add_launches(group, stored, read, written)
+
+    def _launch_initial(self, group: KernelGroup) -> None:
+        """Launch the kernel that stores the array which `group` updates, or adds to. Where that
+        array is a buffer that `group` updates in place, it is there already."""
+        if group.initial is None:
+            return
+        slot = self._home(group.first)
+        (start,) = group.initial.first.src
+        if start.op is Op.BUFFER and self._home(start) == slot:
+            return
+        self._launch_alone(group.initial, slot)
 
     def _launch_alone(self, group: KernelGroup, slot: Slot) -> None:
         """Launch the kernel of `group` in a step of its own. It stores its one member in `slot`."""
