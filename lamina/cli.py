@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
 from lamina.core.options import Options, current
-from lamina.errors import ArgumentError, LaminaError, UnknownDeviceError
+from lamina.errors import ArgumentError, LaminaError, MissingPackageError, UnknownDeviceError
 from lamina.explain.report import KernelRecord, pass_lines, profile
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
@@ -36,6 +36,7 @@ lm.softmax(x, axis=1).numpy()
 FAILED, INTERRUPTED = 1, 130  # 2 is argparse's, for a wrong command line
 _SHADES, _SHOWN = " .:*#", 4  # of images, and how many
 _TABLE_ROWS = 12
+_MODEL = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
 Row = tuple[str, str, bool, str]  # of what `doctor` finds
 
 
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--context", type=_count, default=1024, help="tokens that the model sees")
     for one in (generate, chat):
         _add_sampling(one)
+    _add_serving(command("serve", _serve, "serve a language model over HTTP, as OpenAI's API does"))
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
     fetch.add_argument("model", help="a name, such as smollm2")
     return parser
@@ -123,10 +125,32 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    what = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
-    parser.add_argument("model", help=what)
+    parser.add_argument("model", help=_MODEL)
     rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
     parser.add_argument("--round-activations", action="store_true", help=rounded)
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help=_MODEL)
+    parser.add_argument("--name", help="of the model, for clients; its file's name by default")
+    parser.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
+    key = "a file whose first line clients have to send; needed where other machines reach the host"
+    parser.add_argument("--api-key-file", type=Path, help=key)
+
+    def number(name: str, default: int, what: str) -> None:
+        shown = f"{what} (default: %(default)s)"
+        parser.add_argument(name, type=_count, default=default, help=shown)
+
+    port = "where to listen; 0 takes a free one (default: %(default)s)"
+    parser.add_argument("--port", type=_port, default=8000, help=port)
+    number("--slots", 16, "texts that are written at once")
+    number("--context", 2048, "tokens of the longest text, its prompt included")
+    number("--cache-tokens", 16384, "tokens of all texts in the caches")
+    number("--queue", 64, "texts that wait for a slot; more are refused")
+    number("--max-tokens", 512, "of an answer whose request does not say how many")
+    number("--max-body", 1 << 20, "bytes of a request")
+    number("--timeout", 300, "seconds for a request")
+    number("--grace", 10, "seconds for answers to finish, once the server is asked to end")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +161,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     number("--temperature", float, 0.0, "of what is drawn; 0 takes the most probable token")
     number("--top-p", float, 1.0, "draw only tokens that make up this share")
     number("--min-p", float, 0.0, "draw only tokens so probable beside the best one")
-    number("--seed", int, 0, "of what is drawn")
+    number("--seed", _key_seed, 0, "of what is drawn")
 
 
 def _count(text: str) -> int:
@@ -148,14 +172,24 @@ def _seed(text: str) -> int:
     return _from(0, text)
 
 
-def _from(least: int, text: str) -> int:
-    """The whole number that `text` says, `least` or more."""
+def _key_seed(text: str) -> int:
+    """A seed of `Sampling`, which is one word of a key."""
+    return _from(0, text, (1 << 32) - 1)
+
+
+def _port(text: str) -> int:
+    return _from(0, text, (1 << 16) - 1)
+
+
+def _from(least: int, text: str, most: int | None = None) -> int:
+    """The whole number that `text` says, `least` or more, and no more than `most`."""
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+    if value < least or (most is not None and value > most):
+        wanted = f"{least} or more" if most is None else f"{least} to {most}"
+        raise argparse.ArgumentTypeError(f"{value}; {wanted} is needed")
     return value
 
 
@@ -377,6 +411,16 @@ def _chat(options: argparse.Namespace) -> None:
     from lamina.models.command import run_chat
 
     run_chat(options)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        from lamina.serving.command import run_serve
+    except ModuleNotFoundError as error:
+        what = f"lamina serve needs the package {error.name}: pip install 'lamina[serve]'"
+        raise MissingPackageError(what) from None
+
+    run_serve(options)
 
 
 def _fetch(options: argparse.Namespace) -> None:

@@ -8,7 +8,8 @@ generator of the process, set by `manual_seed`, hands out a new key. A forked ch
 of its own: workers draw different numbers, and the same ones in each run of a program that sets a
 seed and forks them in one order. A process that is spawned begins with seed 0, as every one does.
 Two draws with one key are equal. A key is a tensor, so drawing with another one runs the same
-compiled program.
+compiled program. Where a result has n rows, n keys (n, 2) can take the place of one: row i is what
+key i draws by itself.
 
 `uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit, `normal`
 as far as the devices' logarithm and cosine do.
@@ -78,6 +79,8 @@ def key(seed: int, device: str | None = None) -> Tensor:
 
 def split(key: Tensor, n: int = 2) -> Tensor:
     """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
+    if key.ndim > 1:
+        raise ShapeError(f"split: {key.shape} are several keys; one is needed")
     # Draws count their streams from 0.
     words = _threefry(_key_words(key), build.iota(integer("split", n, 0), dtypes.uint32), _WORD)
     return stack([Tensor.of(word, key.device) for word in words], axis=1)
@@ -90,15 +93,23 @@ def _choose_key(seed: int | None, chosen: Tensor | None, device: str | None) -> 
 
 
 def _key_words(key: Tensor) -> tuple[Node, Node]:
-    if key.shape != (2,) or key.dtype is not dtypes.uint32:
+    """The two words of a key, of shape (), or of several keys, (n, 1)."""
+    if key.shape not in ((2,), (*key.shape[:1], 2)) or key.dtype is not dtypes.uint32:
         raise ShapeError(f"random: {key.dtype.name} of {key.shape} is no key; use random.key()")
-    high, low = (build.reshape(build.slice_axis(key.node, 0, at, at + 1), ()) for at in range(2))
+    shape = (*key.shape[:-1], 1) if key.ndim > 1 else ()
+    high, low = (
+        build.reshape(build.slice_axis(key.node, key.ndim - 1, at, at + 1), shape)
+        for at in range(2)
+    )
     return high, low
 
 
 def _threefry(key: tuple[Node, Node], low: Node, high: int) -> tuple[Node, Node]:
-    """The 20 rounds for the counters (`low`, `high`), elementwise: two words of low's shape."""
-    first, second = (build.expand(word, low.shape) for word in key)
+    """The 20 rounds for the counters (`low`, `high`), elementwise: two words of low's shape, (n,),
+    for each key."""
+    shape = (*key[0].shape[:-1], *low.shape)
+    low = build.expand(low, shape)
+    first, second = (build.expand(word, shape) for word in key)
     schedule = (first, second, first ^ second ^ _PARITY)
     x = low + first
     y = second + high
@@ -113,7 +124,10 @@ def _threefry(key: tuple[Node, Node], low: Node, high: int) -> tuple[Node, Node]
 
 def _words(key: Tensor, shape: Shape, stream: int = 0) -> tuple[Node, Node]:
     """Two random words (uint32) for each element of `shape`; streams are independent."""
-    count = prod(shape)
+    keys = key.shape[:-1]
+    if shape[: len(keys)] != keys:
+        raise ShapeError(f"random: {keys[0]} keys for a result of {shape}; each is for one row")
+    count = prod(shape[len(keys) :])
     if count > 1 << 32:
         raise ShapeError(f"random: {shape} has over 2**32 elements; draw parts with split keys")
     words = _threefry(_key_words(key), build.iota(count, dtypes.uint32), stream)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import float32, int64, uint32
 from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
@@ -45,12 +45,12 @@ class Generator:
 
         @jit
         def greedy(ids: Tensor, places: Tensor) -> Tensor:
-            return best(network(ids, caches, places[0], only=places[1])[0, 0])
+            return best(network(ids, caches, places[0], only=places[1])[:, 0])
 
         @jit
-        def sampled(ids: Tensor, places: Tensor, numbers: Tensor, key: Tensor) -> Tensor:
-            logits = network(ids, caches, places[0], only=places[1])[0, 0]
-            return drawn(logits, numbers, key)
+        def sampled(ids: Tensor, places: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+            logits = network(ids, caches, places[0], only=places[1])[:, 0]
+            return drawn(logits, numbers, keys)
 
         self._greedy, self._sampled = greedy, sampled
 
@@ -62,7 +62,7 @@ class Generator:
         Raises ArgumentError for a prompt without tokens, one that does not fit, and a limit below
         1."""
         if limit < 1:
-            raise ArgumentError(f"generate: at most {limit} tokens; 1 or more is needed")
+            raise ArgumentError(f"generate: a limit of {limit} new tokens; 1 or more is needed")
         if not prompt:
             raise ArgumentError("generate: the prompt has no tokens; give it a text")
         if len(prompt) > self.capacity:
@@ -97,8 +97,9 @@ class Generator:
         if sampling.is_greedy:
             chosen = self._greedy(ids, places)
         else:
-            key = sampling.key(step.first + step.last, device)
-            chosen = self._sampled(ids, places, sampling.numbers(device), key)
+            numbers = Tensor([sampling.numbers()], float32, device)
+            keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
+            chosen = self._sampled(ids, places, numbers, keys)
         token = int(chosen.item())
         self._held[step.first :] = step.ids[: step.last + 1]
         return token

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 from lamina.errors import ShapeError
 from lamina.frontend.tensor import Tensor
-from lamina.models.parts import Cache, Gated, Lookup, Places, Projection, RMSNorm, SelfAttention
+from lamina.models.paged import PagedCache
+from lamina.models.parts import (
+    Cache,
+    Gated,
+    KeyValues,
+    Lookup,
+    Places,
+    Projection,
+    RMSNorm,
+    SelfAttention,
+)
 from lamina.models.rope import Rope, Rotation
 from lamina.models.weights import Source
 
@@ -54,12 +64,12 @@ class Llama:
             source.ignore("lm_head.weight")
 
     def __call__(
-        self, ids: Tensor, caches: Sequence[Cache] | None = None, first: Tensor | None = None,
+        self, ids: Tensor, caches: Sequence[KeyValues] | None = None, first: Tensor | None = None,
         only: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """caches: of each layer, which the tokens are added to; `first` is then their position, a
-        scalar, by default 0. only: the place among `ids`, a scalar, of the one token whose logits
-        are wanted: (batch, 1, vocabulary).
+        """caches: of each layer, which the tokens are added to; `first` is then the position of the
+        first one, a scalar, or one for each text, (batch,); by default 0. only: the place among
+        `ids`, a scalar, of the one token whose logits are wanted: (batch, 1, vocabulary).
 
         Raises ShapeError for ids that have no two axes, and for another number of caches."""
         if ids.ndim != 2:
@@ -69,6 +79,14 @@ class Llama:
             x = x.take(only.reshape((1,)), axis=1)
         x = self.model.norm(x)
         return self.model.embed_tokens.project(x) if self.lm_head is None else self.lm_head(x)
+
+    def new_pages(self, pages: int, size: int, device: str | None = None) -> list[PagedCache]:
+        """Empty ones for each layer: so many pages of `size` positions."""
+        config = self.config
+        return [
+            PagedCache(config.key_heads, pages, size, config.head_size, device)
+            for _ in range(config.layers)
+        ]
 
     def new_caches(self, batch: int, capacity: int, device: str | None = None) -> list[Cache]:
         """Empty ones for each layer."""
@@ -93,7 +111,7 @@ class _Decoder:
         self.norm = RMSNorm(source, "model.norm", config.size, config.eps)
 
     def __call__(
-        self, ids: Tensor, caches: Sequence[Cache] | None, first: Tensor | None
+        self, ids: Tensor, caches: Sequence[KeyValues] | None, first: Tensor | None
     ) -> Tensor:
         if caches is not None and len(caches) != len(self.layers):
             raise ShapeError(f"Llama: {len(caches)} caches for {len(self.layers)} layers")
@@ -119,7 +137,7 @@ class _Layer:
         self.mlp = Gated(source, f"{name}.mlp", size, config.inner, config.inner_biases)
 
     def __call__(
-        self, x: Tensor, rotation: Rotation, places: Places, cache: Cache | None
+        self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None
     ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rotation, places, cache)
         return x + self.mlp(self.post_attention_layernorm(x))

@@ -4,6 +4,7 @@ values, and gated layers. Weights may be quantised; activations are float32."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from lamina.io.interleaved import Interleaved
 from lamina.models.rope import Rotation
 from lamina.models.weights import Source, Weight
 
-__all__ = ["Cache", "Gated", "Lookup", "Places", "Projection", "RMSNorm", "SelfAttention"]
+__all__ = [
+    "Cache", "Gated", "KeyValues", "Lookup", "Places", "Projection", "RMSNorm", "SelfAttention",
+]  # fmt: skip
 
 
 class Projection:
@@ -99,8 +102,9 @@ class Gated:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where in a text the tokens of a call stand: from `first`, a scalar, on, or at its begin.
-    window: how many tokens before it, itself included, a token sees."""
+    """Where in their texts the tokens of a call stand: from `first` on, a scalar or one number for
+    each text, (batch,); or at the begin. window: how many tokens before it, itself included, a
+    token sees."""
 
     length: int
     first: Tensor | None
@@ -108,15 +112,27 @@ class Places:
     window: int | None = None
 
     def positions(self) -> Tensor:
-        """Integers (length,)."""
+        """Integers (length,); or (batch, 1, length) for texts at places of their own: the 1 is for
+        the heads."""
         offsets = arange(self.length, device=self.device)
-        return offsets if self.first is None else self.first + offsets
+        if self.first is None:
+            return offsets
+        return (self.first.reshape((-1, 1, 1)) if self.first.ndim else self.first) + offsets
 
     def sees(self, keys: int) -> Tensor:
-        """Which of the first `keys` tokens of the text each token sees: bool (length, keys)."""
+        """Which of the first `keys` tokens of its text each token sees: bool (length, keys), or
+        (batch, 1, length, keys)."""
         rows, columns = self.positions().unsqueeze(-1), arange(keys, device=self.device)
         seen = columns <= rows
         return seen if self.window is None else seen & (columns > rows - self.window)
+
+
+class KeyValues(Protocol):
+    """Where one layer keeps the keys and values of the tokens before."""
+
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """Keep new ones, (batch, heads, length, size), at `places`. All that are kept, from the
+        begin of each text on: (batch, heads, capacity, size)."""
 
 
 class Cache:
@@ -136,8 +152,7 @@ class Cache:
         return self.keys.shape[2]
 
     def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
-        """All keys and values, with new ones, (batch, heads, length, size), at `places`; these
-        stay in the cache. What is beyond the capacity is dropped."""
+        """As `KeyValues` says; all texts are at one place. What is beyond the end is dropped."""
         positions = places.positions()
         for held, new in ((self.keys, keys), (self.values, values)):
             held.assign(index_copy(held, 2, positions, new))
@@ -169,7 +184,7 @@ class SelfAttention:
             self.k_norm = RMSNorm(source, f"{name}.k_norm", head_size, norm_eps)
 
     def __call__(
-        self, x: Tensor, rotation: Rotation, places: Places, cache: Cache | None = None
+        self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None = None
     ) -> Tensor:
         """x: (batch, length, size); so is the result."""
         query, key, value = (

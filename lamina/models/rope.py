@@ -115,7 +115,7 @@ class Rope:
         return plain.astype(np.float32)
 
     def at(self, positions: Tensor) -> Rotation:
-        """The rotation of heads at `positions`, integers (length,)."""
+        """The rotation of heads at `positions`, integers (..., length)."""
         frequencies = Tensor(self.frequencies(), device=positions.device)
         angles = positions.cast(frequencies.dtype).unsqueeze(-1) * frequencies
         length = 1.0 if self.scaling is None else self.scaling.length
@@ -125,7 +125,7 @@ class Rope:
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Cosines and sines, (length, size / 2)."""
+    """Cosines and sines, (..., length, size / 2)."""
 
     cosines: Tensor
     sines: Tensor

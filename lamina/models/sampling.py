@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lamina import random
-from lamina.core.dtypes import float32, int64
+from lamina.core.dtypes import int64
 from lamina.errors import ArgumentError
 from lamina.frontend.functions.elementwise import exp, where
 from lamina.frontend.tensor import Tensor
@@ -47,39 +47,45 @@ class Sampling:
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
-    def numbers(self, device: str) -> Tensor:
-        """What `drawn` reads: float32 (3,)."""
-        return Tensor([self.temperature, self.top_p, self.min_p], float32, device)
+    def numbers(self) -> list[float]:
+        """What `drawn` reads of it."""
+        return [self.temperature, self.top_p, self.min_p]
 
-    def key(self, step: int, device: str) -> Tensor:
-        """The random key of the token number `step`."""
-        return random.key((self.seed << 32) + step, device)
+    def key(self, step: int) -> list[int]:
+        """The words of the random key of the token number `step`."""
+        return [self.seed, step]
 
 
 def best(logits: Tensor) -> Tensor:
-    """The most probable token of logits (vocabulary,): int64, a scalar."""
-    return logits.argmax().cast(int64)
+    """The most probable tokens of logits (..., vocabulary): int64 (...)."""
+    return logits.argmax(axis=-1).cast(int64)
 
 
-def drawn(logits: Tensor, numbers: Tensor, key: Tensor) -> Tensor:
-    """A token drawn from logits (vocabulary,) as a `Sampling` with these numbers says.
+def drawn(logits: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+    """Tokens drawn from logits (batch, vocabulary), each row as the `Sampling` says whose numbers,
+    float32 (3,), and key, uint32 (2,), are in that row: int64 (batch,).
 
     The maximum of logits with noise of Gumbel's distribution is a draw from their softmax."""
-    temperature, top_p, min_p = (numbers[at] for at in range(3))
-    scaled = (logits - logits.max()) / temperature
+    temperature, top_p, min_p = (numbers[:, at : at + 1] for at in range(3))
+    is_drawn = temperature > 0.0
+    scaled = logits - logits.max(axis=-1, keepdims=True)
+    scaled = scaled / where(is_drawn, temperature, 1.0)
     weights = exp(scaled).contiguous()  # beside the best one's, which is 1
     is_kept = (weights >= _nucleus(weights, top_p)) & (weights >= min_p)
-    noisy = scaled + random.gumbel(logits.shape, key=key)
-    return best(where(is_kept, noisy, -float("inf")))
+    noisy = scaled + random.gumbel(logits.shape, key=keys)
+    chosen = best(where(is_kept, noisy, -float("inf")))
+    return where(is_drawn[:, 0], chosen, best(logits))
 
 
 def _nucleus(weights: Tensor, share: Tensor) -> Tensor:
-    """The greatest weight such that all weights that are no less make up `share` of the sum, found
-    by halving an interval of its logarithm: there is nothing to sort."""
-    goal = share * weights.sum()
+    """Of each row the greatest weight such that all weights that are no less make up `share` of
+    the sum, found by halving an interval of its logarithm: there is nothing to sort. share: (batch,
+    1); so is the result."""
+    goal = share * weights.sum(axis=-1, keepdims=True)
     low, high = goal * 0.0 + _LEAST_EXPONENT, goal * 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) * 0.5
-        is_enough = where(weights >= exp(middle), weights, 0.0).sum() >= goal
+        heavy = where(weights >= exp(middle), weights, 0.0)
+        is_enough = heavy.sum(axis=-1, keepdims=True) >= goal
         low, high = where(is_enough, middle, low), where(is_enough, high, middle)
     return where(share < 1.0, exp(low), 0.0)

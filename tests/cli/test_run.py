@@ -146,7 +146,7 @@ def test_a_wrong_command_line_says_how_to_write_it(
     with pytest.raises(SystemExit):
         cli.main(["run", model, "--input", "x.npy"])
     assert "'x.npy' is not NAME=FILE.npy" in capsys.readouterr().err
-    for wrong, message in (("-1", "--seed: -1 is less than 0"), ("x", "'x' is no whole number")):
+    for wrong, message in (("-1", "--seed: -1; 0 or more is"), ("x", "'x' is no whole number")):
         with pytest.raises(SystemExit):
             cli.main(["run", model, "--seed", wrong])
         assert message in capsys.readouterr().err

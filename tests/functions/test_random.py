@@ -350,3 +350,15 @@ def test_scales_are_not_negative() -> None:
 def test_what_is_between_two_ends_is_finite(low: float, high: float, dtype: DType) -> None:
     with pytest.raises(ArgumentError, match=rf"wider than {dtype.name}"):
         random.uniform((3,), low, high, dtype=dtype)
+
+
+def test_rows_with_keys_of_their_own_are_drawn_as_by_themselves() -> None:
+    keys = random.split(random.key(5), 3)
+    for draw in (random.uniform, random.normal, random.gumbel):
+        for dtype in (lm.float32, lm.float64):
+            rows = [draw((4, 2), key=keys[row], dtype=dtype).numpy() for row in range(3)]
+            np.testing.assert_array_equal(draw((3, 4, 2), key=keys, dtype=dtype).numpy(), rows)
+    with pytest.raises(ShapeError, match=r"uniform: 3 keys for a result of \(2, 3\); each is for"):
+        random.uniform((2, 3), key=keys)
+    with pytest.raises(ShapeError, match=r"split: \(3, 2\) are several keys; one is needed"):
+        random.split(keys)

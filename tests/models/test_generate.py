@@ -86,7 +86,7 @@ def test_prompts_that_cannot_be_are_refused(smollm: tuple[Any, Path]) -> None:
     generator = Generator(models.load(smollm[1]).network, 8, "cpu")
     for prompt, limit, message in (
         ([], 1, "the prompt has no tokens"), (PROMPT, 1, "has 11 tokens, 8 fit"),
-        ([1], 0, "at most 0 tokens; 1 or more"),
+        ([1], 0, "a limit of 0 new tokens; 1 or"),
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=message):
             next(generator.tokens(prompt, limit))
@@ -160,6 +160,12 @@ def test_a_chat_remembers(smollm: tuple[Any, Path]) -> None:
     first = answer(theirs, path, tokenizer.chat(messages), 4)
     messages += [{"role": "assistant", "content": first}, {"role": "user", "content": "run"}]
     assert done.stdout == first + answer(theirs, path, tokenizer.chat(messages), 4)
+
+
+def test_a_seed_is_one_word() -> None:
+    done = lamina("generate", "smollm2", "x", "--seed", "4294967296")
+    assert done.returncode == 2
+    assert "--seed: 4294967296; 0 to 4294967295 is needed" in done.stderr
 
 
 def test_the_command_says_what_is_wrong(smollm: tuple[Any, Path], tmp_path: Path) -> None:

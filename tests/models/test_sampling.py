@@ -19,15 +19,23 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 @lm.jit
-def draw(numbers: Tensor, key: Tensor) -> Tensor:
-    return drawn(Tensor(LOGITS), numbers, key)
+def draw(numbers: Tensor, keys: Tensor) -> Tensor:
+    return drawn(Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1)), numbers, keys)
+
+
+def tokens(sampling: Sampling, count: int, rows: int = 50) -> np.ndarray:
+    """The tokens that are drawn in `count` steps, so many at once."""
+    numbers = Tensor([sampling.numbers()] * rows, lm.float32)
+    steps = [
+        draw(numbers, Tensor([sampling.key(first + row) for row in range(rows)], lm.uint32)).numpy()
+        for first in range(0, count, rows)
+    ]
+    return np.concatenate(steps)
 
 
 def draws(sampling: Sampling, count: int) -> np.ndarray:
     """How often each token is drawn."""
-    numbers = sampling.numbers("cpu")
-    tokens = [draw(numbers, sampling.key(step, "cpu")).item() for step in range(count)]
-    return np.bincount(tokens, minlength=len(LOGITS))
+    return np.bincount(tokens(sampling, count), minlength=len(LOGITS))
 
 
 def allowed(sampling: Sampling) -> np.ndarray:
@@ -63,7 +71,21 @@ def test_a_seed_and_a_step_decide_the_draw() -> None:
 def test_the_best_token() -> None:
     assert best(Tensor(LOGITS)).item() == LOGITS.argmax()
     almost_one = Sampling(1.0, top_p=1e-6)
-    assert draws(almost_one, 5)[LOGITS.argmax()] == 5
+    assert draws(almost_one, 50)[LOGITS.argmax()] == 50
+
+
+def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
+    rows = [Sampling(1.0, seed=3), Sampling(), Sampling(0.7, 0.9, seed=4), Sampling(2.0, 1.0, 0.2)]
+    numbers = Tensor([one.numbers() for one in rows], lm.float32)
+    for step in range(5):
+        keys = Tensor([one.key(step) for one in rows], lm.uint32)
+        alone = [
+            drawn(Tensor([LOGITS]), Tensor([one.numbers()], lm.float32),
+                  Tensor([one.key(step)], lm.uint32)).item()
+            for one in rows
+        ]  # fmt: skip
+        assert draw(numbers, keys).tolist() == alone
+        assert alone[1] == LOGITS.argmax()
 
 
 @pytest.mark.parametrize(

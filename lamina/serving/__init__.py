@@ -1,0 +1,13 @@
+"""A server that writes text with one model for many clients at once, as OpenAI's API asks for it.
+
+From the model to the socket, each file uses those above it:
+
+    pages.py      which pages of the caches belong to which text, and which begin alike
+    engine.py     the programs: a chunk of a prompt, and the next token of many texts
+    batch.py      which texts are written now, and what the next step computes
+    worker.py     the thread that takes steps; requests come in, tokens go out
+    protocol.py   bodies of requests and of answers, and errors
+    metrics.py    what is counted
+    app.py        the routes, over HTTP
+    command.py    `lamina serve`
+"""

@@ -1,0 +1,88 @@
+"""What ``lamina serve`` does."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import uvicorn
+
+from lamina.errors import ArgumentError
+from lamina.models.fetch import find
+from lamina.models.loading import Model, load
+from lamina.models.sampling import Sampling
+from lamina.serving.app import Limits, Server
+from lamina.serving.batch import Batch, Text
+from lamina.serving.engine import Engine, Room
+
+__all__ = ["run_serve"]
+
+_PAGE, _CHUNK = 32, 64  # tokens of a page, and of a chunk of a prompt
+_BACKLOG = 128  # connections that wait to be accepted
+
+
+def run_serve(options: Namespace) -> None:
+    """Serve until the process is asked to end."""
+    key = _key(options.api_key_file)
+    _check_address(options.host, key)
+    with socket.create_server((options.host, options.port), backlog=_BACKLOG) as listener:
+        model = load(find(options.model))
+        batch = Batch(Engine(model.network, _room(options, model), model.device))
+        _warm_up(batch)
+        name = options.name or _name(options.model)
+        limits = Limits(options.max_body, options.queue, options.max_tokens, options.timeout)
+        server = Server(name, model.tokenizer, batch, model.config.vocabulary, limits, key)
+        settings = uvicorn.Config(
+            server.app, log_level="warning", server_header=False,
+            timeout_graceful_shutdown=options.grace,
+        )  # fmt: skip
+        host, port = listener.getsockname()[:2]
+        print(f"{name} at http://{host}:{port}/", file=sys.stderr)
+        uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _key(path: Path | None) -> str | None:
+    """The first line of the file; raises ArgumentError where there is nothing in it."""
+    if path is None:
+        return None
+    key = path.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if not key:
+        raise ArgumentError(f"--api-key-file: {path} has no key in its first line")
+    return key
+
+
+def _check_address(host: str, key: str | None) -> None:
+    """Raises ArgumentError for an address that other machines reach, without a key."""
+    try:
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # the name of a machine
+        is_local = False
+    if not is_local and key is None:
+        raise ArgumentError(
+            f"--host: {host} can be reached from other machines; give the server a key with "
+            "--api-key-file, or stay with 127.0.0.1"
+        )
+
+
+def _room(options: Namespace, model: Model) -> Room:
+    """Pages for one text at least."""
+    capacity = min(options.context, model.config.context)
+    tokens = max(options.cache_tokens, capacity)
+    return Room(options.slots, capacity, -(-tokens // _PAGE), _PAGE, min(_CHUNK, capacity))
+
+
+def _warm_up(batch: Batch) -> None:
+    """Compile the programs of short texts, alone and with others, before somebody waits."""
+    for _ in range(2):
+        batch.add(Text([0], 3, Sampling(1.0)))
+    while batch.waiting or batch.active:
+        batch.step()
+
+
+def _name(model: str) -> str:
+    """What clients call the model of a path, or of a published name."""
+    path = Path(model)
+    return path.stem if path.suffix == ".gguf" else path.resolve().name

@@ -1,0 +1,123 @@
+"""The programs of a server: one computes a chunk of a prompt, one the next token of many texts.
+
+Texts have their keys and values in pages (`lamina.models.paged`), so that a program is the same
+whichever texts it is for and however long they are. There are a few of each kind:
+
+    widths     1 text, 4, 16 and so on up to the slots; rows without a text compute for nobody
+    lengths    room for 256 positions of each text, for 4 times as many, and so on: attention reads
+               all of the room that a program has
+    draws      the most probable tokens alone, or tokens drawn as each text asks for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
+from lamina.models.llama import Llama
+from lamina.models.sampling import Sampling, best, drawn
+
+__all__ = ["Engine", "Room", "Row"]
+
+_SHORTEST = 256  # positions of the shortest programs
+_GROWTH = 4  # how many times the next has, and how many times the texts
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much an engine holds. slots: texts that are written at once. capacity: tokens of a text.
+    pages, page_size: of the caches, in tokens. chunk: tokens of a prompt that are computed at
+    once."""
+
+    slots: int
+    capacity: int
+    pages: int
+    page_size: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One text in a step. tokens: new ones, the first of which is number `first` of the text; the
+    token after the last one is wanted. pages: of all tokens so far, by number."""
+
+    tokens: Sequence[int]
+    first: int
+    pages: Sequence[int]
+    sampling: Sampling
+
+
+class Engine:
+    """Computes next tokens with `network`, whose keys and values it keeps in pages."""
+
+    def __init__(self, network: Llama, room: Room, device: str) -> None:
+        self.room, self._device = room, device
+        caches = network.new_pages(room.pages, room.page_size, device)
+
+        @jit
+        def greedy(ids: Tensor, first: Tensor, last: Tensor, table: Tensor) -> Tensor:
+            texts = [cache.texts(table) for cache in caches]
+            return best(network(ids, texts, first, only=last)[:, 0])
+
+        @jit
+        def sampled(
+            ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor
+        ) -> Tensor:
+            texts = [cache.texts(table) for cache in caches]
+            return drawn(network(ids, texts, first, only=last)[:, 0], numbers, keys)
+
+        self._greedy, self._sampled = greedy, sampled
+
+    def read(self, row: Row) -> int:
+        """Compute a chunk of a prompt; the token that follows it."""
+        return self._run([row], 1, self.room.chunk)[0]
+
+    def write(self, rows: Sequence[Row]) -> list[int]:
+        """The next token of each text, all of which have one new token."""
+        width = 1
+        while width < len(rows):
+            width *= _GROWTH
+        return self._run(rows, min(width, self.room.slots), 1)[: len(rows)]
+
+    def _run(self, rows: Sequence[Row], width: int, length: int) -> list[int]:
+        """The next tokens of a program for `width` texts with `length` new tokens each."""
+        end = max(row.first + len(row.tokens) for row in rows)
+        ids = np.zeros((width, length), np.int64)
+        first = np.zeros(width, np.int64)
+        last = np.asarray(len(rows[0].tokens) - 1)  # a chunk is of one text
+        table = np.full((width, self._table_size(end)), self.room.pages)  # of no pages
+        for at, row in enumerate(rows):
+            held = row.pages[: -(-(row.first + len(row.tokens)) // self.room.page_size)]
+            ids[at, : len(row.tokens)] = row.tokens
+            first[at] = row.first
+            table[at, : len(held)] = held
+        inputs = [self._tensor(one) for one in (ids, first, last, table)]
+        if all(row.sampling.is_greedy for row in rows):
+            result = self._greedy(*inputs)
+        else:
+            result = self._sampled(*inputs, *self._draws(rows, width))
+        return [int(token) for token in result.numpy()]
+
+    def _draws(self, rows: Sequence[Row], width: int) -> list[Tensor]:
+        """What `drawn` needs beside logits: numbers and keys."""
+        numbers = np.zeros((width, len(Sampling().numbers())), np.float32)
+        keys = np.zeros((width, 2), np.uint32)
+        for at, row in enumerate(rows):
+            numbers[at] = row.sampling.numbers()
+            keys[at] = row.sampling.key(row.first + len(row.tokens) - 1)
+        return [self._tensor(numbers), self._tensor(keys)]
+
+    def _table_size(self, end: int) -> int:
+        """The pages of a text in the shortest program that has room for `end` tokens."""
+        tokens = _SHORTEST
+        while tokens < end:
+            tokens *= _GROWTH
+        return -(-min(tokens, self.room.capacity) // self.room.page_size)
+
+    def _tensor(self, array: Any) -> Tensor:
+        return Tensor(array, device=self._device)

@@ -1,0 +1,275 @@
+"""Bodies of requests and of answers, as OpenAI's API has them, and errors in its form.
+
+A setting that would be ignored is refused, unless it changes nothing of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from lamina.errors import ArgumentError
+from lamina.models.sampling import Sampling
+
+__all__ = [
+    "ApiError", "Completion", "Settings", "Usage", "parse_chat", "parse_completion", "parse_object",
+]  # fmt: skip
+
+_MOST_CHOICES, _MOST_STOPS = 16, 16
+# Settings that change nothing of the text.
+_IGNORED = frozenset({
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "parallel_tool_calls",
+})  # fmt: skip
+# Settings of the API that lamina does not have, with the values that ask for nothing.
+_NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "logprobs": (False, 0),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+}
+_SETTINGS = frozenset({
+    "model", "stream", "stream_options", "max_tokens", "n", "stop", "temperature", "top_p", "min_p",
+    "seed",
+})  # fmt: skip
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+class ApiError(Exception):
+    """An answer with an error. kind, param and code are the fields of OpenAI's object: the class
+    of the error, the field of the request that is wrong, and a word for programs."""
+
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None,
+        kind: str = "invalid_request_error",
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.status, self.message = status, message
+        self.param, self.code, self.kind = param, code, kind
+
+    def body(self) -> dict[str, Any]:
+        error = {
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.code
+        }  # fmt: skip
+        return {"error": error}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the texts of a request are written. limit: tokens of each, where the request says so."""
+
+    model: str
+    sampling: Sampling
+    limit: int | None
+    count: int  # of texts for each prompt
+    stops: tuple[str, ...]
+    streams: bool
+    shows_usage: bool
+
+    def sampling_of(self, choice: int) -> Sampling:
+        """Of text number `choice` of the request: each has a seed of its own."""
+        seed = (self.sampling.seed + choice) % (1 << 32)
+        return replace(self.sampling, seed=seed)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A request to write on. prompts: texts, or tokens by number."""
+
+    settings: Settings
+    prompts: list[str | list[int]]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens that were read, of these the ones that were in the caches, and tokens written."""
+
+    prompt: int
+    reused: int
+    written: int
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.written,
+            "total_tokens": self.prompt + self.written,
+            "prompt_tokens_details": {"cached_tokens": self.reused},
+        }
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in the body of a request; raises ApiError for anything else."""
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body is not a JSON object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def parse_chat(body: Mapping[str, Any]) -> tuple[Settings, list[dict[str, str]]]:
+    """The settings and the messages, which have a role and a content. Raises ApiError, which names
+    the field, for what makes no sense and for what lamina cannot do."""
+    settings = _settings(_Fields(body), "messages", "max_completion_tokens")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ApiError(400, "messages: a list of one or more messages is needed", "messages")
+    return settings, [_message(one, f"messages[{at}]") for at, one in enumerate(messages)]
+
+
+def parse_completion(body: Mapping[str, Any]) -> Completion:
+    """Raises ApiError as `parse_chat` does."""
+    settings = _settings(_Fields(body), "prompt")
+    prompt = body.get("prompt")
+    prompts: list[Any] = [prompt]
+    if isinstance(prompt, list) and not all(map(_is_token, prompt)):
+        prompts = prompt
+    for one in prompts:
+        is_tokens = isinstance(one, list) and bool(one) and all(map(_is_token, one))
+        if not isinstance(one, str) and not is_tokens:
+            reason = "a text, a list of tokens, or a list of these is needed"
+            raise ApiError(400, f"prompt: {reason}", "prompt")
+    if len(prompts) * settings.count > _MOST_CHOICES:
+        many = f"{len(prompts)} prompts times n = {settings.count}"
+        raise ApiError(400, f"prompt: {many}: more than {_MOST_CHOICES} texts", "prompt")
+    return Completion(settings, prompts)
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _message(value: Any, where: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ApiError(400, f"{where}: an object is needed", where)
+    role = value.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        reason = f"{role!r} is not one of {', '.join(_ROLES)}"
+        raise ApiError(400, f"{where}.role: {reason}", f"{where}.role")
+    return {"role": _ROLES[role], "content": _content(value.get("content"), f"{where}.content")}
+
+
+def _content(value: Any, where: str) -> str:
+    """A text, or one in parts."""
+    if isinstance(value, str):
+        return value
+    parts = value if isinstance(value, list) else [None]
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    if all(isinstance(text, str) for text in texts) and set(kinds) <= {"text"}:
+        return "".join(map(str, texts))
+    raise ApiError(400, f"{where}: a text, or a list of parts of type 'text', is needed", where)
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of a body, each checked as it is read; null is as if it were missing."""
+
+    values: Mapping[str, Any]
+
+    def get(self, name: str, kind: type, what: str, fallback: Any) -> Any:
+        """A value of `kind`, which an error calls `what`."""
+        value = self.values.get(name)
+        if value is None:
+            return fallback
+        is_kind = isinstance(value, (int, float) if kind is float else kind)
+        if not is_kind or (isinstance(value, bool) and kind is not bool):
+            raise ApiError(400, f"{name}: {_shown(value)}; {what} is needed", name)
+        return value
+
+    def number(self, name: str, fallback: float) -> float:
+        try:
+            return float(self.get(name, float, "a number", fallback))
+        except OverflowError:
+            raise ApiError(400, f"{name}: too large a number", name) from None
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        value: int | None = self.get(name, int, "a whole number", None)
+        if value is not None and not least <= value <= most:
+            reason = f"{_shown(value)}; {least} to {most} is needed"
+            raise ApiError(400, f"{name}: {reason}", name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self.get(name, bool, "true or false", False))
+
+
+def _shown(value: Any) -> str:
+    """A value in an error, of which a long one is cut."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a long integer"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _settings(fields: _Fields, *own: str) -> Settings:
+    """own: the fields that the route has beside those of all."""
+    _refuse_unknown(fields.values, own)
+    model = fields.get("model", str, "the name of a model", None)
+    if model is None:
+        raise ApiError(400, "model: missing; GET /v1/models lists what is there", "model")
+    most = (1 << 31) - 1
+    limit = fields.whole("max_tokens", 1, most)
+    if "max_completion_tokens" in own:
+        limit = fields.whole("max_completion_tokens", 1, most) or limit
+    options = _Fields(fields.get("stream_options", dict, "an object", {}))
+    return Settings(
+        model,
+        _sampling(fields),
+        limit,
+        fields.whole("n", 1, _MOST_CHOICES) or 1,
+        _stops(fields.values.get("stop")),
+        fields.flag("stream"),
+        options.flag("include_usage"),
+    )
+
+
+def _refuse_unknown(values: Mapping[str, Any], own: Sequence[str]) -> None:
+    """Raises ApiError for fields that are none of the API, or ask for what lamina cannot do."""
+    for name, value in values.items():
+        if value is None or name in _SETTINGS or name in own or name in _IGNORED:
+            continue
+        if name not in _NEUTRAL:
+            raise ApiError(400, f"{_shown(name)}: no such field", name, "unknown_parameter")
+        if value not in _NEUTRAL[name]:
+            raise ApiError(400, f"{name}: not supported", name, "unsupported_parameter")
+
+
+def _sampling(fields: _Fields) -> Sampling:
+    seed = fields.whole("seed", -(1 << 63), (1 << 63) - 1)
+    try:
+        return Sampling(
+            temperature=fields.number("temperature", 1.0),
+            top_p=fields.number("top_p", 1.0),
+            min_p=fields.number("min_p", 0.0),
+            seed=secrets.randbits(32) if seed is None else seed % (1 << 32),
+        )
+    except ArgumentError as error:
+        message = str(error).partition("\n")[0]
+        raise ApiError(400, message, message.partition(":")[0]) from None
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    stops = [] if value is None else value if isinstance(value, list) else [value]
+    if len(stops) > _MOST_STOPS or not all(isinstance(one, str) and one for one in stops):
+        raise ApiError(400, f"stop: a text, or up to {_MOST_STOPS}, none empty, is needed", "stop")
+    return tuple(stops)

@@ -1,0 +1,155 @@
+"""Requests as no client writes them: each is answered with an error that says what is wrong, or
+with text; the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamina.serving.stopping import StoppingStream
+from tests.serving.running import JSON, NAME, Reply, ask, make
+from tests.serving.tiny import ROOM, tokenizer
+
+Ask = Callable[..., Reply]
+FINE = {"model": NAME, "prompt": "pip", "max_tokens": 1, "temperature": 0}
+CHAT = {"model": NAME, "messages": [{"role": "user", "content": "pip"}], "max_tokens": 1}
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return make(body=4096, tokens=1)
+
+
+@pytest.fixture(scope="module")
+def answer(made: Any) -> Iterator[Ask]:
+    """Asks the application, whose loop runs in a thread."""
+    loop, ends = asyncio.new_event_loop(), asyncio.Event()
+    app = made[0].app
+
+    async def live() -> None:
+        async with app.router.lifespan_context(app):
+            await ends.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
+    thread.start()
+
+    def asked(*arguments: Any, **more: Any) -> Reply:
+        future = asyncio.run_coroutine_threadsafe(ask(app, *arguments, **more), loop)
+        return future.result(60)
+
+    yield asked
+    loop.call_soon_threadsafe(ends.set)
+    thread.join(60)
+    loop.close()
+
+
+def post(answer: Ask, path: str, body: Any) -> Reply:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return answer("POST", path, data)
+
+
+def check(reply: Reply) -> None:
+    """Text or an error, whole or as events, as OpenAI's API has them."""
+    assert reply.status in (200, 400, 404, 413, 429), reply
+    if reply.body.startswith(b"data: "):
+        *events, last, end = reply.body.decode().split("\n\n")
+        assert (last, end) == ("data: [DONE]", "")
+        assert all(isinstance(json.loads(one.removeprefix("data: ")), dict) for one in events)
+    elif reply.status == 200:
+        assert reply.json["choices"]
+    else:
+        error = reply.json["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        assert "\n" not in error["message"]
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.sampled_from([-1, 0, 1, 2, 1 << 40, -(1 << 70), 10**400]),
+    st.floats(allow_nan=True), st.text(max_size=8),
+    st.sampled_from(["\ud800", "\0", "user", NAME, "<|im_end|>", "text", "x" * 5000]),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["role", "content", "type", "text", "odd"]), inner),
+    ),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from([*FINE, *CHAT, "stream", "stream_options", "n", "stop", "top_p", "seed",
+                          "logit_bias", "tools", "min_p", "user", "odd"])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.sampled_from([True, False]), st.dictionaries(FIELDS, VALUES, min_size=1, max_size=3))
+def test_fields_of_any_kind(answer: Ask, is_chat: bool, changes: dict[str, Any]) -> None:
+    path = "/v1/chat/completions" if is_chat else "/v1/completions"
+    check(post(answer, path, (CHAT if is_chat else FINE) | changes))
+
+
+@given(st.binary(max_size=60), st.integers(0, 80), st.integers(0, 80))
+def test_bodies_that_are_cut_or_mixed(answer: Ask, data: bytes, first: int, last: int) -> None:
+    body = json.dumps(FINE).encode()
+    check(post(answer, "/v1/completions", body[:first] + data + body[last:]))
+
+
+def test_the_server_goes_on(answer: Ask, made: Any) -> None:
+    """After all of these: no test before it may leave a text or a page behind."""
+    reply = post(answer, "/v1/completions", FINE)
+    assert (reply.status, made[1].pool.free, made[1].active) == (200, ROOM.pages, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "message"),
+    [
+        ("GET", "/v1/nothing", b"", JSON, 404, "GET /v1/nothing: Not Found"),
+        ("GET", "/v1/completions", b"", JSON, 405, "Method Not Allowed"),
+        ("POST", "/v1/completions", b"{}", {"host": "localhost"}, 415, "application/json is need"),
+        ("POST", "/v1/completions", b"{}", JSON | {"host": "evil.example"}, 403, "localhost alone"),
+        ("POST", "/v1/completions", b"{}", {"content-type": "application/json"}, 403, "host ''"),
+        ("POST", "/v1/completions", b"{" * 5000, JSON, 413, "more than 4096 bytes"),
+        ("POST", "/v1/completions", b"[" * 4000, JSON, 400, "the body is not JSON"),
+        ("POST", "/v1/completions", b"\xff", JSON, 400, "the body is not JSON"),
+        ("POST", "/v1/completions", b'{"seed": NaN}', JSON, 400, "NaN is no number of JSON"),
+        ("POST", "/v1/completions", b"{}", JSON, 400, "model: missing"),
+        ("POST", "/v1/chat/completions", b"[]", JSON, 400, "not a JSON object"),
+    ],
+)  # fmt: skip
+def test_each_error_says_what_is_wrong(
+    answer: Ask, method: str, path: str, body: bytes, headers: dict[str, str], status: int,
+    message: str,
+) -> None:  # fmt: skip
+    reply = answer(method, path, body, headers)
+    assert reply.status == status
+    assert message in reply.json["error"]["message"]
+
+
+def test_names_of_this_machine_are_answered(answer: Ask) -> None:
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
+        assert answer("GET", "/health", headers={"host": host}).status == 200
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=3), max_size=3))
+def test_a_text_in_pieces_ends_where_the_whole_does(text: str, stops: list[str]) -> None:
+    words = tokenizer()
+    stream = StoppingStream(words, stops)
+    pieces = [stream.push(token) for letter in text for token in words.encode(letter)]
+    ends = [place for stop in stops if (place := text.find(stop)) >= 0]
+    # Of two stops, the one whose end comes first is seen first.
+    shown = "".join([*pieces, stream.close()])
+    assert stream.is_stopped == bool(ends)
+    first_end = min((text.find(stop) + len(stop) for stop in stops if stop in text), default=None)
+    if first_end is None:
+        assert shown == text
+    else:
+        assert text.startswith(shown)
+        assert any(text[len(shown) :].startswith(stop) for stop in stops)
+        assert len(shown) < first_end
