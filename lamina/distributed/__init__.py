@@ -8,6 +8,7 @@ each costs.
 from typing import NoReturn
 
 from lamina.distributed import (
+    checkpoint,
     data_parallel,
     fully_sharded,
     mesh,
@@ -22,6 +23,7 @@ from lamina.frontend.tensor import checked, missing
 for _part in (data_parallel, operations, sequence_parallel):
     for _name in _part.__all__:
         setattr(_part, _name, checked(getattr(_part, _name)))
+from lamina.distributed.checkpoint import *  # noqa: E402, F403
 from lamina.distributed.data_parallel import *  # noqa: E402, F403
 from lamina.distributed.fully_sharded import *  # noqa: E402, F403
 from lamina.distributed.mesh import *  # noqa: E402, F403
@@ -32,8 +34,9 @@ from lamina.distributed.setup import *  # noqa: E402, F403
 from lamina.distributed.tensor_parallel import *  # noqa: E402, F403
 
 __all__ = [
-    *data_parallel.__all__, *fully_sharded.__all__, *mesh.__all__, *operations.__all__,
-    *pipeline.__all__, *sequence_parallel.__all__, *setup.__all__, *tensor_parallel.__all__,
+    *checkpoint.__all__, *data_parallel.__all__, *fully_sharded.__all__, *mesh.__all__,
+    *operations.__all__, *pipeline.__all__, *sequence_parallel.__all__, *setup.__all__,
+    *tensor_parallel.__all__,
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from lamina.core.shape import Shape
+from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather
 from lamina.frontend.functions.movement import reshape
@@ -58,6 +59,17 @@ class FullySharded:
             return self._layer(*arguments, **keywords)
         finally:
             self._put(dict.fromkeys(self.shards))
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`: all elements of a parameter in one row."""
+        found: dict[str, Layout] = {}
+        for name, shape in self._shapes.items():
+            size, each = prod(shape), self.shards[name].size
+            start = self._over.place * each
+            own = max(0, min(each, size - start))
+            boxes = (Box((start,), (0,), (own,)),) if own else ()
+            found[f"shards.{name}"] = Layout((size,), boxes)
+        return found
 
     def whole(self, name: str) -> Tensor:
         """A parameter, gathered from all processes."""

@@ -46,9 +46,8 @@ def command_of(count: int, script: Path, arguments: Sequence[str]) -> list[str]:
     """The arguments of mpiexec. It is not to end the other processes when one fails: they notice
     that themselves (`lamina/runtime/peers.py`), and say which rank it was. Where a signal killed
     one, mpiexec kills the others after half a second all the same."""
-    return [
-        "-disable-auto-cleanup", "-n", str(count), sys.executable, str(script), *arguments
-    ]  # fmt: skip
+    python = [sys.executable, str(Path(__file__).with_name("child.py"))]
+    return ["-disable-auto-cleanup", "-n", str(count), *python, str(script), *arguments]
 
 
 def environment_of(count: int, device: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamina.core.dtypes import float32
+from lamina.core.shape import Shape
+from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather, all_reduce, reduce_scatter
 from lamina.errors import GradientError, ShapeError
@@ -74,7 +76,14 @@ class ColumnParallel:
     ) -> None:
         self.weight = own_part(whole.weight, 0, over, pieces)
         self.bias = None if whole.bias is None else own_part(whole.bias, 0, over, pieces)
-        self._over, self._sequence_axis = over, sequence_axis
+        self._over, self._pieces, self._sequence_axis = over, pieces, sequence_axis
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        found = {"weight": layout_of_part(self.weight.shape, 0, self._over, self._pieces)}
+        if self.bias is not None:
+            found["bias"] = layout_of_part(self.bias.shape, 0, self._over, self._pieces)
+        return found
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._sequence_axis is None:
@@ -98,6 +107,10 @@ class RowParallel:
         self.bias = whole.bias
         self._over, self._sequence_axis = over, sequence_axis
 
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        return {"weight": layout_of_part(self.weight.shape, 1, self._over)}
+
     def __call__(self, x: Tensor) -> Tensor:
         part = linear(x, self.weight)
         if self._sequence_axis is None:
@@ -116,6 +129,10 @@ class VocabularyParallel:
     def __init__(self, whole: Embedding, over: Axis) -> None:
         self.weight = own_part(whole.weight, 0, over)
         self._over = over
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        return {"weight": layout_of_part(self.weight.shape, 0, self._over)}
 
     def __call__(self, indices: Tensor) -> Tensor:
         rows = self.weight.shape[0]
@@ -173,3 +190,17 @@ def own_part(whole: Tensor, axis: int, over: Axis, pieces: int = 1) -> Tensor:
     index = (*(slice(None),) * (axis + 1), over.place)
     part = reshape(cut[index], (*before, pieces * each, *after))
     return parameter(part.contiguous())
+
+
+def layout_of_part(part: Shape, axis: int, over: Axis, pieces: int = 1) -> Layout:
+    """Of what `own_part` gives, in that shape: a box for each piece."""
+    each = part[axis] // pieces
+    shape = (*part[:axis], part[axis] * over.ranks, *part[axis + 1 :])
+    size = (*part[:axis], each, *part[axis + 1 :])
+    boxes = []
+    for piece in range(pieces):
+        start, own_start = [0] * len(part), [0] * len(part)
+        start[axis] = (piece * over.ranks + over.place) * each
+        own_start[axis] = piece * each
+        boxes.append(Box(tuple(start), tuple(own_start), size))
+    return Layout(shape, tuple(boxes))

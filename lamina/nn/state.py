@@ -55,6 +55,13 @@ def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> 
             SESSION.compute_first(tensor)
 
 
+def named_layers(obj: Any) -> Iterator[tuple[str, Any]]:
+    """`obj` and every layer in it, each with its dotted name, "" for itself."""
+    for name, value in _walk(obj):
+        if not isinstance(value, Tensor):
+            yield name, value
+
+
 def train(obj: Layer, mode: bool = True) -> Layer:
     """Set `training` of every layer in `obj` that has it: dropout, batch normalisation."""
     for _, value in _walk(obj):

@@ -100,6 +100,14 @@ def test_a_fault_ends_all_processes_and_is_named(fault: str) -> None:
     assert all(map(has_ended, processes))
 
 
+def test_a_process_that_fails_before_it_joins_ends_the_others() -> None:
+    """Which wait for it as MPI starts."""
+    ran = launch("faults.py", "raises at first", device="interp")
+    assert ran.status != 0
+    assert ran.seconds < 60
+    assert "ValueError: a mistake in an import" in ran.errors
+
+
 def test_torchrun_is_told_what_to_do() -> None:
     environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", "from lamina import distributed; distributed.init()"]

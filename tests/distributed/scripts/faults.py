@@ -1,4 +1,4 @@
-"""Rank 1 does something wrong while rank 0 waits for it in an all_reduce."""
+"""Rank 1 does something wrong while rank 0 waits for it in an all_reduce, or before that."""
 
 import os
 import signal
@@ -7,6 +7,8 @@ import time
 
 import numpy as np
 
+if sys.argv[1] == "raises at first" and os.environ["PMI_RANK"] == "1":
+    raise ValueError("a mistake in an import")
 from lamina import Tensor, distributed
 from lamina.runtime import peers
 
