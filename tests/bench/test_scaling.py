@@ -1,0 +1,62 @@
+"""Step times on paper: bounds that any simulation has to keep, and the page that shows them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bench.scaling import (
+    Batch,
+    Layer,
+    Mesh,
+    Model,
+    Rates,
+    meshes,
+    passes,
+    pipelined,
+    step_of,
+    table,
+)
+from tests.test_layers import ROOT
+
+ENDLESS = Rates(inside=math.inf, between=math.inf, latency=0.0)
+
+
+def test_the_model_has_seventy_billion_parameters() -> None:
+    assert 70e9 < Model().parameters < 71e9
+
+
+@pytest.mark.parametrize("gpus", [64, 512])
+def test_a_step_takes_no_less_than_its_products(gpus: int) -> None:
+    for mesh in meshes(gpus):
+        step = step_of(Model(), mesh, Batch(), Rates())
+        endless = step_of(Model(), mesh, Batch(), ENDLESS)
+        assert step.seconds > endless.seconds >= step.busy
+
+
+def test_without_links_to_wait_for_more_gpus_take_as_much_less() -> None:
+    one, two = (step_of(Model(), Mesh(data=n), Batch(), ENDLESS).seconds for n in (64, 128))
+    assert one / two == pytest.approx(2.0)
+
+
+def test_parameters_are_gathered_beside_products() -> None:
+    fast = passes(Layer(2.0, 6.0, 1.0, 1.0), 10, is_sharded=True)
+    assert fast == (1.0 + 20.0, 1.0 + 60.0 + 1.0)  # the first is waited for, and the last sum
+    slow = passes(Layer(1.0, 3.0, 5.0, 5.0), 10, is_sharded=True)
+    assert slow[0] == 10 * 5.0 + 1.0
+    assert slow[1] >= 10 * (5.0 + 5.0)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 8])
+@pytest.mark.parametrize("micro_batches", [1, 8, 64])
+def test_a_pipeline_has_the_bubble_of_its_stages(stages: int, micro_batches: int) -> None:
+    """Where both passes take one time: (m + p - 1) of each."""
+    assert pipelined(1.0, 1.0, stages, micro_batches) == 2 * (micro_batches + stages - 1)
+    longer = pipelined(1.0, 3.0, stages, micro_batches)
+    assert longer == pytest.approx(4.0 * (micro_batches + stages - 1), rel=0.2)
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert "\n".join(table(Batch(), Rates())) in page
