@@ -10,13 +10,20 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
 from lamina.core.options import Options, current
-from lamina.errors import ArgumentError, LaminaError, MissingPackageError, UnknownDeviceError
+from lamina.errors import (
+    ArgumentError,
+    LaminaError,
+    MissingPackageError,
+    UnknownDeviceError,
+    message_of,
+)
 from lamina.explain.report import KernelRecord, pass_lines, profile
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
@@ -37,7 +44,16 @@ FAILED, INTERRUPTED = 1, 130  # 2 is argparse's, for a wrong command line
 _SHADES, _SHOWN = " .:*#", 4  # of images, and how many
 _TABLE_ROWS = 12
 _MODEL = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
-Row = tuple[str, str, bool, str]  # of what `doctor` finds
+
+
+@dataclass(frozen=True)
+class Row:
+    """What `doctor` finds of one item; remedy: a command that mends it, or ""."""
+
+    item: str
+    finding: str
+    is_fine: bool = True
+    remedy: str = ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (LaminaError, OSError, ValueError) as error:
         # The line of the user's program, which errors end with, would be our own.
-        print(f"lamina: error: {str(error).partition(chr(10) + '  at ')[0]}", file=sys.stderr)
+        print(f"lamina: error: {message_of(error)}", file=sys.stderr)
         return FAILED
 
 
@@ -354,22 +370,24 @@ def _doctor(options: argparse.Namespace) -> int:
 
     rows = doctor()
     marks = {True: "[green]ok[/]", False: "[yellow]--[/]"}
-    table = [(item, marks[fine], escape(said), escape(how)) for item, said, fine, how in rows]
+    table = [
+        (row.item, marks[row.is_fine], escape(row.finding), escape(row.remedy)) for row in rows
+    ]
     _print_table(("item", "", "finding", "remedy"), table)
-    return 0 if any(fine for item, _, fine, _ in rows if item == "compiler") else FAILED
+    can_compile = any(row.is_fine for row in rows if row.item == "compiler")
+    return 0 if can_compile else FAILED
 
 
 def doctor(options: Options | None = None) -> list[Row]:
-    """What lamina finds on this machine: (item, finding, whether it is fine, a command that mends
-    it if there is one)."""
+    """What lamina finds on this machine."""
     options = options or current()
     threads = f"{options.threads or usable_cores()} on {usable_cores()} usable cores"
     return [
         *_compiler_rows(options),
         _cache_row(options),
-        ("threads", threads, True, ""),
-        ("python", platform.python_version(), True, ""),
-        *((name, version(name), True, "") for name in ("numpy", "ml_dtypes")),
+        Row("threads", threads),
+        Row("python", platform.python_version()),
+        *(Row(name, version(name)) for name in ("numpy", "ml_dtypes")),
         *map(_kind_row, KINDS),
     ]
 
@@ -379,26 +397,25 @@ def _compiler_rows(options: Options) -> list[Row]:
     results = list(survey(options.cc))
     compilers = [result for _, result in results if isinstance(result, Compiler)]
     if compilers:
-        return [("compiler", f"{compiler} at {compiler.path}", True, "") for compiler in compilers]
-    return [("compiler", f"{name}: {reason}", False, REMEDY) for name, reason in results]
+        return [Row("compiler", f"{compiler} at {compiler.path}") for compiler in compilers]
+    return [Row("compiler", f"{name}: {reason}", False, REMEDY) for name, reason in results]
 
 
 def _cache_row(options: Options) -> Row:
     cache = disk_cache(options)
     size = f"{sum(file.stat().st_size for file in cache.folder.iterdir()) / 1e6:.1f} MB"
     if cache.folder == cache.wanted and os.access(cache.wanted, os.W_OK):
-        return "cache", f"{cache.wanted}, {size}, writable", True, ""
+        return Row("cache", f"{cache.wanted}, {size}, writable")
     finding = f"{cache.wanted} cannot be used; this process keeps {size} in {cache.folder}"
-    return "cache", finding, False, "export LAMINA_CACHE_DIR=/a/folder/of/your/own"
+    return Row("cache", finding, False, "export LAMINA_CACHE_DIR=/a/folder/of/your/own")
 
 
 def _kind_row(kind: str) -> Row:
     try:
         devices = [str(heap_of(name)) for name in KINDS[kind][0]()]
     except UnknownDeviceError as error:
-        finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
-        return kind, finding, False, remedy
-    return kind, "; ".join(devices) or "the driver finds none", bool(devices), ""
+        return Row(kind, error.problem, False, error.remedy)
+    return Row(kind, "; ".join(devices) or "the driver finds none", bool(devices))
 
 
 def _generate(options: argparse.Namespace) -> None:

@@ -32,18 +32,31 @@ def user_line() -> str | None:
 
 
 class LaminaError(Exception):
-    """The base of everything lamina raises on purpose."""
+    """The base of everything lamina raises on purpose.
 
-    def __init__(self, message: str) -> None:
-        super().__init__("\n  at ".join(filter(None, (message, user_line()))))
+    problem: what is wrong. operation: what the user called, or the part of lamina that refused.
+    remedy: what to do, if that is apart from the problem. line: of the user's program, or None.
+    """
 
-    def rename(self, operation: str) -> None:
-        """Name the operation that the user called in place of the one inside that refused."""
-        (message,) = self.args
-        inner, colon, rest = message.partition(": ")
-        if colon and inner.isidentifier():
-            message = rest
-        self.args = (f"{operation}: {message}",)
+    def __init__(self, problem: str, *, operation: str = "", remedy: str = "") -> None:
+        super().__init__(problem)
+        self.operation, self.problem, self.remedy = operation, problem, remedy
+        self.line = user_line()
+
+    @property
+    def message(self) -> str:
+        """All but the line: ``operation: problem; remedy``."""
+        place = f"{self.operation}: " if self.operation else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{place}{self.problem}{remedy}"
+
+    def __str__(self) -> str:
+        return self.message if self.line is None else f"{self.message}\n  at {self.line}"
+
+
+def message_of(error: Exception) -> str:
+    """What `error` says, without the line of the user's program."""
+    return error.message if isinstance(error, LaminaError) else str(error)
 
 
 class ShapeError(LaminaError, ValueError):

@@ -29,7 +29,7 @@ from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
-from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
+from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
@@ -250,7 +250,7 @@ def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
         nest = apply(kernel, moves)
         verify_nest(nest)
     except FormatError as error:
-        raise FormatError(f"kernel {name}: {str(error).splitlines()[0]}") from None
+        raise FormatError(f"kernel {name}: {error.message}") from None
     return nest
 
 
@@ -481,8 +481,7 @@ def _can_predict(options: Options) -> bool:
     try:
         rates_of(options)
     except (LaminaError, OSError) as error:  # OSError: a measuring library that does not load
-        why = str(error).partition("\n")[0]
-        print(f"no times are predicted: {why}", file=sys.stderr)
+        print(f"no times are predicted: {message_of(error)}", file=sys.stderr)
         return False
     return True
 
@@ -563,8 +562,9 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
     except CompilerNotFoundError as error:
         if options.cc:
             raise
-        why = str(error).partition("\n  at ")[0]  # one warning, whatever line of the user's comes
-        warnings.warn(f"programs run in the slow reference interpreter: {why}", stacklevel=2)
+        # One warning, whatever line of the user's comes.
+        why = f"programs run in the slow reference interpreter: {error.message}"
+        warnings.warn(why, stacklevel=2)
     return interpret(sinks, inputs, device)
 
 

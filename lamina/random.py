@@ -80,7 +80,7 @@ def key(seed: int, device: str | None = None) -> Tensor:
 def split(key: Tensor, n: int = 2) -> Tensor:
     """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
     if key.ndim > 1:
-        raise ShapeError(f"split: {key.shape} are several keys; one is needed")
+        raise ShapeError(f"{key.shape} are several keys; one is needed", operation="split")
     # Draws count their streams from 0.
     words = _threefry(_key_words(key), build.iota(integer("split", n, 0), dtypes.uint32), _WORD)
     return stack([Tensor.of(word, key.device) for word in words], axis=1)
@@ -95,7 +95,9 @@ def _choose_key(seed: int | None, chosen: Tensor | None, device: str | None) -> 
 def _key_words(key: Tensor) -> tuple[Node, Node]:
     """The two words of a key, of shape (), or of several keys, (n, 1)."""
     if key.shape not in ((2,), (*key.shape[:1], 2)) or key.dtype is not dtypes.uint32:
-        raise ShapeError(f"random: {key.dtype.name} of {key.shape} is no key; use random.key()")
+        raise ShapeError(
+            f"{key.dtype.name} of {key.shape} is no key; use random.key()", operation="random"
+        )
     shape = (*key.shape[:-1], 1) if key.ndim > 1 else ()
     high, low = (
         build.reshape(build.slice_axis(key.node, key.ndim - 1, at, at + 1), shape)
@@ -126,10 +128,14 @@ def _words(key: Tensor, shape: Shape, stream: int = 0) -> tuple[Node, Node]:
     """Two random words (uint32) for each element of `shape`; streams are independent."""
     keys = key.shape[:-1]
     if shape[: len(keys)] != keys:
-        raise ShapeError(f"random: {keys[0]} keys for a result of {shape}; each is for one row")
+        raise ShapeError(
+            f"{keys[0]} keys for a result of {shape}; each is for one row", operation="random"
+        )
     count = prod(shape[len(keys) :])
     if count > 1 << 32:
-        raise ShapeError(f"random: {shape} has over 2**32 elements; draw parts with split keys")
+        raise ShapeError(
+            f"{shape} has over 2**32 elements; draw parts with split keys", operation="random"
+        )
     words = _threefry(_key_words(key), build.iota(count, dtypes.uint32), stream)
     return build.reshape(words[0], shape), build.reshape(words[1], shape)
 
@@ -167,7 +173,9 @@ def _float(what: str, dtype: Any) -> tuple[DType, DType]:
     """The dtype of a result, and the one to compute it in."""
     kind = as_dtype(dtype)
     if not kind.is_float or kind in dtypes.STORAGE_ONLY:
-        raise DTypeError(f"{what}: {kind.name} is no float to compute with; cast the result to it")
+        raise DTypeError(
+            f"{kind.name} is no float to compute with; cast the result to it", operation=what
+        )
     return kind, dtypes.float32 if kind.is_small else kind
 
 
@@ -175,24 +183,28 @@ def _sizes(what: str, shape: Any) -> Shape:
     """`shape` as sizes; raises DTypeError for something else in its place, as PyTorch's and NumPy's
     functions of these names take it: ``bernoulli(probabilities)``, ``randint(0, 10, (3,))``."""
     if isinstance(shape, Tensor) and not shape.dtype.is_int:
-        raise DTypeError(f"{what}: the shape comes first, not a tensor of {shape.dtype.name}")
+        raise DTypeError(
+            f"the shape comes first, not a tensor of {shape.dtype.name}", operation=what
+        )
     try:
         return sizes_of(what, shape)
     except DTypeError:
-        raise DTypeError(f"{what}: {shape!r} is no shape of integers; it comes first") from None
+        raise DTypeError(
+            f"{shape!r} is no shape of integers; it comes first", operation=what
+        ) from None
 
 
 def _refuse_sizes_apart(what: str, shape: Any, second: Any) -> None:
     """Raises ArgumentError for ``normal(2, 3)``, which reads as two sizes. A second argument of 0,
     as in ``uniform(5, 0, 1)``, is no size that anybody asks for."""
     if type(shape) is int and type(second) is int and second > 0:
-        raise ArgumentError(f"{what}: the shape is one argument: {what}(({shape}, {second})); for "
-                            f"a vector {what}(({shape},), {second})")  # fmt: skip
+        raise ArgumentError(f"the shape is one argument: {what}(({shape}, {second})); for "
+                            f"a vector {what}(({shape},), {second})", operation=what)  # fmt: skip
 
 
 def _check_scale(what: str, name: str, value: float) -> None:
     if not value >= 0.0:
-        raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
+        raise ArgumentError(f"{name} is {value}; it cannot be negative", operation=what)
 
 
 def uniform(
@@ -203,7 +215,7 @@ def uniform(
     _refuse_sizes_apart("uniform", shape, low)
     dtype, exact = _float("uniform", dtype)
     if not all(abs(math.ldexp(bound, dtype.least - 2)) < 1.0 for bound in (low, high, high - low)):
-        raise ArgumentError(f"uniform: [{low}, {high}) is wider than {dtype.name}")
+        raise ArgumentError(f"[{low}, {high}) is wider than {dtype.name}", operation="uniform")
     key = _choose_key(seed, key, device)
     value = build.cast(_fraction(_words(key, _sizes("uniform", shape)), dtype), exact)
     if high - low != 1.0:
@@ -273,14 +285,16 @@ def randint(
     """Integers with ``low <= value < high``, even up to a share of ``(high - low) / 2**64``."""
     dtype = as_dtype(dtype)
     if not dtype.is_int:
-        raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
+        raise DTypeError(f"{dtype.name} is not an integer dtype", operation="randint")
     size = _sizes("randint", shape)
     if not is_integer(low) or not is_integer(high):
-        raise DTypeError(f"randint: low={low!r} and high={high!r} are not two integers; the shape "
-                         "comes first: randint(shape, low, high)")  # fmt: skip
+        raise DTypeError(f"low={low!r} and high={high!r} are not two integers; the shape "
+                         "comes first: randint(shape, low, high)", operation="randint")  # fmt: skip
     low, high = integer("randint", low), integer("randint", high)
     if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
-        raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
+        raise ShapeError(
+            f"{low}..{high} is empty or does not fit {dtype.name}", operation="randint"
+        )
     key = _choose_key(seed, key, device)
     bits = _long_words(_words(key, size))
     span = high - low
@@ -296,7 +310,7 @@ def bernoulli(
     size = _sizes("bernoulli", shape)
     known = known_elements(p)
     if known is not None and not ((known >= 0.0) & (known <= 1.0)).all():
-        raise ArgumentError(f"bernoulli: p={p} is no probability")
+        raise ArgumentError(f"p={p} is no probability", operation="bernoulli")
     device = p.device if isinstance(p, Tensor) and device is None else device
     unit = uniform(size, seed=seed, key=key, dtype=dtypes.float32, device=device)
     chance = build.cast(as_tensor(p, unit).node, dtypes.float32)
@@ -314,7 +328,7 @@ def categorical(
     lines = scores.shape[:-1]
     wanted = lines if shape is None else sizes_of("categorical", shape)
     if wanted[len(wanted) - len(lines) :] != lines:
-        raise ShapeError(f"categorical: shape {wanted} does not end with {lines}")
+        raise ShapeError(f"shape {wanted} does not end with {lines}", operation="categorical")
     dtype = scores.dtype if scores.dtype.is_float else dtypes.default_float
     exact = dtypes.float32 if dtype.is_small else dtype
     size = (*wanted, scores.shape[-1])
@@ -338,7 +352,9 @@ def multinomial(
         drawn = categorical(logits, (count, *lines), seed=seed, key=key)
         return moveaxis(drawn, 0, -1)
     if count > classes:
-        raise ArgumentError(f"multinomial: {count} of {classes} classes; draw with replacement")
+        raise ArgumentError(
+            f"{count} of {classes} classes; draw with replacement", operation="multinomial"
+        )
     noise = gumbel(logits.shape, seed=seed, key=key, device=logits.device)
     return reduction.topk(logits.cast(dtypes.float32) + noise, count).indices
 
@@ -363,11 +379,11 @@ def _std(what: str, shape: Size, variance: float, mode: str) -> float:
     """The root of `variance` over the numbers of inputs or outputs of a unit, or their mean."""
     sizes = sizes_of(what, shape)
     if len(sizes) < 2:
-        raise ShapeError(f"{what}: {sizes} needs two axes or more: (out, in, ...)")
+        raise ShapeError(f"{sizes} needs two axes or more: (out, in, ...)", operation=what)
     outputs, inputs, field = sizes[0], sizes[1], prod(sizes[2:])
     counts = {"fan_in": inputs, "fan_out": outputs, "fan_mean": (inputs + outputs) / 2}
     if mode not in counts:
-        raise ArgumentError(f"{what}: mode {mode!r} is none of {', '.join(counts)}")
+        raise ArgumentError(f"mode {mode!r} is none of {', '.join(counts)}", operation=what)
     return math.sqrt(variance / max(counts[mode] * field, 1))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,3 +314,35 @@ def test_unknown_options_and_negative_counts(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("LAMINA_THREADS", "-3")
     with pytest.raises(errors.ArgumentError, match="LAMINA_THREADS='-3': an integer from 0"):
         options.from_environment()
+
+
+def test_an_error_has_its_parts_as_fields() -> None:
+    with pytest.raises(errors.ArgumentError) as caught:
+        lm.softshrink(lm.ones(2), lambd=-1.0)
+    error = caught.value
+    assert (error.operation, error.problem) == ("softshrink", "lambd=-1.0 must not be negative")
+    assert error.message == "softshrink: lambd=-1.0 must not be negative"
+    assert error.line is not None
+    assert str(error) == f"{error.message}\n  at {error.line}"
+    asked = errors.UnknownDeviceError("it is gone", operation="cuda", remedy="install it")
+    assert asked.message == "cuda: it is gone; install it"
+
+
+@pytest.mark.parametrize("kind", [errors.ShapeError, errors.OutOfMemoryError, datasets.DataError])
+def test_an_error_that_was_pickled_is_the_same(kind: type[errors.LaminaError]) -> None:
+    error = kind("too few", operation="f", remedy="add some")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+
+
+def test_no_code_takes_the_text_of_an_error_apart() -> None:
+    """Its parts are fields; the text has the user's line behind it."""
+    package = Path(errors.__file__).parent
+    taken = re.compile(r"str\(error\)\.(split|partition|rpartition|startswith)|\\n  at ")
+    found = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if taken.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == {"errors.py"}

@@ -91,7 +91,9 @@ def set_options(**changes: Any) -> None:
     for name, value in changes.items():
         if not isinstance(value, kinds.get(name, ())) or (type(value) is int and value < 0):
             known = ", ".join(f"{one}: {kind.__name__}" for one, kind in kinds.items())
-            raise ArgumentError(f"options: {name}={value!r} is none of {known}; counts start at 0")
+            raise ArgumentError(
+                f"{name}={value!r} is none of {known}; counts start at 0", operation="options"
+            )
     new = replace(current(), **changes)
     if _block.get():
         _block.set(new)

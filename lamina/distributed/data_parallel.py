@@ -80,7 +80,7 @@ def averaged(
 
     Raises ArgumentError for rows below 0."""
     if rows is not None and rows < 0:
-        raise ArgumentError(f"average_gradients: {rows} rows are less than none")
+        raise ArgumentError(f"{rows} rows are less than none", operation="average_gradients")
     ranks = axis_of(over).ranks
     if ranks == 1 or not gradients:
         return list(gradients)
@@ -121,8 +121,9 @@ def _gradient_of(parameter: Tensor, number: int) -> Tensor:
     gradient = parameter.grad
     if gradient is None:
         raise GradientError(
-            f"average_gradients: parameter {number}, {parameter.dtype.name} {parameter.shape}, has "
-            "no gradient: all processes need one of each; call backward first"
+            f"parameter {number}, {parameter.dtype.name} {parameter.shape}, has "
+            "no gradient: all processes need one of each; call backward first",
+            operation="average_gradients",
         )
     return gradient
 
@@ -139,8 +140,7 @@ def _ranks_after(total: Tensor, ranks: int) -> int:
 
 
 def _share(rows: int, device: str, over: Axis | None) -> Tensor:
-    """What part of the rows of all processes this one has, float32; not NaN where there are none.
-    """
+    """What part of the rows of all processes this one has, float32; 0 where there are none."""
     here = Tensor.of(const(float(rows), float32), device)
     total = all_reduce(here, "sum", over)
     return rows / maximum(total, 1.0)

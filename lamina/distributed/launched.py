@@ -56,7 +56,9 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
         are_numbers = rank.isdecimal() and size.isdecimal() and local_rank.isdecimal()
         if not (are_numbers and int(rank) < int(size)):
             found = f"{launcher.rank}={rank!r} and {launcher.size}={size!r}"
-            raise ArgumentError(f"init: {launcher.name} left {found}, which are no rank and size")
+            raise ArgumentError(
+                f"{launcher.name} left {found}, which are no rank and size", operation="init"
+            )
         return Launched(int(rank), int(size), launcher, int(local_rank))
     return Launched()
 
@@ -82,5 +84,5 @@ def meeting(environment: Mapping[str, str] = os.environ) -> Meeting:
             "MASTER_PORT: `lamina launch --device cuda` and torchrun set them"
         )
     if not port.isdecimal() or not 0 < int(port) < 65535:
-        raise ArgumentError(f"init: MASTER_PORT={port!r} is no port below 65535")
+        raise ArgumentError(f"MASTER_PORT={port!r} is no port below 65535", operation="init")
     return Meeting(host, int(port) + 1, environment.get("TORCHELASTIC_RUN_ID", ""))

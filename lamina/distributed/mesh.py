@@ -45,10 +45,14 @@ class Mesh:
 
     def __init__(self, **sizes: int) -> None:
         if not sizes or any(size < 1 for size in sizes.values()):
-            raise ArgumentError(f"Mesh: {sizes} are no sizes of axes, which are 1 or more")
+            raise ArgumentError(
+                f"{sizes} are no sizes of axes, which are 1 or more", operation="Mesh"
+            )
         if prod(sizes.values()) != setup.size():
             said = " * ".join(f"{name}={size}" for name, size in sizes.items())
-            raise ArgumentError(f"Mesh: {said} is not {setup.size()}, the number of processes")
+            raise ArgumentError(
+                f"{said} is not {setup.size()}, the number of processes", operation="Mesh"
+            )
         self.axes: dict[str, Axis] = {}
         stride = setup.size()
         for name, ranks in sizes.items():
@@ -60,7 +64,9 @@ class Mesh:
     def __getitem__(self, name: str) -> Axis:
         """The axis of a name. Raises ArgumentError where there is none."""
         if name not in self.axes:
-            raise ArgumentError(f"Mesh: no axis {name!r}; there are {', '.join(self.axes)}")
+            raise ArgumentError(
+                f"no axis {name!r}; there are {', '.join(self.axes)}", operation="Mesh"
+            )
         return self.axes[name]
 
     def __repr__(self) -> str:

@@ -72,7 +72,7 @@ def broadcast(x: Tensor, root: int = 0, over: Axis | None = None) -> Tensor:
     on the root, 0 on others. Raises ArgumentError for no such place."""
     axis = axis_of(over)
     if not 0 <= root < axis.ranks:
-        raise ArgumentError(f"broadcast: no root {root} among {axis.ranks} processes")
+        raise ArgumentError(f"no root {root} among {axis.ranks} processes", operation="broadcast")
     if axis.ranks == 1:
         return x
     return _collective(Op.BROADCAST, x, Broadcast(root, axis.ranks, axis.stride))
@@ -105,15 +105,19 @@ def permute(x: Tensor, moves: Iterable[tuple[int, int]], over: Axis | None = Non
 def _collective(op: Op, x: Tensor, arg: Ranks | Combine | Broadcast | SendTo) -> Tensor:
     if x.dtype.is_complex:
         name = op.name.lower()
-        raise DTypeError(f"{name}: {x.dtype.name} {x.shape}: take the real and imaginary parts")
+        raise DTypeError(
+            f"{x.dtype.name} {x.shape}: take the real and imaginary parts", operation=name
+        )
     return Tensor.of(Node(op, (x.node,), arg), x.device)
 
 
 def _monoid(what: str, combine: str, dtype: DType) -> Monoid:
     if combine not in COMBINES:
-        raise ArgumentError(f"{what}: combine={combine!r} is none of {', '.join(COMBINES)}")
+        raise ArgumentError(f"combine={combine!r} is none of {', '.join(COMBINES)}", operation=what)
     if dtype.kind == "bool" and combine in ("sum", "product"):
-        raise DTypeError(f"{what}: a {combine} of bools: use max for any, min for all, or cast")
+        raise DTypeError(
+            f"a {combine} of bools: use max for any, min for all, or cast", operation=what
+        )
     return COMBINES[combine]
 
 
@@ -122,7 +126,8 @@ def _parts(what: str, x: Tensor, axis: int, over: Axis) -> Tensor:
     length = x.shape[axis]
     if length % over.ranks:
         raise ShapeError(
-            f"{what}: axis {axis} of {x.shape} has {length} elements, no multiple of {over.ranks}"
+            f"axis {axis} of {x.shape} has {length} elements, no multiple of {over.ranks}",
+            operation=what,
         )
     part = length // over.ranks
     shape: Shape = (*x.shape[:axis], over.ranks, part, *x.shape[axis + 1 :])
@@ -144,7 +149,8 @@ def _targets(moves: list[tuple[int, int]], ranks: int) -> tuple[int, ...]:
     inside = all(place in places for place in (*sources, *targets))
     if not inside or len(set(sources)) < len(moves) or len(set(targets)) < len(moves):
         raise ArgumentError(
-            f"permute: moves {moves} are no pairs of places below {ranks}, each once on each side"
+            f"moves {moves} are no pairs of places below {ranks}, each once on each side",
+            operation="permute",
         )
     to = dict(moves)
     return tuple(to.get(place, -1) for place in places)

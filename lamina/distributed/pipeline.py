@@ -94,8 +94,8 @@ class Pipeline:
         or none."""
         if len(inputs) != len(targets) or not inputs:
             raise ArgumentError(
-                f"Pipeline: {len(inputs)} inputs and {len(targets)} targets: one of each is needed "
-                "for every micro-batch"
+                f"{len(inputs)} inputs and {len(targets)} targets: one of each is needed "
+                "for every micro-batch", operation="Pipeline"
             )
         return _Step(self, inputs, targets).run()
 

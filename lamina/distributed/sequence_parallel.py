@@ -30,8 +30,8 @@ def ring_attention(
     are float32; the result has query's shape and dtype. Raises ShapeError."""
     if not query.shape == key.shape == value.shape or query.ndim < 2:
         raise ShapeError(
-            f"ring_attention: query {query.shape}, key {key.shape} and value {value.shape} are not "
-            "of one shape (..., tokens, width)"
+            f"query {query.shape}, key {key.shape} and value {value.shape} are not "
+            "of one shape (..., tokens, width)", operation="ring_attention"
         )
     ring = [(place, (place + 1) % over.ranks) for place in range(over.ranks)]
     running = _attend(query, key, value, _sees(query, over, 0) if is_causal else None)

@@ -55,7 +55,7 @@ def init(timeout: float = 300.0) -> None:
     if _joined:
         return
     if timeout <= 0:
-        raise ArgumentError(f"init: timeout={timeout} is no number of seconds above 0")
+        raise ArgumentError(f"timeout={timeout} is no number of seconds above 0", operation="init")
     found = launched()
     if found.size == 1:
         _joined.append(_Process(0, 1))

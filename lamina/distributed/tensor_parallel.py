@@ -170,7 +170,8 @@ def sum_gradients(parameters: Sequence[Tensor], over: Axis) -> None:
     for number, one in enumerate(parameters):
         if one.grad is None:
             raise GradientError(
-                f"sum_gradients: parameter {number}, {one.dtype.name} {one.shape}, has no gradient"
+                f"parameter {number}, {one.dtype.name} {one.shape}, has no gradient",
+                operation="sum_gradients",
             )
         one.grad = all_reduce(one.grad, "sum", over)
 

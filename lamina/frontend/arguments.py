@@ -13,15 +13,18 @@ from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 Axis = int | Sequence[int] | None
 
 
-def integer(what: str, value: SupportsIndex, minimum: float = float("-inf")) -> int:
-    """`value` as an int; raises DTypeError, naming the operation `what`, when it is none, and
-    ArgumentError when it is below `minimum`."""
+def integer(
+    what: str, value: SupportsIndex, minimum: float = float("-inf"), argument: str = ""
+) -> int:
+    """`value` as an int; raises DTypeError, naming the operation `what` and its `argument`, when it
+    is none, and ArgumentError when it is below `minimum`."""
+    name = f"{argument}: " if argument else ""
     try:
         number = operator.index(value)
     except TypeError:
-        raise DTypeError(f"{what}: {value!r} is no integer") from None
+        raise DTypeError(f"{name}{value!r} is no integer", operation=what) from None
     if number < minimum:
-        raise ArgumentError(f"{what}: {number} is less than {minimum}")
+        raise ArgumentError(f"{name}{number} is less than {minimum}", operation=what)
     return number
 
 
@@ -31,19 +34,20 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, SupportsIndex) and not getattr(value, "shape", ())
 
 
-def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
-    """Sizes, one by one or as one sequence, as a shape; raises DTypeError, and ShapeError for a
-    negative size unless they are `signed`."""
+def sizes_of(what: str, *shape: Any, signed: bool = False, argument: str = "") -> Shape:
+    """Sizes, one by one or as one sequence, as a shape; raises DTypeError, naming the `argument` of
+    the operation `what`, and ShapeError for a negative size unless they are `signed`."""
     items = shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape
-    sizes = tuple(integer(what, size) for size in items)
+    sizes = tuple(integer(what, size, argument=argument) for size in items)
     if not signed and any(size < 0 for size in sizes):
-        raise ShapeError(f"{what}: {sizes} has a negative size")
+        raise ShapeError(f"{sizes} has a negative size", operation=what)
     return sizes
 
 
 @lru_cache(maxsize=4096)
-def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
-    """The common shape of `shapes` under NumPy's rule; raises ShapeError when there is none."""
+def broadcast_shapes(what: str, *shapes: Shape, about: str = "") -> Shape:
+    """The common shape of `shapes` under NumPy's rule; raises ShapeError, which says what the
+    shapes are `about`, when there is none."""
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -53,7 +57,8 @@ def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
             elif size not in (1, result[axis]):
                 listed = " and ".join(map(str, shapes))
                 differ = f"sizes {result[axis]} and {size} differ at axis {axis - rank}"
-                raise ShapeError(f"{what}: {listed} do not broadcast: {differ}")
+                place = f"{about}: " if about else ""
+                raise ShapeError(f"{place}{listed} do not broadcast: {differ}", operation=what)
     return tuple(result)
 
 
@@ -61,7 +66,7 @@ def normalize_axis(what: str, axis: int, rank: int) -> int:
     """`axis` counted from the front; raises AxisError when there is no such axis."""
     axis = integer(what, axis)
     if not -rank <= axis < rank:
-        raise AxisError(f"{what}: axis {axis} is out of range for an array of rank {rank}")
+        raise AxisError(f"axis {axis} is out of range for an array of rank {rank}", operation=what)
     return axis % rank
 
 
@@ -80,7 +85,7 @@ def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tu
     numbers = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = tuple(normalize_axis(what, number, rank) for number in numbers)
     if len(set(axes)) != len(axes):
-        raise AxisError(f"{what}: axes {numbers} name one axis twice")
+        raise AxisError(f"axes {numbers} name one axis twice", operation=what)
     return axes
 
 
@@ -118,7 +123,9 @@ def promote(what: str, a: DType, b: DType) -> DType:
     if a is b:
         return a
     if a in dtypes.STORAGE_ONLY or b in dtypes.STORAGE_ONLY:
-        raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
+        raise DTypeError(
+            f"{a.name} and {b.name}: float8 is for storage; cast it first", operation=what
+        )
     low, high = sorted((a, b), key=lambda dtype: (_RANK[dtype.kind], dtype.bits))
     if _RANK[low.kind] < _RANK[high.kind]:
         return dtypes.complex_of(low) if high is dtypes.complex64 else high
@@ -126,7 +133,9 @@ def promote(what: str, a: DType, b: DType) -> DType:
         return high if low.bits < high.bits else dtypes.float32  # float16 and bfloat16
     bits = max(dtype.bits if dtype.kind == "int" else 2 * dtype.bits for dtype in (a, b))
     if bits > 64:
-        raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
+        raise DTypeError(
+            f"{a.name} and {b.name} have no common integer dtype; cast one", operation=what
+        )
     return dtypes.BY_NAME[f"int{bits}"]
 
 
@@ -134,7 +143,9 @@ def fitting(what: str, scalar: Scalar, dtype: DType) -> Scalar:
     """`scalar`; raises DTypeError when `dtype` has integers, but none as great or as small."""
     if dtype.is_int and not dtype.min <= scalar <= dtype.max:  # type: ignore[operator]
         shown = "a number" if 1 << 99 < abs(scalar) < float("inf") else scalar  # not all have text
-        raise DTypeError(f"{what}: {shown} is beyond {dtype.name}; cast the array to a wider one")
+        raise DTypeError(
+            f"{shown} is beyond {dtype.name}; cast the array to a wider one", operation=what
+        )
     return scalar
 
 

@@ -40,9 +40,10 @@ def _refuse_equal(wrt: Sequence[Tensor], adjoints: Sequence[Node | None]) -> Non
         before = first.setdefault(tensor.node, place)
         if adjoint is not None and wrt[before] is not tensor:
             raise GradientError(
-                f"gradient: wrt[{before}] and wrt[{place}] are two names of one value, whose "
+                f"wrt[{before}] and wrt[{place}] are two names of one value, whose "
                 f"derivatives cannot be told apart; set requires_grad=True on both before they "
-                f"are used, or take lm.grad(f, argnums=(0, 1)) of a function of them"
+                f"are used, or take lm.grad(f, argnums=(0, 1)) of a function of them",
+                operation="gradient",
             )
 
 
@@ -52,7 +53,9 @@ def backward(y: Tensor, seed: Tensor | None = None) -> None:
     wanted = [tensor for tensor in leaves if tensor.device == y.device]
     adjoints = _adjoints(y, wanted, seed)
     if all(node is None for node in adjoints):
-        raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
+        raise GradientError(
+            "y needs no tensor that was made with requires_grad=True", operation="backward"
+        )
     for tensor, node in zip(wanted, adjoints, strict=True):
         if node is not None:
             new = Tensor.of(node, tensor.device)
@@ -106,11 +109,13 @@ def value_and_grad(
     Arguments are tensors, arrays, floats, or dicts, lists and tuples of them; a derivative has the
     same form, with None for whatever else is there, such as integers. With `has_aux`, `f` returns a
     pair and only the first part is differentiated."""
-    positions = sizes_of("grad: argnums", argnums, signed=True)
+    positions = sizes_of("grad", argnums, signed=True, argument="argnums")
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if not all(-len(args) <= place < len(args) for place in positions):
-            raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
+            raise GradientError(
+                f"argnums {argnums} of {len(args)} positional arguments", operation="grad"
+            )
         leaves = _Leaves()
         inner = list(args)
         for place in positions:
@@ -119,7 +124,9 @@ def value_and_grad(
             result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
-            raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
+            raise GradientError(
+                f"the function returned {type(y).__name__}, not a tensor", operation="grad"
+            )
         slopes = dict(zip(map(id, leaves.wrt), gradient(y, leaves.wrt), strict=True))
         grads = [
             map_tree(lambda value: slopes.get(id(value)), inner[place], object)

@@ -145,8 +145,9 @@ def exported(
     is_number = stream is None or (isinstance(stream, int) and not isinstance(stream, bool))
     if not is_number or stream == 0 or (stream is not None and stream < _NO_SYNCHRONISATION):
         raise ArgumentError(
-            f"__dlpack__: stream {stream!r} on {x.device}; pass the address of a CUDA stream, 1 "
-            "for the legacy default stream, 2 for that of the thread, or -1 for none"
+            f"stream {stream!r} on {x.device}; pass the address of a CUDA stream, 1 "
+            "for the legacy default stream, 2 for that of the thread, or -1 for none",
+            operation="__dlpack__",
         )
     buffer = memory.memory_of(x.clone() if copy else x)
     buffer.exported = True
@@ -243,8 +244,9 @@ def _dtype_of(array: _Array) -> DType:
         if is_plain and (code, dtype.bits) == (array.code, array.bits):
             return dtype
     raise DTypeError(
-        f"from_dlpack: numbers of type code {array.code} with {array.bits} bits and "
-        f"{array.lanes} lanes are not taken; convert them first"
+        f"numbers of type code {array.code} with {array.bits} bits and "
+        f"{array.lanes} lanes are not taken; convert them first",
+        operation="from_dlpack",
     )
 
 

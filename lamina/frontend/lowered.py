@@ -109,7 +109,9 @@ def lower_graph(
     from lamina import pipeline
 
     if options.device == "interp":
-        raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
+        raise ArgumentError(
+            "the interpreter compiles nothing; name a device that does", operation="lower"
+        )
     traced = tuple(sinks)
     graph = split_complex((*traced, *lines))
     lines_of_graph = dict(zip(graph[len(traced) :], lines.values(), strict=True))

@@ -28,6 +28,7 @@ from lamina.errors import (
     MissingNameError,
     ShapeError,
     UnknownDeviceError,
+    message_of,
 )  # fmt: skip
 from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
@@ -120,7 +121,9 @@ class Tensor(Methods):
     def _collect(self, value: bool) -> None:
         """Say whether this tensor, whose node no other has, requires its derivative."""
         if value and not self.dtype.is_float:
-            raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
+            raise DTypeError(
+                f"{self.dtype.name} has no derivative; use a float", operation="requires_grad"
+            )
         self._requires_grad = bool(value)
         SESSION.unsettle(self)
         if value:
@@ -165,7 +168,9 @@ class Tensor(Methods):
     def item(self) -> Any:
         """The only element, as a Python scalar. Raises ShapeError when there are more."""
         if self.size != 1:
-            raise ShapeError(f"item: {self.shape} is no single element; use tolist() or numpy()")
+            raise ShapeError(
+                f"{self.shape} is no single element; use tolist() or numpy()", operation="item"
+            )
         return memory.native(self).item()
 
     def tolist(self) -> Any:
@@ -189,14 +194,18 @@ class Tensor(Methods):
 
     def _single(self, what: str, refused: bool = False) -> Any:
         if refused:
-            raise DTypeError(f"{what}: {self.dtype.name} has no such value; use real() or cast()")
+            raise DTypeError(
+                f"{self.dtype.name} has no such value; use real() or cast()", operation=what
+            )
         if self.ndim:
-            raise DTypeError(f"{what}: {self.shape} is no single value; use item(), any() or all()")
+            raise DTypeError(
+                f"{self.shape} is no single value; use item(), any() or all()", operation=what
+            )
         return self.item()
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise DTypeError("len: a tensor of shape () has no rows")
+            raise DTypeError("a tensor of shape () has no rows", operation="len")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -244,7 +253,9 @@ class Tensor(Methods):
         """The values converted to `dtype`. Raises DTypeError if imaginary parts would be lost."""
         wanted = as_dtype(dtype)
         if self.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
-            raise DTypeError(f"cast: {wanted.name} has no imaginary part; take real() or abs()")
+            raise DTypeError(
+                f"{wanted.name} has no imaginary part; take real() or abs()", operation="cast"
+            )
         return Tensor.of(build.cast(self.node, wanted), self.device)
 
     def bitcast(self, dtype: DType) -> Tensor:
@@ -260,7 +271,9 @@ class Tensor(Methods):
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """`to`, as the standard names it; no device here has streams."""
         if stream is not None:
-            raise ArgumentError(f"to_device: stream {stream!r} on {device}, which has none")
+            raise ArgumentError(
+                f"stream {stream!r} on {device}, which has none", operation="to_device"
+            )
         return self.to(device)
 
     def assign(self, value: Any) -> Tensor:
@@ -269,7 +282,7 @@ class Tensor(Methods):
         that requires its derivative has no history from the start."""
         new = as_tensor(value, self, "assign").to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
-            raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
+            raise ShapeError(f"{new.shape} does not broadcast to {self.shape}", operation="assign")
         node = build.expand(new, self.shape)
         self._assign_node(memory.leaf(node, self.device) if self._requires_grad else node)
         return self
@@ -398,8 +411,10 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
         raise _beyond(np.array(data, object), dtype) from None
     except (RuntimeError, TypeError, ValueError) as error:
         if "sequence" in str(error):
-            raise ShapeError("asarray: rows of one level must have one length") from None
-        raise DTypeError(f"asarray: {error}") from None
+            raise ShapeError(
+                "rows of one level must have one length", operation="asarray"
+            ) from None
+        raise DTypeError(str(error), operation="asarray") from None
     kind = dtype or (as_dtype(array.dtype) if typed else _python_dtype(array, data))
     return array.astype(kind.numpy, copy=False), kind
 
@@ -413,7 +428,9 @@ def _beyond(array: Any, dtype: DType | None) -> DTypeError:
     outside = (number for number in array.flat if not lowest <= number <= highest)
     beyond = next(outside, array.flat[0])
     names = " and ".join(kind.name for kind in kinds)
-    return DTypeError(f"asarray: {shown(beyond)} is beyond {names}; give a wider dtype, or a float")
+    return DTypeError(
+        f"{shown(beyond)} is beyond {names}; give a wider dtype, or a float", operation="asarray"
+    )
 
 
 def _python_dtype(array: Any, data: Any) -> DType:
@@ -421,7 +438,7 @@ def _python_dtype(array: Any, data: Any) -> DType:
     if array.dtype.kind == "O" and all(isinstance(element, (int, float)) for element in array.flat):
         raise _beyond(array, None)
     if array.dtype.kind not in "biufc":
-        raise DTypeError(f"asarray: {type(data).__name__} is not made of numbers")
+        raise DTypeError(f"{type(data).__name__} is not made of numbers", operation="asarray")
     if not array.size:
         return dtypes.default_float
     while isinstance(data, (list, tuple)):
@@ -469,13 +486,13 @@ def checked(function: F, name: str = "", is_method: bool = False) -> F:
                 raise _explained(error, name, takes, is_method, args, options) from error
             if not odd:
                 if isinstance(error, _OF_ARGUMENTS) and not through_users_code(error):
-                    error.rename(name)
+                    error.operation = name
                 raise
         like = next((argument for argument in args if isinstance(argument, Tensor)), None)
         try:
             arguments |= {key: as_tensor(arguments[key], like) for key in odd}
         except _OF_ARGUMENTS as error:
-            error.rename(name)
+            error.operation = name
             raise
         # Only calls that need it wait for a second one.
         return called(*[arguments.pop(at) for at in range(len(args))], **arguments)
@@ -489,7 +506,7 @@ def _explained(
     """What Python says, `error`, as an error of the operation `name` with these arguments."""
     try:
         if fault := misfit(takes, args, options):
-            return DTypeError(f"{name}: {fault}")
+            return DTypeError(fault, operation=name)
     except TypeError as wrong:  # Python itself counts what no user gave
         names = [*takes.parameters][is_method:]
         advice = [f"{wrong}", f"it takes {', '.join(names)}", *renamed(options, names)]
@@ -498,8 +515,8 @@ def _explained(
     texts += [f"{key}={shown(value)}" for key, value in options.items()]
     of_type = isinstance(error, (AttributeError, TypeError))
     kind = DTypeError if of_type else ArgumentError
-    reason = str(error).partition("\n  at ")[0]  # the user's line is named once
-    return kind(f"{name}({', '.join(texts)}): {reason}")
+    # The user's line is named once.
+    return kind(message_of(error), operation=f"{name}({', '.join(texts)})")
 
 
 @cache

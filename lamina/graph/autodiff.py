@@ -355,12 +355,14 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     for what, node in [("y", y), *((f"wrt[{i}]", leaf) for i, leaf in enumerate(wrt))]:
         if not node.dtype.is_float:
             advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
-            raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
+            raise GradientError(
+                f"{what} is {node.dtype.name}, not a float: {advice}", operation="gradient"
+            )
     seed = const(1.0, y.dtype) if seed is None else seed
     ours, theirs = (type_text(node.dtype, node.shape) for node in (seed, y))
     if ours != theirs:
         text = f"gradient: the seed is {ours} but y is {theirs}"
-        raise GradientError(f"{text}: sum it to (), or pass a seed that fits")
+        raise GradientError("sum it to (), or pass a seed that fits", operation=text)
     order = toposort([y])
     cone = depends_on(wrt, order)
     adjoints: dict[Node, Node] = {}
@@ -407,7 +409,9 @@ def _contributions(
     if rule is None:
         name, of = node.op.name.lower(), type_text(node.dtype, node.shape)
         reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {monoid} has no rule"
-        raise GradientError(f"gradient: {name} of {of} has no derivative: {reason}; detach it")
+        raise GradientError(
+            f"{name} of {of} has no derivative: {reason}; detach it", operation="gradient"
+        )
     pieces = rule(adjoint, node, *node.src)
     for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:

@@ -45,11 +45,13 @@ class Packed:
 
     def __post_init__(self) -> None:
         if self.data.dtype is not uint8:
-            raise DTypeError(f"Packed: {self.kind.name} needs uint8, not {self.data.dtype.name}")
+            raise DTypeError(
+                f"{self.kind.name} needs uint8, not {self.data.dtype.name}", operation="Packed"
+            )
         if self.data.ndim < 2 or self.data.shape[-1] != self.kind.nbytes:
             raise ShapeError(
-                f"Packed: {self.kind.name} needs (..., blocks, {self.kind.nbytes}), "
-                f"not {self.data.shape}"
+                f"{self.kind.name} needs (..., blocks, {self.kind.nbytes}), not {self.data.shape}",
+                operation="Packed",
             )
 
     @property
@@ -68,7 +70,7 @@ class Packed:
 
         Raises ShapeError unless there are two axes."""
         if len(self.shape) != 2:
-            raise ShapeError(f"rows: {self.shape} has no two axes")
+            raise ShapeError(f"{self.shape} has no two axes", operation="rows")
         chosen = embedding(index, self.data.flatten(1))
         blocks = chosen.reshape((*index.shape, *self.data.shape[1:]))
         return self.kind.decode(blocks).reshape((*index.shape, self.shape[1]))

@@ -62,7 +62,9 @@ class Interleaved:
         its elements rounded: (..., outputs). Raises ShapeError for other shapes."""
         outputs, inputs = self.shape
         if x.shape[-1:] != (inputs,) or x.size != inputs:
-            raise ShapeError(f"product: x {x.shape} and weight {self.shape}: one vector is needed")
+            raise ShapeError(
+                f"x {x.shape} and weight {self.shape}: one vector is needed", operation="product"
+            )
         blocks = x.reshape((-1, _BLOCK))
         step = blocks.abs().max(axis=1, keepdims=True) / _MOST
         inverse = where(step > 0.0, 1.0 / step, 0.0)

@@ -41,12 +41,16 @@ def save(
     texts = dict(metadata or {})
     for text in (*tensors, *texts, *texts.values()):
         if not isinstance(text, str):
-            raise ArgumentError(f"save: {text!r} is no text; names and metadata are str")
+            raise ArgumentError(
+                f"{text!r} is no text; names and metadata are str", operation="save"
+            )
     for name, tensor in tensors.items():
         if name == "__metadata__":
             raise FormatError(f"save: {name!r} is reserved by the format; rename the tensor")
         if tensor.dtype not in _NAMES:
-            raise DTypeError(f"save: {name}: safetensors has no {tensor.dtype.name}; cast it first")
+            raise DTypeError(
+                f"{name}: safetensors has no {tensor.dtype.name}; cast it first", operation="save"
+            )
     ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
     header = _header(ordered, texts)
     memory.realize(*ordered.values())

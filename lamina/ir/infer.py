@@ -61,7 +61,7 @@ def _need(
         return
     operands = " and ".join(f"{operand.dtype.name} {operand.shape}" for operand in src)
     reason = "" if why is None else f": {why}"
-    raise error(f"{op.name.lower()}: {operands} do not fit{reason}")
+    raise error(f"{operands} do not fit{reason}", operation=op.name.lower())
 
 
 def _where(src: Operands, arg: Any) -> Inferred:

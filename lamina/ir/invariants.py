@@ -22,7 +22,7 @@ def located(place: str) -> Iterator[None]:
     try:
         yield
     except LaminaError as error:
-        raise VerifyError(f"{place}: {str(error).splitlines()[0]}") from None
+        raise VerifyError(f"{place}: {error.message}") from None
 
 
 def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:

@@ -46,7 +46,7 @@ def parse(text: str) -> list[Node]:
             elif statement:
                 _parse_node(statement, names)
         except LaminaError as error:
-            raise FormatError(f"line {number}: {str(error).splitlines()[0]}") from None
+            raise FormatError(f"line {number}: {error.message}") from None
     return sinks or []
 
 

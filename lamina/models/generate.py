@@ -37,7 +37,9 @@ class Generator:
 
     def __init__(self, network: Llama, capacity: int, device: str, chunk: int = CHUNK) -> None:
         if capacity < 1:
-            raise ArgumentError(f"Generator: a capacity of {capacity} tokens; 1 or more is needed")
+            raise ArgumentError(
+                f"a capacity of {capacity} tokens; 1 or more is needed", operation="Generator"
+            )
         self.capacity, self._device = capacity, device
         self._chunk = min(chunk, capacity)
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
@@ -62,13 +64,16 @@ class Generator:
         Raises ArgumentError for a prompt without tokens, one that does not fit, and a limit below
         1."""
         if limit < 1:
-            raise ArgumentError(f"generate: a limit of {limit} new tokens; 1 or more is needed")
+            raise ArgumentError(
+                f"a limit of {limit} new tokens; 1 or more is needed", operation="generate"
+            )
         if not prompt:
-            raise ArgumentError("generate: the prompt has no tokens; give it a text")
+            raise ArgumentError("the prompt has no tokens; give it a text", operation="generate")
         if len(prompt) > self.capacity:
             raise ArgumentError(
-                f"generate: the prompt has {len(prompt)} tokens, {self.capacity} fit; shorten it, "
-                "or give more room where the model was trained for it"
+                f"the prompt has {len(prompt)} tokens, {self.capacity} fit; shorten it, "
+                "or give more room where the model was trained for it",
+                operation="generate",
             )
         sampling = sampling or Sampling()
         token = self._read(prompt, sampling)

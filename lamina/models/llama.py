@@ -73,7 +73,9 @@ class Llama:
 
         Raises ShapeError for ids that have no two axes, and for another number of caches."""
         if ids.ndim != 2:
-            raise ShapeError(f"Llama: tokens of shape {ids.shape}; (batch, length) is needed")
+            raise ShapeError(
+                f"tokens of shape {ids.shape}; (batch, length) is needed", operation="Llama"
+            )
         x = self.model(ids, caches, first)
         if only is not None:
             x = x.take(only.reshape((1,)), axis=1)
@@ -114,7 +116,9 @@ class _Decoder:
         self, ids: Tensor, caches: Sequence[KeyValues] | None, first: Tensor | None
     ) -> Tensor:
         if caches is not None and len(caches) != len(self.layers):
-            raise ShapeError(f"Llama: {len(caches)} caches for {len(self.layers)} layers")
+            raise ShapeError(
+                f"{len(caches)} caches for {len(self.layers)} layers", operation="Llama"
+            )
         places = Places(ids.shape[1], first, ids.device, self._config.window)
         rotation = self._config.rope.at(places.positions())
         x = self.embed_tokens(ids)

@@ -171,7 +171,9 @@ class SelfAttention:
         biases: bool = False, output_bias: bool = False, norm_eps: float | None = None,
     ) -> None:  # fmt: skip
         if heads % key_heads:
-            raise ShapeError(f"{name}: {heads} heads of queries for {key_heads} heads of keys")
+            raise ShapeError(
+                f"{heads} heads of queries for {key_heads} heads of keys", operation=name
+            )
         self.head_size = head_size
         self.q_proj = Projection(source, f"{name}.q_proj", size, heads * head_size, biases)
         self.k_proj = Projection(source, f"{name}.k_proj", size, key_heads * head_size, biases)
@@ -196,9 +198,7 @@ class SelfAttention:
         if cache is not None:
             key, value = cache.extended(key, value, places)
         if cache is None and places.window is None:
-            mixed = scaled_dot_product_attention(
-                query, key, value, is_causal=True, enable_gqa=True
-            )
+            mixed = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
         else:
             seen = places.sees(key.shape[2])
             mixed = scaled_dot_product_attention(query, key, value, seen, enable_gqa=True)

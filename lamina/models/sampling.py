@@ -35,13 +35,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature < float("inf"):
-            raise ArgumentError(f"temperature: {self.temperature}; a number from 0 on is needed")
+            raise ArgumentError(
+                f"{self.temperature}; a number from 0 on is needed", operation="temperature"
+            )
         if not 0.0 < self.top_p <= 1.0:
-            raise ArgumentError(f"top_p: {self.top_p}; above 0 and at most 1 is needed")
+            raise ArgumentError(f"{self.top_p}; above 0 and at most 1 is needed", operation="top_p")
         if not 0.0 <= self.min_p <= 1.0:
-            raise ArgumentError(f"min_p: {self.min_p}; 0 to 1 is needed")
+            raise ArgumentError(f"{self.min_p}; 0 to 1 is needed", operation="min_p")
         if not 0 <= self.seed < 1 << 32:
-            raise ArgumentError(f"seed: {self.seed}; 0 to {(1 << 32) - 1} is needed")
+            raise ArgumentError(f"{self.seed}; 0 to {(1 << 32) - 1} is needed", operation="seed")
 
     @property
     def is_greedy(self) -> bool:

@@ -183,7 +183,9 @@ class Softmax2d:
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: the input has shape {x.shape}, not ([N,] C, H, W)")
+            raise ShapeError(
+                f"the input has shape {x.shape}, not ([N,] C, H, W)", operation="Softmax2d"
+            )
         return reduction.softmax(x, -3)
 
 

@@ -36,7 +36,9 @@ class MultiheadAttention:
         device: str | None = None,
     ) -> None:  # fmt: skip
         if num_heads < 1 or embed_dim % num_heads:
-            raise ShapeError(f"MultiheadAttention: {embed_dim} features in {num_heads} heads")
+            raise ShapeError(
+                f"{embed_dim} features in {num_heads} heads", operation="MultiheadAttention"
+            )
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.dropout, self.batch_first, self.training = dropout, batch_first, True
         widths = (embed_dim, kdim or embed_dim, vdim or embed_dim)
@@ -72,7 +74,9 @@ class MultiheadAttention:
         scores: key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S). Without
         `need_weights`, which is faster, the second result is None."""
         if is_causal and attn_mask is None:
-            raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
+            raise ShapeError(
+                "is_causal is a hint; give attn_mask as well", operation="MultiheadAttention"
+            )
         inputs, batched = [query, key, value], query.ndim == 3
         if not batched:
             inputs = [x.unsqueeze(0) for x in inputs]
@@ -104,8 +108,9 @@ class MultiheadAttention:
             return
         needed = f"(N, S) = {keys.shape[:2]}" if batched else f"(S,) = {keys.shape[1:2]}"
         raise ShapeError(
-            f"MultiheadAttention: key_padding_mask has shape {mask.shape}; {needed} is needed, as "
-            f"batch_first is {self.batch_first}"
+            f"key_padding_mask has shape {mask.shape}; {needed} is needed, as "
+            f"batch_first is {self.batch_first}",
+            operation="MultiheadAttention",
         )
 
     def _project(self, inputs: list[Tensor]) -> list[Tensor]:
@@ -117,8 +122,7 @@ class MultiheadAttention:
             rows = list(weights.split(self.embed_dim))
         columns = (None,) * 3 if biases is None else biases.split(self.embed_dim)
         query, key, value = (
-            linear(x, weight, bias)
-            for x, weight, bias in zip(inputs, rows, columns, strict=True)
+            linear(x, weight, bias) for x, weight, bias in zip(inputs, rows, columns, strict=True)
         )
         key = concat([key, *self._extras(key, self.bias_k)], axis=1)
         value = concat([value, *self._extras(value, self.bias_v)], axis=1)

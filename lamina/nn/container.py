@@ -24,7 +24,9 @@ class Sequential(list[Any]):
     def __call__(self, x: Any) -> Any:
         for layer in self:
             if not callable(layer):
-                raise DTypeError(f"Sequential: {layer!r} is no layer; give them one by one")
+                raise DTypeError(
+                    f"{layer!r} is no layer; give them one by one", operation="Sequential"
+                )
             x = layer(x)
         return x
 

@@ -34,7 +34,9 @@ class _Convolution:
         what, pair = type(self).__name__, (out_channels, in_channels)
         rows, columns = pair[::-1] if self._adjoint else pair
         if groups < 1 or rows % groups or columns % groups:
-            raise ShapeError(f"{what}: {groups} groups do not divide {rows} and {columns} channels")
+            raise ShapeError(
+                f"{groups} groups do not divide {rows} and {columns} channels", operation=what
+            )
         kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
         shape = (rows, columns // groups, *kernel)
         self.weight, self.bias = weight_and_bias(shape, out_channels, bias, dtype, device)
@@ -86,4 +88,3 @@ class ConvTranspose2d(_Transposed, rank=2):
 
 class ConvTranspose3d(_Transposed, rank=3):
     """The adjoint of `Conv3d`."""
-

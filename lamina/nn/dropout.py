@@ -22,7 +22,7 @@ class _Dropout:
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         if not 0.0 <= p <= 1.0:
             name = type(self).__name__
-            raise ArgumentError(f"{name}: p is {p}; a probability lies between 0 and 1")
+            raise ArgumentError(f"p is {p}; a probability lies between 0 and 1", operation=name)
         self.p = p
         self.inplace = inplace
         self.training = True

@@ -58,7 +58,9 @@ class GroupNorm:
         dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if num_groups < 1 or num_channels % num_groups:
-            raise ShapeError(f"GroupNorm: {num_channels} channels in {num_groups} groups")
+            raise ShapeError(
+                f"{num_channels} channels in {num_groups} groups", operation="GroupNorm"
+            )
         self.num_groups, self.eps = num_groups, eps
         self.weight, self.bias = scale_and_shift(num_channels, affine, dtype, device)
 

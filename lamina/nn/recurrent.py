@@ -41,7 +41,9 @@ class _Recurrent:
         dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if hidden_size < 1 or num_layers < 1:
-            raise ShapeError(f"{type(self).__name__}: {num_layers} layers of {hidden_size} units")
+            raise ShapeError(
+                f"{num_layers} layers of {hidden_size} units", operation=type(self).__name__
+            )
         self.hidden_size, self.num_layers = hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.training = True
@@ -64,8 +66,8 @@ class _Recurrent:
             result, states = self(x.unsqueeze(1 - time), batched_initial)
             return result.squeeze(1 - time), map_tree(lambda state: state.squeeze(1), states)
         if x.ndim != 3 or not x.shape[time]:
-            raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps, or "
-                             "not 2 or 3 axes")  # fmt: skip
+            raise ShapeError(f"x of shape {x.shape} has no time steps, or "
+                             "not 2 or 3 axes", operation=type(self).__name__)  # fmt: skip
         x = x.transpose(0, time)
         states = self._first_states(x, initial)
         finals: list[State] = []
@@ -93,8 +95,8 @@ class _Recurrent:
         wanted = (count, batch, self.hidden_size)
         shapes = [tensor.shape for tensor in tensors]
         if shapes != [wanted] * self._states:
-            raise ShapeError(f"{type(self).__name__}: initial states {shapes}, not {self._states} "
-                             f"of {wanted}")  # fmt: skip
+            raise ShapeError(f"initial states {shapes}, not {self._states} "
+                             f"of {wanted}", operation=type(self).__name__)  # fmt: skip
         return [tuple(tensor[row] for tensor in tensors) for row in range(count)]
 
     def _direction(self, x: Tensor, suffix: str, order: int, state: State) -> tuple[Tensor, State]:
@@ -139,7 +141,7 @@ _NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": tanh, "relu": 
 
 def _nonlinearity(what: str, name: str) -> Callable[[Tensor], Tensor]:
     if name not in _NONLINEARITIES:
-        raise ArgumentError(f"{what}: nonlinearity {name!r} is not 'tanh' or 'relu'")
+        raise ArgumentError(f"nonlinearity {name!r} is not 'tanh' or 'relu'", operation=what)
     return _NONLINEARITIES[name]
 
 
@@ -195,7 +197,7 @@ class _Cell:
         device: str | None = None,
     ) -> None:  # fmt: skip
         if hidden_size < 1:
-            raise ShapeError(f"{type(self).__name__}: {hidden_size} units")
+            raise ShapeError(f"{hidden_size} units", operation=type(self).__name__)
         self.hidden_size = hidden_size
         bound = 1.0 / math.sqrt(hidden_size)
         rows = self._gates * hidden_size
@@ -210,14 +212,14 @@ class _Cell:
     def _next(self, x: Tensor, state: State | None) -> State:
         what = type(self).__name__
         if x.ndim not in (1, 2):
-            raise ShapeError(f"{what}: x of shape {x.shape} has not one or two axes")
+            raise ShapeError(f"x of shape {x.shape} has not one or two axes", operation=what)
         wanted = (*x.shape[:-1], self.hidden_size)
         if state is None:
             nothing = zeros(wanted, dtype=x.dtype, device=x.device)
             state = (nothing,) * self._states
         shapes = [part.shape for part in state]
         if shapes != [wanted] * self._states:
-            raise ShapeError(f"{what}: states {shapes}, not {self._states} of {wanted}")
+            raise ShapeError(f"states {shapes}, not {self._states} of {wanted}", operation=what)
         from_input = linear(x, self.weight_ih, self.bias_ih)
         recurrent = linear(state[0], self.weight_hh, self.bias_hh)
         return self._step(from_input, recurrent, state)

@@ -24,7 +24,7 @@ Schedule = Callable[[int], float]
 
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
     """`rate`, multiplied by `gamma` once every `every` steps (StepLR)."""
-    integer("step: every", every, 1)
+    integer("step", every, 1, "every")
     return lambda count: rate * gamma ** (count // every)
 
 
@@ -41,13 +41,13 @@ def exponential(rate: float, gamma: float) -> Schedule:
 
 def polynomial(rate: float, steps: int, power: float = 1.0) -> Schedule:
     """``rate * (1 - count / steps) ** power``, then 0 (PolynomialLR)."""
-    integer("polynomial: steps", steps, 1)
+    integer("polynomial", steps, 1, "steps")
     return lambda count: rate * (1.0 - min(count, steps) / steps) ** power
 
 
 def linear(rate: float, steps: int, start: float = 1.0 / 3.0, end: float = 1.0) -> Schedule:
     """A line from rate * start to rate * end in `steps` steps, then constant (LinearLR)."""
-    integer("linear: steps", steps, 1)
+    integer("linear", steps, 1, "steps")
     return lambda count: rate * (start + (end - start) * min(count, steps) / steps)
 
 
@@ -63,22 +63,20 @@ def cosine(rate: float, steps: int, warmup: int = 0, min_rate: float = 0.0) -> S
     `steps` includes the warmup; afterwards the rate stays at `min_rate`, where that of PyTorch
     rises again along the cosine.
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
-    integer("cosine: steps - warmup", steps - warmup, 1)
+    integer("cosine", steps - warmup, 1, "steps - warmup")
     return lambda count: (
         rate * (count + 1) / warmup if count < warmup
         else _cosine(rate, min_rate, (count - warmup) / (steps - warmup))
     )  # fmt: skip
 
 
-def cosine_restarts(
-    rate: float, steps: int, factor: int = 1, min_rate: float = 0.0
-) -> Schedule:
+def cosine_restarts(rate: float, steps: int, factor: int = 1, min_rate: float = 0.0) -> Schedule:
     """Half a cosine from `rate` down to `min_rate` in `steps` steps, again and again, each `factor`
     times as long as the one before (CosineAnnealingWarmRestarts).
 
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5."""
-    integer("cosine_restarts: steps", steps, 1)
-    integer("cosine_restarts: factor", factor, 1)
+    integer("cosine_restarts", steps, 1, "steps")
+    integer("cosine_restarts", factor, 1, "factor")
 
     def schedule(count: int) -> float:
         length = steps
@@ -102,9 +100,9 @@ def one_cycle(
     anneal: along half a 'cos' each, or 'linear'. three_phase: down to rate / start as fast as up,
     and then further in what is left of the steps.
     Source: Smith and Topin 2018, "Super-convergence"."""
-    integer("one_cycle: steps", steps, 1)
+    integer("one_cycle", steps, 1, "steps")
     if anneal not in ("cos", "linear"):
-        raise ArgumentError(f"one_cycle: anneal={anneal!r} is not 'cos' or 'linear'")
+        raise ArgumentError(f"anneal={anneal!r} is not 'cos' or 'linear'", operation="one_cycle")
     between = _cosine if anneal == "cos" else _line
     top = rise * steps - 1.0
     last = steps - 1.0
@@ -134,8 +132,8 @@ def cyclic(
     again and again (CyclicLR). gamma: the amplitude is multiplied by it at every step.
 
     Source: Smith 2017, "Cyclical learning rates for training neural networks", section 3.2."""
-    rising = integer("cyclic: up", up, 1)
-    falling = rising if down is None else integer("cyclic: down", down, 1)
+    rising = integer("cyclic", up, 1, "up")
+    falling = rising if down is None else integer("cyclic", down, 1, "down")
 
     def schedule(count: int) -> float:
         place = count % (rising + falling)
@@ -148,7 +146,7 @@ def cyclic(
 def warmup(schedule: Schedule, steps: int, start: float = 0.0) -> Schedule:
     """`schedule`, which begins after `steps` steps along a line from `start` times its first rate
     to this rate."""
-    integer("warmup: steps", steps, 1)
+    integer("warmup", steps, 1, "steps")
 
     def warmed(count: int) -> float:
         if count >= steps:
@@ -162,8 +160,8 @@ def sequential(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Sche
     """One schedule after another, the next from each of the steps `milestones` on, where it begins
     with its step 0 (SequentialLR)."""
     if len(milestones) != len(schedules) - 1 or sorted(milestones) != list(milestones):
-        raise ArgumentError(f"sequential: {len(schedules)} schedules need one milestone less, in "
-                            f"order, not {list(milestones)}")  # fmt: skip
+        raise ArgumentError(f"{len(schedules)} schedules need one milestone less, in "
+                            f"order, not {list(milestones)}", operation="sequential")  # fmt: skip
 
     def schedule(count: int) -> float:
         at = bisect_right(milestones, count)
@@ -195,11 +193,17 @@ class ReduceOnPlateau:
         min_lr: float = 0.0, eps: float = 1e-8,
     ) -> None:  # fmt: skip
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ArgumentError(f"ReduceOnPlateau: mode {mode!r} is 'min' or 'max', threshold_mode "
-                                f"{threshold_mode!r} is 'rel' or 'abs'")  # fmt: skip
+            raise ArgumentError(
+                f"mode {mode!r} is 'min' or 'max', threshold_mode "
+                f"{threshold_mode!r} is 'rel' or 'abs'",
+                operation="ReduceOnPlateau",
+            )
         if not 0.0 <= factor < 1.0 or callable(optimizer.lr):
-            raise ArgumentError(f"ReduceOnPlateau: factor {factor} and rate {optimizer.lr}; a "
-                                "factor below 1 and a number as rate are needed")  # fmt: skip
+            raise ArgumentError(
+                f"factor {factor} and rate {optimizer.lr}; a "
+                "factor below 1 and a number as rate are needed",
+                operation="ReduceOnPlateau",
+            )
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

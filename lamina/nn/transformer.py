@@ -38,7 +38,9 @@ def _activation(what: str, activation: Activation) -> Callable[[Tensor], Tensor]
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
-        raise ArgumentError(f"{what}: activation {activation!r} is no function, 'relu' or 'gelu'")
+        raise ArgumentError(
+            f"activation {activation!r} is no function, 'relu' or 'gelu'", operation=what
+        )
     return relu if activation == "relu" else gelu
 
 
@@ -239,8 +241,11 @@ class Transformer:
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
         if src.ndim != tgt.ndim or (src.shape[-1], tgt.shape[-1]) != (self.d_model,) * 2:
-            raise ShapeError(f"Transformer: src {src.shape} and tgt {tgt.shape}; as many axes, the "
-                             f"last of {self.d_model}, are needed")  # fmt: skip
+            raise ShapeError(
+                f"src {src.shape} and tgt {tgt.shape}; as many axes, the "
+                f"last of {self.d_model}, are needed",
+                operation="Transformer",
+            )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         return self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,

@@ -20,7 +20,13 @@ from typing import Any
 
 from lamina.core.options import Options
 from lamina.core.target import DEFAULT_CUDA, Target, cuda_engines
-from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.errors import (
+    CompileError,
+    CompilerNotFoundError,
+    DeviceError,
+    OutOfMemoryError,
+    UnknownDeviceError,
+)
 from lamina.runtime.buffer import Buffer, Heap, Launch, TensorMap, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.collectives import engine_for, parts_of
@@ -46,13 +52,17 @@ def names() -> list[str]:
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError):  # of this, of what is not there itself
-        raise UnknownDeviceError(f"cuda: the packages are not installed; {_PACKAGES}") from None
+        raise UnknownDeviceError(
+            "the packages are not installed", operation="cuda", remedy=_PACKAGES
+        ) from None
     try:
         (code,) = driver.cuInit(0)
     except RuntimeError:
         code = "it is not installed"
     if code:
-        raise UnknownDeviceError(f"cuda: the driver does not work: {code!s}; {_DRIVER}")
+        raise UnknownDeviceError(
+            f"the driver does not work: {code!s}", operation="cuda", remedy=_DRIVER
+        )
     return [f"cuda:{number}" for number in range(driver.cuDeviceGetCount()[1])]
 
 
@@ -419,8 +429,9 @@ def _tensor_map(device: Device, pointer: int, array: TensorMap) -> Any:
 
 def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     """A cubin of each kernel of `source`, by its name, from the disk cache when it is there. Others
-    are compiled beside each other, on all cores: what comes before kernels takes little."""
-    from cuda.bindings import nvrtc
+    are compiled beside each other, on all cores: what comes before kernels takes little. Raises
+    CompilerNotFoundError without NVIDIA's packages."""
+    nvrtc = _nvrtc()
 
     def cubin(name: str, text: str) -> bytes:
         kernel = located(name, text)
@@ -438,13 +449,26 @@ def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
         try:
             return dict(zip(source.kernels, cubins, strict=True))
         except CompileError as error:  # raised again here, where the user's line can be seen
-            raise CompileError(str(error).partition("\n  at ")[0]) from None
+            raise CompileError(error.problem) from None
+
+
+def _nvrtc() -> Any:
+    """NVIDIA's compiler. Raises CompilerNotFoundError where it is not installed."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError):  # of the bindings, of the library
+        raise CompilerNotFoundError(
+            "NVRTC is not installed", operation="cuda", remedy=_PACKAGES
+        ) from None
+    return nvrtc
 
 
 def compile_source(source: str, arch: str) -> bytes:
-    """NVRTC's cubin of `source`. Raises CompileError with its first complaint; needs no GPU."""
-    from cuda.bindings import nvrtc
-
+    """NVRTC's cubin of `source`. Raises CompileError with its first complaint, and
+    CompilerNotFoundError without NVIDIA's packages; needs no GPU."""
+    nvrtc = _nvrtc()
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
     flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"-default-device"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)

@@ -34,8 +34,11 @@ def names() -> list[str]:
         from Metal import MTLCreateSystemDefaultDevice
     except ImportError:
         emulator = "yes" if shutil.which("clang-19") else "no"
-        what = f"metal: emulator: {emulator}, hardware: no; on a Mac, pip install 'lamina[metal]'"
-        raise UnknownDeviceError(what) from None
+        raise UnknownDeviceError(
+            f"emulator: {emulator}, hardware: no",
+            operation="metal",
+            remedy="on a Mac, pip install 'lamina[metal]'",
+        ) from None
     return ["metal"] if MTLCreateSystemDefaultDevice() is not None else []
 
 

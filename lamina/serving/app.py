@@ -182,7 +182,7 @@ class Server:
         try:
             tokens: list[int] = await asyncio.to_thread(encode, text)
         except LaminaError as error:
-            raise ApiError(400, str(error).partition("\n  at ")[0], field) from None
+            raise ApiError(400, error.message, field) from None
         return tokens
 
     def _texts(

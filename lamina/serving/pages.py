@@ -50,7 +50,9 @@ class PagePool:
 
     def __init__(self, count: int, size: int) -> None:
         if min(count, size) < 1:
-            raise ArgumentError(f"PagePool: {count} pages of {size} tokens; 1 or more are needed")
+            raise ArgumentError(
+                f"{count} pages of {size} tokens; 1 or more are needed", operation="PagePool"
+            )
         self.count, self.size = count, size
         self._root = Page(-1)
         self._empty = [Page(number) for number in reversed(range(count))]

@@ -264,8 +264,7 @@ def _sampling(fields: _Fields) -> Sampling:
             seed=secrets.randbits(32) if seed is None else seed % (1 << 32),
         )
     except ArgumentError as error:
-        message = str(error).partition("\n")[0]
-        raise ApiError(400, message, message.partition(":")[0]) from None
+        raise ApiError(400, error.message, error.operation) from None
 
 
 def _stops(value: Any) -> tuple[str, ...]:

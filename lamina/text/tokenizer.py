@@ -60,13 +60,14 @@ class Tokenizer:
         trained. Templates write theirs. Raises DTypeError for what is no text, and ArgumentError
         for a text with half of a pair of surrogates, which UTF-8 cannot say."""
         if not isinstance(text, str):
-            raise DTypeError(f"encode: {type(text).__name__}; a str is needed")
+            raise DTypeError(f"{type(text).__name__}; a str is needed", operation="encode")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise ArgumentError(
-                f"encode: {text[error.start]!r} at place {error.start} is no character of Unicode; "
-                "decode the bytes as UTF-8 first"
+                f"{text[error.start]!r} at place {error.start} is no character of Unicode; "
+                "decode the bytes as UTF-8 first",
+                operation="encode",
             ) from None
         ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         is_first = self.adds_bos if with_bos is None else with_bos
@@ -78,7 +79,9 @@ class Tokenizer:
         try:
             text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         except OverflowError:
-            raise ArgumentError("decode: a number of a token is from 0 to 2 ** 32 - 1") from None
+            raise ArgumentError(
+                "a number of a token is from 0 to 2 ** 32 - 1", operation="decode"
+            ) from None
         return text
 
     def chat(self, messages: Iterable[Mapping[str, str]]) -> list[int]:

@@ -24,7 +24,7 @@ def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TileProgra
             try:
                 programs[kernel] = lower(plan.name, plan.nest, target)
             except UnloweredError as error:
-                programs[kernel] = str(error).splitlines()[0]
+                programs[kernel] = error.message
     return programs
 
 

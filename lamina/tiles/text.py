@@ -173,15 +173,12 @@ def parse(text: str) -> TileProgram:
         at += 1
         try:
             program = _with_declaration(program, line.text)
-            if program.roles and line.text.startswith("role "):
-                body, at = _parse_body(lines, at, line.level + 1)
-                *others, role = program.roles
-                program = replace(program, roles=(*others, replace(role, body=body)))
         except LaminaError as error:
-            problem = str(error).splitlines()[0]
-            if problem.startswith("tiles, line"):
-                raise
-            raise FormatError(f"tiles, line {line.number}: {problem}") from None
+            raise FormatError(f"tiles, line {line.number}: {error.message}") from None
+        if program.roles and line.text.startswith("role "):
+            body, at = _parse_body(lines, at, line.level + 1)
+            *others, role = program.roles
+            program = replace(program, roles=(*others, replace(role, body=body)))
     return program
 
 
@@ -217,8 +214,7 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
         try:
             statement = _parse_statement(line.text)
         except LaminaError as error:
-            problem = str(error).splitlines()[0]
-            raise FormatError(f"tiles, line {line.number}: {problem}") from None
+            raise FormatError(f"tiles, line {line.number}: {error.message}") from None
         at += 1
         if isinstance(statement, (TileLoop, StepLoop)):
             inside, at = _parse_body(lines, at, level + 1)

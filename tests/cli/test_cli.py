@@ -112,7 +112,8 @@ def test_remedies_are_printed_as_they_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = "/" + 150 * "x"
-    rows = [("compiler", long, True, ""), ("metal", "none", False, "pip install 'lamina[metal]'")]
+    remedy = "pip install 'lamina[metal]'"
+    rows = [cli.Row("compiler", long), cli.Row("metal", "none", False, remedy)]
     monkeypatch.setattr(cli, "doctor", lambda: rows)
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out

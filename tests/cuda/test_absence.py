@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lamina as lm
-from lamina.cli import doctor
+from lamina.cli import Row, doctor
 from lamina.errors import DeviceError, UnknownDeviceError
 from lamina.runtime import buffer, cuda
 from lamina.runtime.buffer import KINDS, heap_of
@@ -18,7 +18,9 @@ from lamina.runtime.buffer import KINDS, heap_of
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> int:
-        raise UnknownDeviceError("cuda: the driver does not work: it is not installed; install it")
+        raise UnknownDeviceError(
+            "the driver does not work: it is not installed", operation="cuda", remedy="install it"
+        )
 
     monkeypatch.setitem(KINDS, "cuda", (missing, cuda.Device))
     monkeypatch.setattr(buffer, "_heaps", {"cpu": heap_of("cpu")})
@@ -36,8 +38,8 @@ def test_a_tensor() -> None:
 
 
 def test_the_survey() -> None:
-    rows = {item: rest for item, *rest in doctor()}
-    assert rows["cuda"] == ["the driver does not work: it is not installed", False, "install it"]
+    finding = "the driver does not work: it is not installed"
+    assert Row("cuda", finding, False, "install it") in doctor()
     assert lm.__array_namespace_info__().devices() == ["cpu", "interp"]
 
 

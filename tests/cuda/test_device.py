@@ -16,7 +16,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, pipeline, tuning
-from lamina.cli import doctor
+from lamina.cli import Row, doctor
 from lamina.core import options
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
 from lamina.explain.report import profile
@@ -325,7 +325,7 @@ def test_unknown_numbers(device: cuda.Device) -> None:
         Tensor([1.0], device="cuda:99")
     with pytest.raises(UnknownDeviceError, match="there are cuda:0"):
         Tensor([1.0], device="cuda:first")
-    assert ("cuda", str(device), True, "") in doctor()
+    assert Row("cuda", str(device)) in doctor()
     settings = replace(options.current(), device="cuda:99")
     with pytest.raises(UnknownDeviceError):
         cuda.CudaProgram(Source(), (), settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import numpy as np
@@ -130,6 +131,14 @@ def test_cuda_compiles_for_gpus_before_sm_80(dtype: lm.DType, steps: str) -> Non
 def test_an_architecture_has_a_name_of_nvidias() -> None:
     with pytest.raises(ArgumentError, match=r"arch 'turing': .* named like sm_80"):
         lm.jit(classify).lower(*SPECS, device="cuda:0", arch="turing")
+
+
+def test_cuda_without_nvidias_packages_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    lowered = lm.jit(classify).lower(*SPECS, device="cuda:0", arch="sm_90a")
+    with pytest.raises(CompilerNotFoundError) as caught:
+        lowered.compile()
+    assert caught.value.remedy == "pip install cuda-bindings nvidia-cuda-nvrtc"
 
 
 def test_metal_needs_a_mac() -> None:

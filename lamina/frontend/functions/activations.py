@@ -32,7 +32,7 @@ SELU_SCALE = 1.0507009873554805
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`x` limited to min_val..max_val; constant on both bounds too, as PyTorch has it."""
     if min_val > max_val:
-        raise ArgumentError(f"hardtanh: min_val={min_val} is above max_val={max_val}")
+        raise ArgumentError(f"min_val={min_val} is above max_val={max_val}", operation="hardtanh")
 
     def rule(a: Node) -> Node:
         low = select(a > min_val, a, select(rm.is_nan(a), a, a.lift(min_val)))
@@ -64,7 +64,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """`x` moved towards 0 by `lambd`, and 0 where ``abs(x) <= lambd``."""
     if lambd < 0.0:
-        raise ArgumentError(f"softshrink: lambd={lambd} must not be negative")
+        raise ArgumentError(f"lambd={lambd} must not be negative", operation="softshrink")
 
     def rule(a: Node) -> Node:
         size = rm.absolute(a)
@@ -98,7 +98,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """`x`, or ``alpha * (exp(x / alpha) - 1)`` below 0 (Barron 2017, "Continuously differentiable
     exponential linear units")."""
     if alpha <= 0.0:
-        raise ArgumentError(f"celu: alpha={alpha} must be positive")
+        raise ArgumentError(f"alpha={alpha} must be positive", operation="celu")
 
     def rule(a: Node) -> Node:
         return select(a > 0, a, _expm1_below(a / alpha) * alpha)
@@ -113,7 +113,9 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     Sun 2015, "Delving deep into rectifiers")."""
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.shape != (channels,):
-        raise ShapeError(f"prelu: weight {weight.shape} for {channels} channels of {x.shape}")
+        raise ShapeError(
+            f"weight {weight.shape} for {channels} channels of {x.shape}", operation="prelu"
+        )
     column = () if weight.size == 1 else (channels, *(1,) * (x.ndim - 2))
     return where(x > 0, x, x * movement.reshape(weight, column))
 
@@ -126,7 +128,7 @@ def rrelu(
     each element while training, else by the mean of both. `seed` and `key` are as in
     `lamina.random` (Xu et al. 2015, "Empirical evaluation of rectified activations")."""
     if not lower <= upper:
-        raise ArgumentError(f"rrelu: lower={lower} is above upper={upper}")
+        raise ArgumentError(f"lower={lower} is above upper={upper}", operation="rrelu")
     values = exact("rrelu", x)
     slope: float | Tensor = (lower + upper) / 2.0
     if training:
@@ -142,7 +144,9 @@ def glu(x: Tensor, axis: int = -1) -> Tensor:
     along = normalize_axis("glu", axis, x.ndim)
     size = x.shape[along]
     if size % 2:
-        raise ShapeError(f"glu: {size} elements along axis {axis} of {x.shape} have no halves")
+        raise ShapeError(
+            f"{size} elements along axis {axis} of {x.shape} have no halves", operation="glu"
+        )
     a, b = movement.split(x, [size // 2, size // 2], axis=along)
     return a * sigmoid(b)
 
@@ -162,7 +166,7 @@ def gumbel_softmax(
     the derivative of the soft ones. `seed` and `key` are as in `lamina.random` (Jang, Gu and
     Poole 2017, "Categorical reparameterization with Gumbel-softmax", section 2)."""
     if tau <= 0.0:
-        raise ArgumentError(f"gumbel_softmax: tau={tau} must be positive")
+        raise ArgumentError(f"tau={tau} must be positive", operation="gumbel_softmax")
     values = exact("gumbel_softmax", logits)
     smallest = 2.0**-24  # keeps both logarithms finite
     draws = random.uniform(

@@ -211,7 +211,9 @@ def complex(real: Data, imag: Any) -> Tensor:
 
     def rule(re: Node, im: Node) -> Node:
         if not re.dtype.is_float or re.dtype.is_small:
-            raise DTypeError(f"complex: parts of {re.dtype.name}; cast them to float32 or float64")
+            raise DTypeError(
+                f"parts of {re.dtype.name}; cast them to float32 or float64", operation="complex"
+            )
         return Node(Op.COMPLEX, (re, im))
 
     return FLOATS("complex", rule, real, imag)
@@ -226,7 +228,7 @@ def polar(abs: Data, angle: Any) -> Tensor:
 def view_as_real(x: Data) -> Tensor:
     """Complex numbers (...) as real ones (..., 2): real and imaginary part."""
     if not x.dtype.is_complex:
-        raise DTypeError(f"view_as_real: {x.dtype.name} is not complex")
+        raise DTypeError(f"{x.dtype.name} is not complex", operation="view_as_real")
     return stack([real(x), imag(x)], axis=-1)
 
 

@@ -46,7 +46,9 @@ def asarray(
     found = Tensor(source, dtype, device)
     same = isinstance(obj, Tensor) and found.node is obj.node
     if copy is False and not same:
-        raise ArgumentError(f"asarray: {type(obj).__name__} needs a copy; drop copy=False")
+        raise ArgumentError(
+            f"{type(obj).__name__} needs a copy; drop copy=False", operation="asarray"
+        )
     return as_tensor(obj) if same and not copy else found
 
 
@@ -103,7 +105,7 @@ def arange(
     from 0."""
     first, last = (0, start) if stop is None else (start, stop)
     if step == 0:
-        raise ArgumentError("arange: the step is 0")
+        raise ArgumentError("the step is 0", operation="arange")
     count = max(0, math.ceil((last - first) / step))
     wanted = as_dtype(dtype or (int if hasattr(first + last + step, "__index__") else float))
     line = build.iota(count, dtypes.int64 if wanted.is_int else dtypes.float64)
@@ -145,7 +147,7 @@ def eye(
 
 def _triangle(what: str, upper: bool, x: Data, /, k: int = 0) -> Tensor:
     if x.ndim < 2:
-        raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
+        raise ShapeError(f"{x.shape} is no matrix; two axes at least are needed", operation=what)
     # The diagonal itself belongs to both triangles.
     row, column = (build.broadcasted_iota(x.shape, x.ndim - back) for back in (2, 1))
     low = column < row + integer(what, k) + (0 if upper else 1)
@@ -160,7 +162,7 @@ triu = named("triu", "The matrices with zeros below diagonal k.", _triangle, Tru
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """The coordinates of a grid: one array an axis, "xy" with the first two axes swapped."""
     if indexing not in ("xy", "ij"):
-        raise ArgumentError(f"meshgrid: indexing={indexing!r}; it is 'xy' or 'ij'")
+        raise ArgumentError(f"indexing={indexing!r}; it is 'xy' or 'ij'", operation="meshgrid")
     axes = list(range(len(arrays)))
     if indexing == "xy":
         axes[:2] = axes[:2][::-1]
@@ -196,14 +198,16 @@ def to_dlpack(
     consumer's, which waits for that: the address of a CUDA stream, 1 or None for the legacy default
     stream, 2 for that of the thread, -1 for no waiting; elsewhere None."""
     if x.dtype in dtypes.STORAGE_ONLY:
-        raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
+        raise DTypeError(f"{x.dtype.name} cannot be exported; cast it first", operation="dlpack")
     device = dlpack_device(x)
     if dl_device not in (None, device):
         raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
     if device[0] == gpu_dlpack.CUDA:
         return gpu_dlpack.exported(x, device, stream, max_version, copy)
     if stream not in (None, -1):
-        raise ArgumentError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
+        raise ArgumentError(
+            f"stream {stream!r} on {x.device}, which has none", operation="__dlpack__"
+        )
     memory.memory_of(x).exported = True
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
@@ -267,7 +271,7 @@ def _borrowed(x: Any) -> Any:
     try:
         array = np.from_dlpack(producer)
     except (BufferError, RuntimeError) as error:
-        raise DTypeError(f"from_dlpack: {error}") from None
+        raise DTypeError(str(error), operation="from_dlpack") from None
     return array.view(dtypes.bfloat16.numpy) if is_bfloat else array
 
 

@@ -26,7 +26,9 @@ def dropout(
     x: (N, C, spatial...) or (C, spatial...) (Tompson et al. 2015, "Efficient object localization
     using convolutional networks", section 3.2)."""
     if x.ndim not in (rank + 1, rank + 2):
-        raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C, {rank} sizes)")
+        raise ShapeError(
+            f"the input has shape {x.shape}, not ([N,] C, {rank} sizes)", operation=what
+        )
     shape = (*x.shape[: x.ndim - rank], *(1,) * rank)
     return zeroed(what, x, shape, p, training, seed, key)
 
@@ -50,7 +52,9 @@ def feature_alpha_dropout(
 ) -> Tensor:  # fmt: skip
     """`alpha_dropout` of whole channels of `x`, (N, C, ...); of any shape when not training."""
     if training and x.ndim < 2:
-        raise ShapeError(f"feature_alpha_dropout: {x.shape} has no channels; (N, C, ...) is needed")
+        raise ShapeError(
+            f"{x.shape} has no channels; (N, C, ...) is needed", operation="feature_alpha_dropout"
+        )
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
     return _alpha("feature_alpha_dropout", x, shape, p, training, seed, key)
 
@@ -87,7 +91,7 @@ def zeroed(
 
 def _check(what: str, p: float) -> None:
     if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"{what}: p={p} is not a probability")
+        raise ArgumentError(f"p={p} is not a probability", operation=what)
 
 
 def _kept(shape: Shape, x: Tensor, p: float, seed: int | None, key: Tensor | None) -> Tensor:

@@ -115,7 +115,7 @@ class Family(NamedTuple):
             found = of_complex(*cx.parts(*nodes))
             return Tensor.of(found if isinstance(found, Node) else Node(Op.COMPLEX, found), device)
         if dtype.is_complex and not self.of_complex:
-            raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
+            raise DTypeError(f"{dtype.name} is not supported; take real() or abs()", operation=what)
         narrow = self.wide and dtype.is_small
         if narrow:
             nodes = [cast(node, float32) for node in nodes]
@@ -171,13 +171,15 @@ def _of_bools(op: Op, of_numbers: Op) -> Rule:
 
 def _difference(a: Node, b: Node) -> Node:
     if a.dtype is bool_:
-        raise DTypeError("subtract: bools have no difference; use x1 ^ x2 (logical_xor)")
+        raise DTypeError(
+            "bools have no difference; use x1 ^ x2 (logical_xor)", operation="subtract"
+        )
     return a - b
 
 
 def _negated(a: Node) -> Node:
     if a.dtype is bool_:
-        raise DTypeError("negative: bools have no sign; use ~x (logical_not)")
+        raise DTypeError("bools have no sign; use ~x (logical_not)", operation="negative")
     return -a
 
 
@@ -203,7 +205,7 @@ def _refusing(
         result = function(x1, x2)
         if result.dtype.is_int and _has_known(refused, x2):
             shown = " ".join(repr(x2).split())
-            raise ArgumentError(f"{function.__name__}: integers and x2={shown}: {why}")
+            raise ArgumentError(f"integers and x2={shown}: {why}", operation=function.__name__)
         return result
 
     return public(careful, function.__name__, function.__doc__)
@@ -283,12 +285,13 @@ def round(x: Data, decimals: int = 0) -> Tensor:
     if decimals == 0:
         return _round(x)
     if x.dtype.is_int or x.dtype is bool_:
-        raise DTypeError(f"round: decimals={decimals} of {x.dtype.name}; cast it to a float")
+        raise DTypeError(
+            f"decimals={decimals} of {x.dtype.name}; cast it to a float", operation="round"
+        )
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return divide(_round(multiply(x, scale)), scale)
     return multiply(_round(divide(x, scale)), scale)
-
 
 
 # Exponentials and trigonometry.
@@ -365,7 +368,9 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     """x1 where `condition` is true, x2 elsewhere."""
     chooser = as_tensor(condition)
     if chooser.dtype is not bool_:
-        raise DTypeError(f"where: the condition is {chooser.dtype.name}; compare to get a bool")
+        raise DTypeError(
+            f"the condition is {chooser.dtype.name}; compare to get a bool", operation="where"
+        )
     (yes, no), device = operands("where", (x1, x2), _same, beside=chooser)
     return Tensor.of(select(expand(chooser.node, yes.shape), yes, no), device)
 
@@ -456,7 +461,9 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
 def gelu(x: Any, approximate: str = "none") -> Tensor:
     """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
     if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
+        raise ArgumentError(
+            f"approximate={approximate!r}; it is 'none' or 'tanh'", operation="gelu"
+        )
     if approximate == "none":
         return WIDE("gelu", lambda a: (Node(Op.ERF, (a * 0.5**0.5,)) * 0.5 + 0.5) * a, x)
     slope = math.sqrt(2 / math.pi) * 2

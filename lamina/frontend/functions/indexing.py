@@ -45,7 +45,7 @@ def as_index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
     if not array.size and array.dtype.is_float:  # the dtype of an empty list
         array = array.cast(int64)
     if array.dtype.kind not in ("int", "uint", *kinds):
-        raise DTypeError(f"{what}: the indices are {array.dtype.name}, not integers")
+        raise DTypeError(f"the indices are {array.dtype.name}, not integers", operation=what)
     common_device(what, x, array)
     return array
 
@@ -70,7 +70,7 @@ def check_range(what: str, indices: Any, axis: int, size: int, minimum: int | No
     outside = elements[(elements < first) | (elements >= size)]
     if outside.size:
         where = f"axis {axis} of size {size}"
-        raise AxisError(f"{what}: index {outside[0]} is out of range for {where}")
+        raise AxisError(f"index {outside[0]} is out of range for {where}", operation=what)
 
 
 def _axes_taken(entry: Any) -> int:
@@ -93,7 +93,7 @@ def _entries(x: Tensor, key: Any) -> list[Any]:
     missing = x.ndim - sum(_axes_taken(entry) for entry in entries)
     dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     if missing < 0 or len(dots) > 1:
-        raise AxisError(f"getitem: too many indices for an array of shape {x.shape}")
+        raise AxisError(f"too many indices for an array of shape {x.shape}", operation="getitem")
     place = dots[0] if dots else len(entries)
     entries[place : place + (missing > 0)] = [slice(None)] * missing
     return entries
@@ -139,7 +139,9 @@ def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
     """The places where a mask is true: the shape depends on them, so it is computed now. A mask
     without axes is one of a new axis of size 1."""
     if any(have not in (size, 0) for have, size in zip(mask.shape, sizes, strict=True)):
-        raise AxisError(f"getitem: a mask of {mask.shape} does not fit {sizes} in {x.shape}")
+        raise AxisError(
+            f"a mask of {mask.shape} does not fit {sizes} in {x.shape}", operation="getitem"
+        )
     found = memory.download(mask).reshape(mask.shape or (1,)).nonzero()
     return [memory.upload(one, int64, x.device) for one in found]
 
@@ -235,7 +237,9 @@ def _fitted(filling: Node, shape: Shape) -> Node:
     while len(sizes) > len(shape) and sizes[0] == 1:
         sizes = sizes[1:]
     if broadcast_shapes("setitem", sizes, shape) != shape:
-        raise ShapeError(f"setitem: {filling.shape} does not broadcast to the selection {shape}")
+        raise ShapeError(
+            f"{filling.shape} does not broadcast to the selection {shape}", operation="setitem"
+        )
     return build.expand(build.reshape(filling, sizes), shape)
 
 
@@ -257,7 +261,7 @@ def take_along_axis(x: Data, indices: Any, /, axis: int = -1) -> Tensor:
     index = as_index("take_along_axis", indices, x)
     along = normalize_axis("take_along_axis", axis, x.ndim)
     if index.ndim != x.ndim:
-        raise ShapeError(f"take_along_axis: {x.shape} and {index.shape} differ in rank")
+        raise ShapeError(f"{x.shape} and {index.shape} differ in rank", operation="take_along_axis")
     check_range("take_along_axis", indices, along, x.shape[along])
     lines = (resized(one.shape, along, 1) for one in (x, index))
     common = broadcast_shapes("take_along_axis", *lines)
@@ -271,5 +275,5 @@ def take_along_axis(x: Data, indices: Any, /, axis: int = -1) -> Tensor:
 def nonzero(x: Data, /) -> tuple[Tensor, ...]:
     """The places of what is not 0, one index array an axis. Their number needs the values."""
     if not x.ndim:
-        raise ShapeError("nonzero: an array of shape () has no axes")
+        raise ShapeError("an array of shape () has no axes", operation="nonzero")
     return tuple(Tensor(one, int64, x.device) for one in memory.download(x).nonzero())

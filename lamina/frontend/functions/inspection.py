@@ -33,7 +33,7 @@ def finfo(type: Any) -> SimpleNamespace:
 
     dtype = dtypes.real_of(_dtype_of(type))
     if not dtype.is_float:
-        raise DTypeError(f"finfo: {dtype.name} is no float; iinfo is for integers")
+        raise DTypeError(f"{dtype.name} is no float; iinfo is for integers", operation="finfo")
     info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     eps, most, normal = map(float, (info.eps, info.max, info.smallest_normal))
     return SimpleNamespace(
@@ -45,7 +45,7 @@ def iinfo(type: Any) -> SimpleNamespace:
     """The limits of an integer dtype or of a tensor's dtype: `bits`, `max`, `min`, the `dtype`."""
     dtype = _dtype_of(type)
     if not dtype.is_int:
-        raise DTypeError(f"iinfo: {dtype.name} is no integer; finfo is for floats")
+        raise DTypeError(f"{dtype.name} is no integer; finfo is for floats", operation="iinfo")
     return SimpleNamespace(bits=dtype.bits, max=dtype.max, min=dtype.min, dtype=dtype)
 
 
@@ -115,7 +115,9 @@ def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 (the standard's n
 def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
     """The module with the functions for this tensor."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ArgumentError(f"__array_namespace__: version {api_version!r} is not supported")
+        raise ArgumentError(
+            f"version {api_version!r} is not supported", operation="__array_namespace__"
+        )
     return sys.modules["lamina"]
 
 

@@ -34,13 +34,13 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
     16-bit floats are added up in float32; for bools see `einsum`."""
     a, b = _pair("matmul", x1, x2)
-    what = f"matmul: {a.shape} @ {b.shape}"
+    shapes = f"{a.shape} @ {b.shape}"
     if not a.ndim or not b.ndim:
-        raise ShapeError(f"{what}: both operands need an axis at least")
+        raise ShapeError(f"{shapes}: both operands need an axis at least", operation="matmul")
     inner, other = a.shape[-1], b.shape[-2:][0]
     if inner != other:
-        raise ShapeError(f"{what}: inner sizes {inner} and {other} differ")
-    broadcast_shapes(f"{what}: leading axes", a.shape[:-2], b.shape[:-2])
+        raise ShapeError(f"{shapes}: inner sizes {inner} and {other} differ", operation="matmul")
+    broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2], about=f"{shapes}: leading axes")
     row, column = "i" * (a.ndim > 1), "k" * (b.ndim > 1)
     return einsum(f"...{row}j,...j{column}->...{row}{column}", a, b)
 
@@ -50,7 +50,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     a, b = _pair("vecdot", x1, x2)
     normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
     if a.shape[axis] != b.shape[axis]:
-        raise ShapeError(f"vecdot: {a.shape} and {b.shape} differ in size along axis {axis}")
+        raise ShapeError(
+            f"{a.shape} and {b.shape} differ in size along axis {axis}", operation="vecdot"
+        )
     return einsum("...i,...i->...", moveaxis(conj(a), axis, -1), moveaxis(b, axis, -1))
 
 
@@ -65,7 +67,9 @@ def tensordot(
     right = normalize_axes("tensordot", axes[1], b.ndim)
     shared = [a.shape[axis] for axis in left]
     if shared != [b.shape[axis] for axis in right]:
-        raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along {left} and {right}")
+        raise ShapeError(
+            f"{a.shape} and {b.shape} do not fit along {left} and {right}", operation="tensordot"
+        )
     names = sorted(ascii_letters)  # the order that the result's axes get
     first, second = names[: a.ndim], names[a.ndim : a.ndim + b.ndim]
     for from_a, from_b in zip(left, right, strict=True):
@@ -76,14 +80,16 @@ def tensordot(
 def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The sum of products of two vectors (n,), shape ()."""
     if x1.ndim != 1 or x1.shape != x2.shape:
-        raise ShapeError(f"dot: {x1.shape} and {x2.shape}: two vectors of one size are needed")
+        raise ShapeError(
+            f"{x1.shape} and {x2.shape}: two vectors of one size are needed", operation="dot"
+        )
     return einsum("i,i->", x1, x2)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of two vectors, (n,) and (m,) to (n, m)."""
     if x1.ndim != 1 or x2.ndim != 1:
-        raise ShapeError(f"outer: {x1.shape} and {x2.shape}: two vectors are needed")
+        raise ShapeError(f"{x1.shape} and {x2.shape}: two vectors are needed", operation="outer")
     return einsum("i,j->ij", x1, x2)
 
 
@@ -102,7 +108,9 @@ def matrix_norm(
     if ord == "fro":
         return reduction.norm(x, 2, (rows, columns), keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ArgumentError(f"matrix_norm: ord={ord!r} is not 'fro', 1, -1, inf or -inf")
+        raise ArgumentError(
+            f"ord={ord!r} is not 'fro', 1, -1, inf or -inf", operation="matrix_norm"
+        )
     of_columns = ord in (1, -1)
     sums = reduction.norm(x, 1, rows if of_columns else columns, keepdims=True)
     extreme = reduction.max if ord in (1, math.inf) else reduction.min
@@ -135,8 +143,8 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
         found = [str(size) for size in dict.fromkeys(sizes) if size != 1]
         if len(found) > 1:  # 1 broadcasts, as with PyTorch
             shapes = ", ".join(str(tensor.shape) for tensor in tensors)
-            raise ShapeError(f"einsum: {equation!r} of {shapes}: {label!r} stands for "
-                             f"{' and '.join(found)}")  # fmt: skip
+            raise ShapeError(f"{equation!r} of {shapes}: {label!r} stands for "
+                             f"{' and '.join(found)}", operation="einsum")  # fmt: skip
     while len(nodes) > 2:
         nodes = _contract_best_pair(nodes, len(output))
     summed = range(len(output), len(labels))
@@ -149,7 +157,9 @@ def _parse(equation: str, ranks: Shape) -> tuple[list[list[Any]], list[Any]]:
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if not ranks or len(texts) != len(ranks):
-        raise ShapeError(f"einsum: {equation!r} is for {len(texts)} operands, not {len(ranks)}")
+        raise ShapeError(
+            f"{equation!r} is for {len(texts)} operands, not {len(ranks)}", operation="einsum"
+        )
     inputs = [_labels(equation, *pair) for pair in zip(texts, ranks, strict=True)]
     everything = [label for labels in inputs for label in labels]
     broadcast = sorted({label for label in everything if isinstance(label, int)})
@@ -160,9 +170,11 @@ def _parse(equation: str, ranks: Shape) -> tuple[list[list[Any]], list[Any]]:
     output = _labels(equation, right, rank)
     unknown = [label for label in output if label not in everything]
     if unknown:
-        raise ShapeError(f"einsum: {equation!r}: no operand has the result's {unknown[0]!r}")
+        raise ShapeError(
+            f"{equation!r}: no operand has the result's {unknown[0]!r}", operation="einsum"
+        )
     if len(set(output)) != len(output):
-        raise ShapeError(f"einsum: {equation!r}: the result has a letter twice")
+        raise ShapeError(f"{equation!r}: the result has a letter twice", operation="einsum")
     return inputs, output
 
 
@@ -170,10 +182,10 @@ def _labels(equation: str, text: str, rank: int) -> list[Any]:
     """The labels of an operand of `rank` axes."""
     before, dots, after = text.partition("...")
     if not all(letter.isalpha() for letter in before + after):
-        raise ShapeError(f"einsum: {equation!r}: {text!r} is not letters and one '...'")
+        raise ShapeError(f"{equation!r}: {text!r} is not letters and one '...'", operation="einsum")
     hidden = rank - len(before + after)
     if hidden < 0 or (hidden and not dots):
-        raise ShapeError(f"einsum: {equation!r}: {text!r} does not name {rank} axes")
+        raise ShapeError(f"{equation!r}: {text!r} does not name {rank} axes", operation="einsum")
     return [*before, *range(-hidden, 0), *after]
 
 
@@ -185,7 +197,9 @@ def _aligned(node: Node, own: list[Any], labels: list[Any]) -> Node:
             first = own.index(label)
             second = own.index(label, first + 1)
             if node.shape[first] != node.shape[second]:
-                raise ShapeError(f"einsum: {label!r} stands for two sizes of {node.shape}")
+                raise ShapeError(
+                    f"{label!r} stands for two sizes of {node.shape}", operation="einsum"
+                )
             rest = [axis for axis in range(len(own)) if axis not in (first, second)]
             node = main_diagonal(build.permute(node, [*rest, first, second]))
             own = [own[axis] for axis in rest] + [label]

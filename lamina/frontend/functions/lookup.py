@@ -29,7 +29,9 @@ def one_hot(indices: Any, num_classes: int = -1) -> Tensor:
     count = integer("one_hot", num_classes, -1)
     if count == -1:
         if not index.size:
-            raise ShapeError(f"one_hot: num_classes is needed for indices of shape {index.shape}")
+            raise ShapeError(
+                f"num_classes is needed for indices of shape {index.shape}", operation="one_hot"
+            )
         count = over.max(index).item() + 1
     check_range("one_hot", indices, index.ndim, count, minimum=0)
     classes = arange(count, device=index.device)
@@ -49,7 +51,9 @@ def embedding(
     weight itself, in place and unseen by the derivative; here `weight` is left alone.
     scale_grad_by_freq: the derivative of a row is divided by how often its index occurs."""
     if weight.ndim != 2:
-        raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
+        raise ShapeError(
+            f"the weight has shape {weight.shape}; (n, d) is needed", operation="embedding"
+        )
     rows_of_weight, width = weight.shape
     index = as_index("embedding", indices, weight)
     check_range("embedding", indices, 0, rows_of_weight, minimum=0)
@@ -71,7 +75,9 @@ def embedding(
 def padding_row(what: str, padding_idx: int, rows: int) -> int:
     """`padding_idx` counted from the front; raises AxisError when there is no such row."""
     if not -rows <= integer(what, padding_idx) < rows:
-        raise AxisError(f"{what}: padding_idx={padding_idx} is out of range for {rows} rows")
+        raise AxisError(
+            f"padding_idx={padding_idx} is out of range for {rows} rows", operation=what
+        )
     return padding_idx % rows
 
 

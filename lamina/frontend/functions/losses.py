@@ -57,8 +57,8 @@ def cosine_embedding_loss(
     x1, x2: (N, D) or (D,). target: (N,) or ()."""
     what = "cosine_embedding_loss"
     if x1.shape != x2.shape or x1.ndim not in (1, 2) or target.shape != x1.shape[:-1]:
-        raise ShapeError(f"{what}: x1 {x1.shape}, x2 {x2.shape} and target {target.shape}; "
-                         "([N,] D) twice and ([N]) are needed")  # fmt: skip
+        raise ShapeError(f"x1 {x1.shape}, x2 {x2.shape} and target {target.shape}; "
+                         "([N,] D) twice and ([N]) are needed", operation=what)  # fmt: skip
     a, b = exact(what, x1), exact(what, x2)
     tiny = 1e-12  # added to squares of lengths, as PyTorch does: two vectors of 0 have the angle 0
     lengths = (over.sum(a * a, axis=-1) + tiny) * (over.sum(b * b, axis=-1) + tiny)
@@ -123,7 +123,7 @@ def _triplet(
     margin: float, swap: bool, reduction: str,
 ) -> Tensor:  # fmt: skip
     if margin < 0.0:
-        raise ArgumentError(f"{what}: margin={margin} must not be negative")
+        raise ArgumentError(f"margin={margin} must not be negative", operation=what)
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = minimum(far, distance(positive, negative))
@@ -140,14 +140,14 @@ def multi_margin_loss(
     (N,), or () or (1,) for one sample. weight: (C,), a factor of each target class. p: 1 or 2."""
     what = "multi_margin_loss"
     if p not in (1, 2):
-        raise ArgumentError(f"{what}: p={p} is not 1 or 2")
+        raise ArgumentError(f"p={p} is not 1 or 2", operation=what)
     scores, index = _scores(what, x), as_index(what, target, x)
     shape_of_losses = index.shape
     if scores.ndim == 1 and index.shape == (1,):
         index = movement.reshape(index, ())
     if index.shape != scores.shape[:-1]:
-        raise ShapeError(f"{what}: input {x.shape} needs classes of shape {scores.shape[:-1]}, not "
-                         f"{index.shape}")  # fmt: skip
+        raise ShapeError(f"input {x.shape} needs classes of shape {scores.shape[:-1]}, not "
+                         f"{index.shape}", operation=what)  # fmt: skip
     classes = scores.shape[-1]
     check_shapes(what, (classes,), weight)
     is_target = movement.expand_dims(index, axis=-1) == arange(classes, device=x.device)
@@ -170,7 +170,9 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -
     what = "multilabel_margin_loss"
     scores, index = _scores(what, x), as_index(what, target, x)
     if index.shape != x.shape:
-        raise ShapeError(f"{what}: input {x.shape} and target {index.shape} differ in shape")
+        raise ShapeError(
+            f"input {x.shape} and target {index.shape} differ in shape", operation=what
+        )
     index = movement.reshape(index, scores.shape)
     classes = scores.shape[-1]
     counts = over.cumulative_sum((index < 0).cast(index.dtype), axis=-1) == 0  # before the first -1
@@ -191,7 +193,9 @@ def _scores(what: str, x: Tensor) -> Tensor:
     if x.ndim == 0:
         return exact(what, movement.reshape(x, (1,)))
     if x.ndim not in (1, 2) or not x.shape[-1]:
-        raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C) with classes")
+        raise ShapeError(
+            f"the input has shape {x.shape}, not ([N,] C) with classes", operation=what
+        )
     return exact(what, x)
 
 
@@ -201,7 +205,9 @@ def multilabel_soft_margin_loss(
     """The mean over the last axis of the binary cross-entropy of ``sigmoid(x)``; weight: (C,)."""
     what = "multilabel_soft_margin_loss"
     if x.shape != target.shape or not x.ndim:
-        raise ShapeError(f"{what}: input {x.shape} and target {target.shape}; ([N,] C) is needed")
+        raise ShapeError(
+            f"input {x.shape} and target {target.shape}; ([N,] C) is needed", operation=what
+        )
     values = exact(what, x)
     losses = softplus(-values) + (1.0 - target.cast(values.dtype)) * values
     if weight is not None:
@@ -238,12 +244,12 @@ def gaussian_nll_loss(
     "Estimating the mean and variance of the target probability distribution".)"""
     what = "gaussian_nll_loss"
     if eps <= 0.0:
-        raise ArgumentError(f"{what}: eps={eps} must be positive")
+        raise ArgumentError(f"eps={eps} must be positive", operation=what)
     values, spread = exact(what, x), exact(what, var)
     if spread.shape == x.shape[:-1] and spread.shape != x.shape:
         spread = movement.expand_dims(spread, axis=-1)
     if spread.shape not in (x.shape, (*x.shape[:-1], 1), ()):
-        raise ShapeError(f"{what}: input {x.shape} and variances {var.shape} do not fit")
+        raise ShapeError(f"input {x.shape} and variances {var.shape} do not fit", operation=what)
     # The value is bounded and the slope is not, so that variances may grow again.
     spread = spread + (maximum(spread, eps) - spread).detach()
     difference = values - target.cast(values.dtype)

@@ -34,12 +34,16 @@ def reshape(x: Data, /, shape: int | Sequence[int], *more: int, copy: bool | Non
     wanted = sizes_of("reshape", shape, *more, signed=True)
     count = x.size
     if wanted.count(-1) > 1:
-        raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
+        raise ShapeError(
+            f"{wanted} leaves several sizes open; only one may be -1", operation="reshape"
+        )
     known = product(size for size in wanted if size != -1)
     rest = count // known if known else -1  # beside a 0 anything would do
     shape = tuple(rest if size == -1 else size for size in wanted)
     if any(size < 0 for size in shape) or product(shape) != count:
-        raise ShapeError(f"reshape: {x.shape} has {count} elements and does not fit {wanted}")
+        raise ShapeError(
+            f"{x.shape} has {count} elements and does not fit {wanted}", operation="reshape"
+        )
     return Tensor.of(build.reshape(x.node, shape), x.device)
 
 
@@ -55,7 +59,7 @@ def broadcast_to(x: Data, /, shape: Sequence[int]) -> Tensor:
     """x repeated along new axes in front and along axes of size 1."""
     sizes = sizes_of("broadcast_to", shape)
     if broadcast_shapes("broadcast_to", x.shape, sizes) != sizes:
-        raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {sizes}")
+        raise ShapeError(f"{x.shape} does not broadcast to {sizes}", operation="broadcast_to")
     return Tensor.of(build.expand(x.node, sizes), x.device)
 
 
@@ -77,7 +81,9 @@ def permute_dims(x: Data, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis ``axes[i]`` of x."""
     order = normalize_axes("permute_dims", axes, x.ndim)
     if len(order) != x.ndim:
-        raise AxisError(f"permute_dims: {tuple(axes)} is not an order of the axes of {x.shape}")
+        raise AxisError(
+            f"{tuple(axes)} is not an order of the axes of {x.shape}", operation="permute_dims"
+        )
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
@@ -100,7 +106,7 @@ matrix_transpose = transpose
 def reversed_axes(x: Tensor) -> Tensor:
     """The matrix transposed; the standard defines ``.T`` for two axes only."""
     if x.ndim != 2:
-        raise ShapeError(f"T: {x.shape} is no matrix; use mT, or permute_dims")
+        raise ShapeError(f"{x.shape} is no matrix; use mT, or permute_dims", operation="T")
     return transpose(x)
 
 
@@ -108,7 +114,7 @@ def moveaxis(x: Data, source: Axis, destination: Axis, /) -> Tensor:
     """The axes `source` at the places `destination`, the others in their order."""
     moved, places = (normalize_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
     if len(moved) != len(places):
-        raise AxisError(f"moveaxis: {source} and {destination} differ in length")
+        raise AxisError(f"{source} and {destination} differ in length", operation="moveaxis")
     order = [axis for axis in range(x.ndim) if axis not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
@@ -138,7 +144,9 @@ def squeeze(x: Data, /, axis: Axis = None) -> Tensor:
     for number in axes:
         if x.shape[number] != 1:
             size = x.shape[number]
-            raise ShapeError(f"squeeze: axis {number} of {x.shape} has size {size}, not 1")
+            raise ShapeError(
+                f"axis {number} of {x.shape} has size {size}, not 1", operation="squeeze"
+            )
     kept = tuple(size for number, size in enumerate(x.shape) if number not in axes)
     return Tensor.of(build.reshape(x.node, kept), x.device)
 
@@ -147,7 +155,7 @@ def concat(arrays: Iterable[Any], /, axis: int | None = 0) -> Tensor:
     """The arrays one after the other along `axis`; flattened first when it is None."""
     tensors = [as_tensor(array) for array in arrays]
     if not tensors:
-        raise ShapeError("concat: there is nothing to join")
+        raise ShapeError("there is nothing to join", operation="concat")
     if axis is None:
         tensors, axis = [flatten(tensor) for tensor in tensors], 0
     device = common_device("concat", *tensors)
@@ -156,7 +164,9 @@ def concat(arrays: Iterable[Any], /, axis: int | None = 0) -> Tensor:
     along = normalize_axis("concat", axis, len(first))
     for other in tensors[1:]:
         if other.ndim != len(first) or resized(other.shape, along, first[along]) != first:
-            raise ShapeError(f"concat: {first} and {other.shape} differ beside axis {along}")
+            raise ShapeError(
+                f"{first} and {other.shape} differ beside axis {along}", operation="concat"
+            )
     return Tensor.of(_join([build.cast(tensor.node, dtype) for tensor in tensors], along), device)
 
 
@@ -185,7 +195,7 @@ def stack(arrays: Iterable[Any], /, axis: int = 0) -> Tensor:
     tensors = [as_tensor(array) for array in arrays]
     for other in tensors[1:]:
         if other.shape != tensors[0].shape:
-            raise ShapeError(f"stack: {tensors[0].shape} and {other.shape} differ")
+            raise ShapeError(f"{tensors[0].shape} and {other.shape} differ", operation="stack")
     return concat([expand_dims(tensor, axis=axis) for tensor in tensors], axis=axis)
 
 
@@ -202,7 +212,9 @@ def split(x: Data, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, .
     if not hasattr(sizes, "__iter__"):
         sizes = [min(sizes, size - at) for at in range(0, max(size, 1), sizes or -1)]  # none of 0
     if sum(sizes) != size or min(sizes, default=0) < 0:
-        raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
+        raise ShapeError(
+            f"{tuple(sizes)} does not add up to axis {along} of {x.shape}", operation="split"
+        )
     ends = list(itertools.accumulate(sizes, initial=0))
     parts = (build.slice_axis(x.node, along, *pair) for pair in itertools.pairwise(ends))
     return tuple(Tensor.of(part, x.device) for part in parts)
@@ -212,7 +224,7 @@ def chunk(x: Data, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of one size along `axis`; the last may be smaller."""
     size = x.shape[normalize_axis("chunk", axis, x.ndim)]
     if chunks < 1:
-        raise ShapeError(f"chunk: {x.shape} in {chunks} pieces")
+        raise ShapeError(f"{x.shape} in {chunks} pieces", operation="chunk")
     return split(x, max(1, -(-size // chunks)), axis)
 
 
@@ -225,7 +237,7 @@ def roll(x: Data, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor
     if len(axes) > 1 and len(shifts) == 1:
         shifts *= len(axes)
     if len(shifts) != len(axes):
-        raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+        raise AxisError(f"{len(shifts)} shifts for {len(axes)} axes", operation="roll")
     rolled = x.node
     for by, number in zip(shifts, axes, strict=True):
         along = normalize_axis("roll", number, x.ndim)
@@ -246,7 +258,7 @@ def repeat(x: Data, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     times = sizes_of("repeat", repeats if isinstance(repeats, int) else as_tensor(repeats).tolist())
     if len(times) != 1:
         if len(times) != size:
-            raise ShapeError(f"repeat: {len(times)} repeats for {size} elements")
+            raise ShapeError(f"{len(times)} repeats for {size} elements", operation="repeat")
         return take(x, [i for i, n in enumerate(times) for _ in range(n)], axis=along)
     repeated = build.insert_axes(x.node, (along + 1,))
     copies = build.expand(repeated, resized(x.shape, along, size, *times))
@@ -268,7 +280,7 @@ def tile(x: Data, repetitions: Sequence[int], /) -> Tensor:
 def diagonal(x: Data, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """The diagonal of each matrix in two axes, as the last axis."""
     if x.ndim < 2:
-        raise ShapeError(f"diagonal: {x.shape} has fewer than two axes")
+        raise ShapeError(f"{x.shape} has fewer than two axes", operation="diagonal")
     moved = moveaxis(x, (axis1, axis2), (-2, -1))[..., max(0, -offset) :, max(0, offset) :]
     size = min(moved.shape[-2:])
     return Tensor.of(main_diagonal(moved[..., :size, :size].node), x.device)
@@ -285,7 +297,7 @@ def diag(x: Data, /, offset: int = 0) -> Tensor:
     if x.ndim == 2:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
-        raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
+        raise ShapeError(f"{x.shape} is neither a vector nor a matrix", operation="diag")
     padded = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
     shape = padded.shape * 2
     on_diagonal = (build.broadcasted_iota(shape, 0) + offset).eq(build.broadcasted_iota(shape, 1))

@@ -69,7 +69,7 @@ def _cross_entropy(
 ) -> Tensor:  # fmt: skip
     what = "cross_entropy"
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
+        raise ArgumentError(f"label_smoothing={label_smoothing} is not in [0, 1]", operation=what)
     axis, factors = _classes(what, x, weight)
     values, each = exact(what, x), label_smoothing / x.shape[axis]
     # The maximum keeps exp from overflowing; it cancels, so that no derivative flows through it.
@@ -142,7 +142,7 @@ def huber_loss(
     in PyTorch the mean divides by their number, not by the sum of the factors."""
     what = "huber_loss"
     if delta <= 0.0:
-        raise ArgumentError(f"{what}: delta={delta} must be positive")
+        raise ArgumentError(f"delta={delta} must be positive", operation=what)
     losses = _huber(exact(what, x) - exact(what, target), delta)
     return reduced(what, _times(losses, weight), reduction, x, target)
 
@@ -150,7 +150,7 @@ def huber_loss(
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
     if beta < 0.0:
-        raise ArgumentError(f"smooth_l1_loss: beta={beta} must not be negative")
+        raise ArgumentError(f"beta={beta} must not be negative", operation="smooth_l1_loss")
     rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else abs
     return _regression("smooth_l1_loss", rule, x, target, reduction)
 
@@ -205,7 +205,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) 
 def _pair(what: str, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the dtype to compute in."""
     if x.shape != target.shape:
-        raise ShapeError(f"{what}: input {x.shape} and target {target.shape} differ in shape")
+        raise ShapeError(
+            f"input {x.shape} and target {target.shape} differ in shape", operation=what
+        )
     values = exact(what, x)
     return values, target.cast(values.dtype)
 
@@ -217,7 +219,9 @@ def _times(losses: Tensor, factors: Tensor | None) -> Tensor:
 def reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
     """The reduced losses in the dtype that the arguments, `like`, promote to."""
     if reduction not in ("mean", "sum", "none"):
-        raise ArgumentError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
+        raise ArgumentError(
+            f"reduction {reduction!r} is not 'mean', 'sum' or 'none'", operation=what
+        )
     if reduction != "none":
         losses = over.mean(losses) if reduction == "mean" else over.sum(losses)
     return losses.cast(common_dtype(what, *like))
@@ -231,7 +235,7 @@ def _bounded_log(x: Tensor) -> Tensor:
 def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor | None]:
     """The axis of classes, and one factor a class, broadcast to x's shape."""
     if not x.ndim:
-        raise ShapeError(f"{what}: an input of shape () has no classes")
+        raise ShapeError("an input of shape () has no classes", operation=what)
     axis = min(1, x.ndim - 1)
     check_shapes(what, x.shape[axis : axis + 1], weight)
     if weight is None:
@@ -260,8 +264,8 @@ def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
     that do not exist."""
     rest = resized(x.shape, axis)
     if target.shape != rest or not target.dtype.is_int:
-        raise ShapeError(f"{what}: input {x.shape} needs integer classes of shape {rest}, not "
-                         f"{target.dtype.name} of {target.shape}")  # fmt: skip
+        raise ShapeError(f"input {x.shape} needs integer classes of shape {rest}, not "
+                         f"{target.dtype.name} of {target.shape}", operation=what)  # fmt: skip
     picked = Node(Op.GATHER, (x.node, insert_axes(target.node, (axis,))), axis)
     return movement.squeeze(Tensor.of(picked, common_device(what, x, target)), axis=axis)
 
@@ -322,7 +326,9 @@ def group_norm(
     _check_channels("group_norm", x, weight, bias)
     batch, channels, *rest = x.shape
     if num_groups < 1 or channels % num_groups:
-        raise ShapeError(f"group_norm: {channels} channels of {x.shape} in {num_groups} groups")
+        raise ShapeError(
+            f"{channels} channels of {x.shape} in {num_groups} groups", operation="group_norm"
+        )
     groups = (batch, num_groups, channels // num_groups, *rest)
     values = movement.reshape(exact("group_norm", x), groups)
     values = movement.reshape(_standard(values, range(2, len(groups)), eps), x.shape)
@@ -347,8 +353,11 @@ def instance_norm(
     mean, variance = _moments(values, range(2, x.ndim))
     if running_mean is None or running_var is None:
         if running_mean is not running_var or not use_input_stats:
-            raise ArgumentError(f"{what}: without use_input_stats, or with one of them, both "
-                                "running_mean and running_var are needed")  # fmt: skip
+            raise ArgumentError(
+                "without use_input_stats, or with one of them, both "
+                "running_mean and running_var are needed",
+                operation=what,
+            )
         return _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
     if not use_input_stats:
         known = _column(running_mean, values, trailing)
@@ -358,8 +367,8 @@ def instance_norm(
     output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
     count = math.prod(x.shape[2:])
     if count < 2:
-        raise ShapeError(f"{what}: running statistics need two values a channel of a sample, not "
-                         f"those of {x.shape}")  # fmt: skip
+        raise ShapeError(f"running statistics need two values a channel of a sample, not "
+                         f"those of {x.shape}", operation=what)  # fmt: skip
     unbiased = variance * (count / (count - 1))
     average, deviation = (over.mean(statistic, axis=0) for statistic in (mean, unbiased))
     return BatchNorm(
@@ -389,7 +398,9 @@ def batch_norm(
         return BatchNorm(output, running_mean, running_var)
     count = x.size // max(x.shape[1], 1)
     if count < 2:
-        raise ShapeError(f"batch_norm: training needs two values a channel, not those of {x.shape}")
+        raise ShapeError(
+            f"training needs two values a channel, not those of {x.shape}", operation="batch_norm"
+        )
     unbiased = variance * (count / (count - 1))
     return BatchNorm(
         output, _moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum)
@@ -407,12 +418,13 @@ def dropout(
 
 def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
     if x.ndim < 2:
-        raise ShapeError(f"{what}: {x.shape} has no channels; (N, C, ...) is needed")
+        raise ShapeError(f"{x.shape} has no channels; (N, C, ...) is needed", operation=what)
     for vector in vectors:
         if vector is not None and vector.shape != x.shape[1:2]:
             raise ShapeError(
-                f"{what}: the input has shape {x.shape}, of {x.shape[1]} channels; its weight, "
-                f"bias or statistics have shape {vector.shape}"
+                f"the input has shape {x.shape}, of {x.shape[1]} channels; its weight, "
+                f"bias or statistics have shape {vector.shape}",
+                operation=what,
             )
 
 
@@ -421,7 +433,7 @@ def _last_axes(
 ) -> Sequence[int]:
     sizes = sizes_of(what, normalized_shape)
     if not sizes or x.shape[-len(sizes) :] != sizes:
-        raise ShapeError(f"{what}: {x.shape} does not end in {sizes}")
+        raise ShapeError(f"{x.shape} does not end in {sizes}", operation=what)
     check_shapes(what, sizes, *weights)
     return range(x.ndim - len(sizes), x.ndim)
 
@@ -485,9 +497,11 @@ def scaled_dot_product_attention(
     common_device(_WHAT, query, key, value)
     shapes = f"{_WHAT}: query {query.shape}, key {key.shape} and value {value.shape}"
     if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError(f"{shapes}: two axes or more are needed")
+        raise ShapeError("two axes or more are needed", operation=shapes)
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"{shapes}: query and key need one last size, key and value one before")
+        raise ShapeError(
+            "query and key need one last size, key and value one before", operation=shapes
+        )
     if enable_gqa:
         key, value = _for_heads(query, key), _for_heads(query, value)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -528,7 +542,9 @@ def _attend(
         scores = where(rows + first < columns, -math.inf, scores)
     if attn_mask is not None:
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
-            raise ShapeError(f"{_WHAT}: mask {attn_mask.shape} does not fit scores {scores.shape}")
+            raise ShapeError(
+                f"mask {attn_mask.shape} does not fit scores {scores.shape}", operation=_WHAT
+            )
         allows = attn_mask.dtype is bool_
         if allows:
             scores = where(attn_mask, scores, -math.inf)
@@ -559,5 +575,7 @@ def _for_heads(query: Tensor, x: Tensor) -> Tensor:
     """The heads of `x`, each once for every head of the query that it serves."""
     heads, shared = query.shape[-3:-2], x.shape[-3:-2]
     if not heads or not shared or not shared[0] or heads[0] % shared[0]:
-        raise ShapeError(f"{_WHAT}: heads of {query.shape} do not divide by those of {x.shape}")
+        raise ShapeError(
+            f"heads of {query.shape} do not divide by those of {x.shape}", operation=_WHAT
+        )
     return movement.repeat(x, heads[0] // shared[0], axis=-3)

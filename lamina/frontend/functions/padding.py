@@ -33,9 +33,11 @@ def pad(
     to three axes of images; here any axes of any array may be padded."""
     if mode not in _MODES:
         hint = "" if isinstance(mode, str) else f"; a number is given as value={mode!r}"
-        raise ArgumentError(f"pad: mode {mode!r} is not one of {', '.join(_MODES)}{hint}")
+        raise ArgumentError(
+            f"mode {mode!r} is not one of {', '.join(_MODES)}{hint}", operation="pad"
+        )
     if mode != "constant" and value != 0:
-        raise ArgumentError(f"pad: mode {mode!r} takes no value, but value={value}")
+        raise ArgumentError(f"mode {mode!r} takes no value, but value={value}", operation="pad")
     pairs = _pairs(x, padding)
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if mode == "constant":
@@ -57,15 +59,15 @@ def _pairs(x: Tensor, padding: Sequence[Any]) -> list[tuple[int, int]]:
     listed: list[Any] = list(padding)
     if listed and not hasattr(listed[0], "__iter__"):
         if len(listed) % 2:
-            raise ShapeError(f"pad: {tuple(listed)} has an odd number of entries")
+            raise ShapeError(f"{tuple(listed)} has an odd number of entries", operation="pad")
         listed = list(zip(listed[::2], listed[1::2], strict=True))[::-1]
     if len(listed) > x.ndim:
-        raise ShapeError(f"pad: {len(listed)} pairs for {x.shape}")
+        raise ShapeError(f"{len(listed)} pairs for {x.shape}", operation="pad")
     whole = [(0, 0)] * (x.ndim - len(listed))
     pairs: list[Any] = [sizes_of("pad", pair, signed=True) for pair in [*whole, *listed]]
     for size, (before, after) in zip(x.shape, pairs, strict=True):
         if size + min(before, 0) + min(after, 0) < 0:
-            raise ShapeError(f"pad: {listed} cuts more than {x.shape} has")
+            raise ShapeError(f"{listed} cuts more than {x.shape} has", operation="pad")
     return pairs
 
 
@@ -77,8 +79,11 @@ def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
     limit = {"reflect": size - 1, "circular": size}.get(mode)
     if size == 0 or (limit is not None and max(before, after) > limit):
         most = limit or 0
-        raise ShapeError(f"pad: mode {mode!r} adds at most {most} elements at an end of axis "
-                         f"{axis} of {x.shape}, not {before} and {after}")  # fmt: skip
+        raise ShapeError(
+            f"mode {mode!r} adds at most {most} elements at an end of axis "
+            f"{axis} of {x.shape}, not {before} and {after}",
+            operation="pad",
+        )
     if mode == "reflect":
         # Of 0 1 2 3 with two at each end: 2 1 | 0 1 2 3 | 2 1.
         first = _piece(x, axis, range(before, 0, -1))

@@ -109,7 +109,9 @@ class _Windows(NamedTuple):
         rows = zip(sizes, kernels, steps, margins, gaps, strict=True)
         axes = [_Axis(*row, ceil_mode) for row in rows]
         if any(2 * axis.padding > axis.kernel for axis in axes):
-            raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
+            raise ShapeError(
+                f"padding {margins} is over half of the kernel {kernels}", operation=what
+            )
         return cls(what, axes)
 
     @property
@@ -215,7 +217,7 @@ def avg_pool(
     `divisor_override` divides every sum by one number instead. Raises ArgumentError where that is
     0."""
     if divisor_override == 0:
-        raise ArgumentError(f"{what}: divisor_override is 0")
+        raise ArgumentError("divisor_override is 0", operation=what)
     images = batched(what, exact(what, x).node, rank)
     windows = _Windows.of(what, images.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
     result, axes = windows.sums(images), windows.axes
@@ -243,7 +245,7 @@ def max_unpool(
     default ``(size - 1) stride - 2 padding + kernel_size``."""
     places = as_index(what, indices, x)
     if places.shape != x.shape:
-        raise ShapeError(f"{what}: x {x.shape} and indices {places.shape} differ in shape")
+        raise ShapeError(f"x {x.shape} and indices {places.shape} differ in shape", operation=what)
     device = common_device(what, x, places)
     images = batched(what, x.node, rank)
     batch, channels, *sizes = images.shape
@@ -255,7 +257,7 @@ def max_unpool(
     if output_size is not None:
         wanted = sizes_of(what, output_size)[-rank:]
     if len(wanted) != rank or min(wanted) < 1:
-        raise ShapeError(f"{what}: the result would have spatial sizes {wanted}")
+        raise ShapeError(f"the result would have spatial sizes {wanted}", operation=what)
     flat = (batch, channels, prod(sizes))
     zeros = full((batch, channels, prod(wanted)), 0, x.dtype)
     operands = (zeros, cast(reshape(places.node, flat), int64), reshape(images, flat))
@@ -341,7 +343,9 @@ def _adaptive_sizes(
     """The axes of a batch of `x` that change, and the size that each gets."""
     listed: Any = output_size if hasattr(output_size, "__iter__") else (output_size,) * rank
     if len(listed) != rank or any(size is not None and size < 1 for size in listed):
-        raise ShapeError(f"{what}: output_size {output_size}; one or {rank} sizes are needed")
+        raise ShapeError(
+            f"output_size {output_size}; one or {rank} sizes are needed", operation=what
+        )
     pairs = zip(range(2, 2 + rank), x.shape[-rank:], listed, strict=True)
     return [(axis, integer(what, new)) for axis, old, new in pairs if new not in (None, old)]
 

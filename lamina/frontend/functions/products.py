@@ -40,14 +40,16 @@ def _added(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
 def addmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha x1 @ x2, of matrices (n, k) and (k, m); x broadcasts to (n, m)."""
     if x1.ndim != 2 or x2.ndim != 2:
-        raise ShapeError(f"addmm: {x1.shape} @ {x2.shape}: two matrices are needed")
+        raise ShapeError(f"{x1.shape} @ {x2.shape}: two matrices are needed", operation="addmm")
     return _added(x, matmul(x1, x2), beta, alpha)
 
 
 def addmv(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha x1 @ x2, of a matrix (n, k) and a vector (k,); x broadcasts to (n,)."""
     if x1.ndim != 2 or x2.ndim != 1:
-        raise ShapeError(f"addmv: {x1.shape} @ {x2.shape}: a matrix and a vector are needed")
+        raise ShapeError(
+            f"{x1.shape} @ {x2.shape}: a matrix and a vector are needed", operation="addmv"
+        )
     return _added(x, matmul(x1, x2), beta, alpha)
 
 
@@ -59,7 +61,9 @@ def addr(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) 
 def baddbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha x1 @ x2, of batches (b, n, k) and (b, k, m); x broadcasts to (b, n, m)."""
     if x1.ndim != 3 or x2.ndim != 3:
-        raise ShapeError(f"baddbmm: {x1.shape} @ {x2.shape}: two batches of matrices are needed")
+        raise ShapeError(
+            f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="baddbmm"
+        )
     return _added(x, matmul(x1, x2), beta, alpha)
 
 
@@ -67,7 +71,9 @@ def addbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1
     """beta x + alpha times the sum over the batch of x1 @ x2, (b, n, k) and (b, k, m); x broadcasts
     to (n, m)."""
     if x1.ndim != 3 or x2.ndim != 3:
-        raise ShapeError(f"addbmm: {x1.shape} @ {x2.shape}: two batches of matrices are needed")
+        raise ShapeError(
+            f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="addbmm"
+        )
     return _added(x, einsum("bij,bjk->ik", x1, x2), beta, alpha)
 
 
@@ -103,14 +109,16 @@ def multi_dot(arrays: Sequence[Tensor]) -> Tensor:
     last may be vectors."""
     terms = [ascii_letters[at : at + 2] for at in range(len(arrays))]
     if len(arrays) < 2:
-        raise ShapeError(f"multi_dot: {len(arrays)} arrays; two at least are needed")
+        raise ShapeError(f"{len(arrays)} arrays; two at least are needed", operation="multi_dot")
     if arrays[0].ndim == 1:
         terms[0] = terms[0][1:]
     if arrays[-1].ndim == 1:
         terms[-1] = terms[-1][:1]
     if any(one.ndim != len(term) for one, term in zip(arrays, terms, strict=True)):
         shapes = " @ ".join(str(one.shape) for one in arrays)
-        raise ShapeError(f"multi_dot: {shapes}: matrices are needed, and vectors at the ends")
+        raise ShapeError(
+            f"{shapes}: matrices are needed, and vectors at the ends", operation="multi_dot"
+        )
     outer_axes = (terms[0][0] if arrays[0].ndim == 2 else "",
                   terms[-1][1] if arrays[-1].ndim == 2 else "")  # fmt: skip
     return einsum(f"{','.join(terms)}->{''.join(outer_axes)}", *arrays)
@@ -121,8 +129,8 @@ def cross(x1: Data, x2: Any, /, *, axis: int = -1) -> Tensor:
     first, second = broadcast_arrays(x1, as_tensor(x2, x1))
     along = normalize_axis("cross", axis, first.ndim)
     if first.shape[along] != 3:
-        raise ShapeError(f"cross: axis {axis} of {first.shape} has {first.shape[along]} elements, "
-                         "not 3")  # fmt: skip
+        raise ShapeError(f"axis {axis} of {first.shape} has {first.shape[along]} elements, "
+                         "not 3", operation="cross")  # fmt: skip
     (a, b), (c, d) = ([roll(one, by, axis=along) for by in (-1, -2)] for one in (first, second))
     return a * d - b * c
 
@@ -140,7 +148,7 @@ def vander(x: Data, N: int | None = None, increasing: bool = False) -> Tensor:  
 
 def _check_order(what: str, p: float) -> None:
     if not p >= 0.0:
-        raise ArgumentError(f"{what}: p={p}; a distance has an order of 0 or more")
+        raise ArgumentError(f"p={p}; a distance has an order of 0 or more", operation=what)
 
 
 def cdist(x1: Data, x2: Data, p: float = 2.0) -> Tensor:
@@ -148,7 +156,9 @@ def cdist(x1: Data, x2: Data, p: float = 2.0) -> Tensor:
     (..., n, m)."""
     _check_order("cdist", p)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise ShapeError(f"cdist: {x1.shape} and {x2.shape}; rows of one size are needed")
+        raise ShapeError(
+            f"{x1.shape} and {x2.shape}; rows of one size are needed", operation="cdist"
+        )
     return over.norm(expand_dims(x1, -2) - expand_dims(x2, -3), p, axis=-1)
 
 
@@ -156,7 +166,7 @@ def pdist(x: Data, p: float = 2.0) -> Tensor:
     """The distances of order `p` between rows i < j of x, (n, d), row by row: (n (n - 1) / 2,)."""
     _check_order("pdist", p)
     if x.ndim != 2:
-        raise ShapeError(f"pdist: {x.shape} is no matrix")
+        raise ShapeError(f"{x.shape} is no matrix", operation="pdist")
     count = x.shape[0]
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     first, second = ([pair[side] for pair in pairs] for side in (0, 1))

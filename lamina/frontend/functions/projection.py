@@ -20,9 +20,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     x: (..., in). weight: (out, in), or (in,) for a result without the last axis. bias: (out,), or
     () beside such a weight. Raises ShapeError when the last axes differ."""
     if weight.ndim not in (1, 2):
-        raise ShapeError(f"linear: the weight has shape {weight.shape}; (out, in) is needed")
+        raise ShapeError(
+            f"the weight has shape {weight.shape}; (out, in) is needed", operation="linear"
+        )
     if not x.ndim or x.shape[-1] != weight.shape[-1]:
-        raise ShapeError(f"linear: x {x.shape} and weight {weight.shape}: last axes must be alike")
+        raise ShapeError(
+            f"x {x.shape} and weight {weight.shape}: last axes must be alike", operation="linear"
+        )
     check_shapes("linear", weight.shape[:-1], bias)
     result = matmul(x, movement.reversed_axes(weight) if weight.ndim == 2 else weight)
     return result if bias is None else result + bias
@@ -34,13 +38,15 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     x1: (..., in1). x2: (..., in2). weight: (out, in1, in2). bias: (out,). Result: (..., out).
     Raises ShapeError when the inputs' other axes differ, or sizes differ from the weight's."""
     if weight.ndim != 3:
-        raise ShapeError(f"bilinear: the weight has shape {weight.shape}, not (out, in1, in2)")
+        raise ShapeError(
+            f"the weight has shape {weight.shape}, not (out, in1, in2)", operation="bilinear"
+        )
     shapes = f"bilinear: x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape}"
     if not x1.ndim or x1.shape[:-1] != x2.shape[:-1]:
-        raise ShapeError(f"{shapes}: all axes of x1 and x2 but the last must be alike")
+        raise ShapeError("all axes of x1 and x2 but the last must be alike", operation=shapes)
     outputs, first, second = weight.shape
     if (x1.shape[-1], x2.shape[-1]) != (first, second):
-        raise ShapeError(f"{shapes}: the last axes must be those of the weight")
+        raise ShapeError("the last axes must be those of the weight", operation=shapes)
     check_shapes("bilinear", (outputs,), bias)
     flat = movement.reshape(movement.moveaxis(weight, 0, 1), (first, outputs * second))
     mixed = movement.reshape(matmul(x1, flat), (*x1.shape[:-1], outputs, second))

@@ -82,7 +82,7 @@ def atleast_3d(*arrays: Any) -> Any:
 
 def _listed(what: str, arrays: Sequence[Any], rank: int) -> list[Tensor]:
     if not len(arrays):
-        raise ShapeError(f"{what}: there is nothing to join")
+        raise ShapeError("there is nothing to join", operation=what)
     return [_of_rank(rank, as_tensor(array)) for array in arrays]
 
 
@@ -114,7 +114,7 @@ def block_diag(*arrays: Any) -> Tensor:
     blocks = _listed("block_diag", arrays, 2)
     for block in blocks:
         if block.ndim != 2:
-            raise ShapeError(f"block_diag: {block.shape} is no matrix")
+            raise ShapeError(f"{block.shape} is no matrix", operation="block_diag")
     width = builtins.sum(block.shape[1] for block in blocks)
     rows, before = [], 0
     for block in blocks:
@@ -134,7 +134,7 @@ def cartesian_prod(*arrays: Any) -> Tensor:
 def combinations(x: Data, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All selections of `r` elements of a vector, in their order: (number, r)."""
     if x.ndim != 1:
-        raise ShapeError(f"combinations: {x.shape} is no vector")
+        raise ShapeError(f"{x.shape} is no vector", operation="combinations")
     chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(chosen(range(x.shape[0]), integer("combinations", r, 0)))
     if not places or not r:
@@ -166,9 +166,9 @@ def tensor_split(x: Data, indices_or_sections: Any, axis: int = 0) -> tuple[Tens
 
 def _split(what: str, rank: int, axis: int, x: Tensor, parts: Any) -> tuple[Tensor, ...]:
     if x.ndim < rank:
-        raise ShapeError(f"{what}: {x.shape} has fewer than {rank} axes")
+        raise ShapeError(f"{x.shape} has fewer than {rank} axes", operation=what)
     if is_integer(parts) and x.shape[axis] % integer(what, parts, 1):
-        raise ShapeError(f"{what}: axis {axis} of {x.shape} is not divisible by {parts}")
+        raise ShapeError(f"axis {axis} of {x.shape} is not divisible by {parts}", operation=what)
     return tensor_split(x, parts, axis)
 
 
@@ -197,7 +197,7 @@ def narrow(x: Data, axis: int, start: int, length: int) -> Tensor:
     size, first = x.shape[along], int(start)
     first += size if first < 0 else 0
     if not 0 <= first <= first + length <= size:
-        raise AxisError(f"narrow: {start} and {length} more of {size} elements")
+        raise AxisError(f"{start} and {length} more of {size} elements", operation="narrow")
     return getitem(x, _key("narrow", x, along, slice(first, first + length)))
 
 
@@ -237,8 +237,8 @@ def diagonal_scatter(
     top = max(0, -offset)
     length = max(0, min(height - top, width - max(0, offset)))
     if as_tensor(source, x).shape != (*matrices.shape[:-2], length):
-        raise ShapeError(f"diagonal_scatter: {source.shape} is not the shape of diagonal {offset} "
-                         f"of {x.shape}")  # fmt: skip
+        raise ShapeError(f"{source.shape} is not the shape of diagonal {offset} "
+                         f"of {x.shape}", operation="diagonal_scatter")  # fmt: skip
     # Row i holds the element of the diagonal in that row.
     in_rows = pad(source.cast(x.dtype), [(top, height - top - length)])
     shape, last = matrices.shape, matrices.ndim - 1
@@ -274,21 +274,21 @@ def unflatten(x: Data, axis: int, sizes: Sequence[int]) -> Tensor:
     missing = x.shape[along] // known if known else 0
     filled = tuple(missing if size == -1 else size for size in parts)
     if prod(filled) != x.shape[along]:
-        raise ShapeError(f"unflatten: axis {axis} of {x.shape} does not fit {parts}")
+        raise ShapeError(f"axis {axis} of {x.shape} does not fit {parts}", operation="unflatten")
     return reshape(x, (*x.shape[:along], *filled, *x.shape[along + 1 :]))
 
 
 def fliplr(x: Data) -> Tensor:
     """The order along the second axis reversed."""
     if x.ndim < 2:
-        raise ShapeError(f"fliplr: {x.shape} has fewer than two axes")
+        raise ShapeError(f"{x.shape} has fewer than two axes", operation="fliplr")
     return flip(x, axis=1)
 
 
 def flipud(x: Data) -> Tensor:
     """The order along the first axis reversed."""
     if not x.ndim:
-        raise ShapeError("flipud: an array of shape () has no axes")
+        raise ShapeError("an array of shape () has no axes", operation="flipud")
     return flip(x, axis=0)
 
 
@@ -307,7 +307,7 @@ def sum_to_size(x: Data, *shape: Any) -> Tensor:
     """x summed over the axes along which `shape` broadcasts to it: the adjoint of broadcasting."""
     sizes = sizes_of("sum_to_size", *shape)
     if arguments.broadcast_shapes("sum_to_size", sizes, x.shape) != x.shape:
-        raise ShapeError(f"sum_to_size: {sizes} does not broadcast to {x.shape}")
+        raise ShapeError(f"{sizes} does not broadcast to {x.shape}", operation="sum_to_size")
     lead = x.ndim - len(sizes)
     aligned = (1,) * lead + sizes
     axes = [axis for axis, size in enumerate(aligned) if size != x.shape[axis]]
@@ -332,7 +332,7 @@ def diagflat(x: Data, offset: int = 0) -> Tensor:
 def diag_embed(x: Data, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """Matrices in two axes of the result with the lines of the last axis on a diagonal."""
     if not x.ndim:
-        raise ShapeError("diag_embed: an array of shape () has no axes")
+        raise ShapeError("an array of shape () has no axes", operation="diag_embed")
     size = x.shape[-1] + abs(offset)
     padded = pad(x, [(max(0, -offset), max(0, offset))])
     shape = (*x.shape[:-1], size, size)

@@ -78,9 +78,9 @@ def _reduced(
     if where is not None:
         mask = as_tensor(where, x)
         if mask.dtype is not bool_:
-            raise DTypeError(f"{what}: where={mask.dtype.name}; compare to get a bool")
+            raise DTypeError(f"where={mask.dtype.name}; compare to get a bool", operation=what)
         if broadcast_shapes(what, x.shape, mask.shape) != x.shape:
-            raise ShapeError(f"{what}: where={mask.shape} does not broadcast to {x.shape}")
+            raise ShapeError(f"where={mask.shape} does not broadcast to {x.shape}", operation=what)
         if way.neutral is None:
             operands.append(mask)
         else:
@@ -120,12 +120,14 @@ def _extreme(monoid: Monoid, axes: Axes, node: Node) -> Node:
     """The extreme element, or the place of it, which is counted along one axis or over all."""
     what = monoid.name.lower()
     if not _count(axes, node):
-        raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
+        raise ShapeError(f"{node.shape} has no elements along {axes}", operation=what)
     if monoid in (MAX, MIN):
         return build.reduce(monoid, axes, node)
     if len(axes) != 1:
         if len(axes) != len(node.shape):
-            raise AxisError(f"{what}: axes {axes} of {node.shape}; give one axis, or none for all")
+            raise AxisError(
+                f"axes {axes} of {node.shape}; give one axis, or none for all", operation=what
+            )
         node, axes = build.reshape(node, (product(node.shape),)), (0,)
     return build.reduce(monoid, axes, node, build.broadcasted_iota(node.shape, axes[0]), part=1)
 
@@ -211,7 +213,7 @@ def norm(x: Data, ord: float | str = 2, axis: Axis = None, keepdims: bool = Fals
     if ord == "fro":
         ord = 2
     if isinstance(ord, str):
-        raise ArgumentError(f"norm: ord={ord!r} is neither a number nor 'fro'")
+        raise ArgumentError(f"ord={ord!r} is neither a number nor 'fro'", operation="norm")
 
     def rule(axes: Axes, node: Node) -> Node:
         if node.dtype.is_complex:
@@ -236,7 +238,7 @@ def _cumulative(
     """Results for the first 1, 2, ... elements; the monoid's identity before them if asked. Of an
     array of shape () the result has it too, unless there is an element before."""
     if axis is None and x.ndim > 1:
-        raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
+        raise AxisError(f"an array of shape {x.shape} needs an axis", operation=what)
     along = line_axis(what, axis or 0, x.ndim)
     if not x.ndim:
         line = Tensor.of(build.reshape(x.node, (1,)), x.device)
@@ -408,7 +410,7 @@ def _top_of_blocks(x: Tensor, k: int, axis: int) -> TopK:
 def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None = None) -> TopK:
     """The first `count` elements of `x` in order along `axis`, all by default, and their places."""
     if x.dtype.is_complex:
-        raise DTypeError(f"{what}: {x.dtype.name} has no order; sort its real() or abs()")
+        raise DTypeError(f"{x.dtype.name} has no order; sort its real() or abs()", operation=what)
     axis = line_axis(what, axis, x.ndim)
     if not x.ndim:
         line = Tensor.of(build.reshape(x.node, (1,)), x.device)
@@ -418,7 +420,7 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
     size = x.shape[axis]
     k = size if count is None else count
     if not 0 <= k <= size:
-        raise ShapeError(f"{what}: k={k} of {size} elements along axis {axis} of {x.shape}")
+        raise ShapeError(f"k={k} of {size} elements along axis {axis} of {x.shape}", operation=what)
     if descending and k == 1 and x.dtype is not bool_:
         # NaN comes first, and the first of equal elements, in both: no line is sorted.
         places = build.broadcasted_iota(x.shape, axis)

@@ -66,11 +66,17 @@ def interpolate(
     rank = x.ndim - 2
     if mode not in _MODES.get(rank, ()):
         offered = ", ".join(_MODES.get(rank, ("no mode",)))
-        raise ShapeError(f"interpolate: mode {mode!r} of {x.shape}, which has {offered}")
+        raise ShapeError(
+            f"mode {mode!r} of {x.shape}, which has {offered}", operation="interpolate"
+        )
     if align_corners and mode in (*_NEAREST, "area"):
-        raise ShapeError(f"interpolate: align_corners is for linear and cubic modes, not {mode!r}")
+        raise ShapeError(
+            f"align_corners is for linear and cubic modes, not {mode!r}", operation="interpolate"
+        )
     if antialias and mode not in _ANTIALIASED:
-        raise ArgumentError(f"interpolate: antialias is for {_ANTIALIASED}, not for {mode!r}")
+        raise ArgumentError(
+            f"antialias is for {_ANTIALIASED}, not for {mode!r}", operation="interpolate"
+        )
     targets = _targets(x, size, scale_factor, bool(recompute_scale_factor))
     if mode == "area":
         return adaptive_avg_pool("interpolate", rank, x, [target.count for target in targets])
@@ -96,16 +102,20 @@ def _targets(
 ) -> list[_Target]:
     sizes = x.shape[2:]
     if (size is None) == (scale_factor is None):
-        raise ShapeError("interpolate: exactly one of size and scale_factor is needed")
+        raise ShapeError("exactly one of size and scale_factor is needed", operation="interpolate")
     if size is not None:
         if recompute:
-            raise ArgumentError("interpolate: recompute_scale_factor is for a scale_factor")
+            raise ArgumentError(
+                "recompute_scale_factor is for a scale_factor", operation="interpolate"
+            )
         wanted = per_axis("interpolate", "size", size, len(sizes))
         return [_Target(new, old / new) for new, old in zip(wanted, sizes, strict=True)]
     scales: Any = scale_factor if hasattr(scale_factor, "__iter__") else [scale_factor] * len(sizes)
     counts = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
     if len(scales) != len(sizes) or min(counts) < 1:
-        raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
+        raise ShapeError(
+            f"scale_factor {scale_factor} does not fit {x.shape}", operation="interpolate"
+        )
     if recompute:
         return [_Target(new, old / new) for new, old in zip(counts, sizes, strict=True)]
     return [_Target(new, 1 / scale) for new, scale in zip(counts, scales, strict=True)]

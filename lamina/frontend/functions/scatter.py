@@ -37,7 +37,9 @@ def gather(x: Data, axis: int, index: Any) -> Tensor:
     along_axis = line_axis("gather", axis, x.ndim)
     places = as_index("gather", index, x)
     if x.ndim != places.ndim:
-        raise ShapeError(f"gather: {x.shape} and an index of {places.shape} differ in rank")
+        raise ShapeError(
+            f"{x.shape} and an index of {places.shape} differ in rank", operation="gather"
+        )
     shape = places.shape or (1,)
     check_range("gather", index, along_axis, (x.shape or (1,))[along_axis])
     data = _cropped("gather", _line(x.node), shape, along_axis)
@@ -89,7 +91,9 @@ def index_fill(x: Data, axis: int, index: Any, value: Any) -> Tensor:
     """x with `value`, one number, in the slices `index`, (n,), along `axis`."""
     filling = as_tensor(value, x, "index_fill")
     if filling.size != 1:
-        raise ShapeError(f"index_fill: the value has shape {filling.shape}; one number is needed")
+        raise ShapeError(
+            f"the value has shape {filling.shape}; one number is needed", operation="index_fill"
+        )
     return _by_slices("index_fill", x, axis, index, filling, None)
 
 
@@ -113,7 +117,7 @@ def put(x: Data, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     count the elements of x row by row; index and source have equally many elements."""
     places, values = as_index("put", index, x), as_tensor(source, x, "put")
     if places.size != values.size:
-        raise ShapeError(f"put: {places.size} indices for {values.size} elements")
+        raise ShapeError(f"{places.size} indices for {values.size} elements", operation="put")
     check_range("put", index, 0, x.size)
     flat = Tensor.of(reshape(x.node, (x.size,)), x.device)
     reduce = "sum" if accumulate else None
@@ -132,14 +136,14 @@ def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> No
         stop = shape if free is None else resized(shape, free, node.shape[free])
         if all(want <= have for want, have in zip(stop, node.shape, strict=True)):
             return sliced(node, map(range, stop))
-    raise ShapeError(f"{what}: an index of shape {shape} does not fit {node.shape}")
+    raise ShapeError(f"an index of shape {shape} does not fit {node.shape}", operation=what)
 
 
 def _vector(what: str, x: Tensor, index: Any) -> Tensor:
     """`index` with one axis; raises ShapeError when it has several."""
     places = as_index(what, index, x)
     if places.ndim > 1:
-        raise ShapeError(f"{what}: an index of shape {places.shape}; one axis is needed")
+        raise ShapeError(f"an index of shape {places.shape}; one axis is needed", operation=what)
     return Tensor.of(_line(places.node), places.device)
 
 
@@ -151,7 +155,7 @@ def _scattered(
     along_axis = line_axis(what, axis, x.ndim)
     places, values = as_index(what, index, x), as_tensor(source, x, what)
     if x.ndim != places.ndim:
-        raise ShapeError(f"{what}: {x.shape} and an index of {places.shape} differ in rank")
+        raise ShapeError(f"{x.shape} and an index of {places.shape} differ in rank", operation=what)
     size = (x.shape or (1,))[along_axis]
     check_range(what, index, along_axis, size)
     inside = wrapped(_line(places.node), size)
@@ -179,7 +183,9 @@ def _by_slices(
     places, values = _vector(what, x, index), as_tensor(source, x, what)
     shape = resized(lines, along_axis, places.size)
     if broadcast_shapes(what, values.shape, shape) != shape:
-        raise ShapeError(f"{what}: a source of {values.shape} does not broadcast to {shape}")
+        raise ShapeError(
+            f"a source of {values.shape} does not broadcast to {shape}", operation=what
+        )
     inside = broadcast_in_dim(wrapped(places.node, lines[along_axis]), along_axis, shape)
     update = Tensor.of(expand(values.node, shape), values.device)
     return _combined(what, x, along_axis, inside, update, reduce, include_self)
@@ -191,10 +197,12 @@ def _combined(
 ) -> Tensor:  # fmt: skip
     """`source` combined into `x` at `places`, which has its shape; -1 is no place."""
     if reduce not in _MONOIDS:
-        raise ArgumentError(f"{what}: reduce={reduce!r} is not one of {list(_MONOIDS)}")
+        raise ArgumentError(f"reduce={reduce!r} is not one of {list(_MONOIDS)}", operation=what)
     monoid = _MONOIDS[reduce]
     if x.dtype.is_complex and monoid is MUL:
-        raise DTypeError(f"{what}: {x.dtype.name} has no {reduce!r}, which is for real numbers")
+        raise DTypeError(
+            f"{x.dtype.name} has no {reduce!r}, which is for real numbers", operation=what
+        )
     common_device(what, x, source)
     dtype = _sum_dtype(x.dtype) if reduce == "mean" else x.dtype
     base, update = cast(_line(x.node), dtype), cast(source.cast(x.dtype).node, dtype)

@@ -58,22 +58,24 @@ def ctc_loss(
         return _ctc_of_one(log_probs, targets, input_lengths, target_lengths, blank, reduction,
                            zero_infinity)  # fmt: skip
     if log_probs.ndim != 3 or not log_probs.shape[0]:
-        raise ShapeError(f"ctc_loss: log_probs {log_probs.shape} is not (T, [N,] C) with a step")
+        raise ShapeError(
+            f"log_probs {log_probs.shape} is not (T, [N,] C) with a step", operation="ctc_loss"
+        )
     _, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
-        raise ArgumentError(f"ctc_loss: blank={blank} is none of {classes} classes")
+        raise ArgumentError(f"blank={blank} is none of {classes} classes", operation="ctc_loss")
     inputs = as_index("ctc_loss", input_lengths, log_probs).cast(int64)
     lengths = as_index("ctc_loss", target_lengths, log_probs).cast(int64)
     labels = as_index("ctc_loss", targets, log_probs).cast(int64)
     if inputs.shape != (batch,) or lengths.shape != (batch,):
-        raise ShapeError(f"ctc_loss: log_probs {log_probs.shape} needs {batch} lengths, not "
-                         f"{inputs.shape} and {lengths.shape}")  # fmt: skip
+        raise ShapeError(f"log_probs {log_probs.shape} needs {batch} lengths, not "
+                         f"{inputs.shape} and {lengths.shape}", operation="ctc_loss")  # fmt: skip
     _check_known(log_probs, labels, targets, input_lengths, target_lengths)
     if labels.ndim == 1:
         labels = _padded(labels, lengths)
     elif labels.ndim != 2 or labels.shape[0] != batch:
-        raise ShapeError(f"ctc_loss: targets {labels.shape} for log_probs {log_probs.shape}; "
-                         f"({batch}, S) or one axis is needed")  # fmt: skip
+        raise ShapeError(f"targets {labels.shape} for log_probs {log_probs.shape}; "
+                         f"({batch}, S) or one axis is needed", operation="ctc_loss")  # fmt: skip
     chance = _log_chance(exact("ctc_loss", log_probs), labels, inputs, lengths, blank)
     impossible = chance < _IMPOSSIBLE / 2.0
     losses = where(impossible, 0.0 if zero_infinity else math.inf, -chance)
@@ -89,8 +91,8 @@ def _ctc_of_one(
     """`ctc_loss` of a sample without the axis N."""
     labels = as_index("ctc_loss", targets, log_probs)
     if labels.ndim != 1:
-        raise ShapeError(f"ctc_loss: targets {labels.shape} for log_probs {log_probs.shape}; "
-                         "(S,) is needed")  # fmt: skip
+        raise ShapeError(f"targets {labels.shape} for log_probs {log_probs.shape}; "
+                         "(S,) is needed", operation="ctc_loss")  # fmt: skip
     inputs, lengths = (
         as_index("ctc_loss", one, log_probs).reshape(1) for one in (input_lengths, target_lengths)
     )
@@ -123,14 +125,18 @@ def _check_known(
 def _check_lengths(name: str, lengths: Any, longest: int) -> None:
     known = known_elements(lengths)
     if known is not None and not ((known >= 0) & (known <= longest)).all():
-        raise ArgumentError(f"ctc_loss: {name}={lengths}; they lie between 0 and {longest}")
+        raise ArgumentError(
+            f"{name}={lengths}; they lie between 0 and {longest}", operation="ctc_loss"
+        )
 
 
 def _padded(labels: Tensor, lengths: Tensor) -> Tensor:
     """Targets one after the other, (sum of lengths,), as rows (N, S) with anything at the end."""
     counts = lengths.tolist()
     if sum(counts) > labels.shape[0]:
-        raise ShapeError(f"ctc_loss: targets {labels.shape} are fewer than their lengths, {counts}")
+        raise ShapeError(
+            f"targets {labels.shape} are fewer than their lengths, {counts}", operation="ctc_loss"
+        )
     starts = over.cumulative_sum(lengths, axis=0) - lengths
     columns = arange(max(counts, default=0), device=labels.device)
     places = movement.expand_dims(starts, axis=1) + columns
@@ -204,7 +210,9 @@ def embedding_bag(
     Result: (N, d); a bag of nothing is zeros. Raises AxisError for an index out of range, and
     ArgumentError for such offsets, unless they are in tensors."""
     if mode not in ("sum", "mean", "max"):
-        raise ArgumentError(f"embedding_bag: mode={mode!r} is not 'sum', 'mean' or 'max'")
+        raise ArgumentError(
+            f"mode={mode!r} is not 'sum', 'mean' or 'max'", operation="embedding_bag"
+        )
     index, starts = _bags(indices, weight, offsets)
     check_range("embedding_bag", indices, 0, len(weight), minimum=0)
     rows = embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
@@ -233,8 +241,8 @@ def _bags(indices: Any, weight: Tensor, offsets: Any) -> tuple[Tensor, Tensor | 
     starts = None if offsets is None else as_index("embedding_bag", offsets, weight).cast(int64)
     if index.ndim not in (1, 2) or (index.ndim == 1) != (starts is not None):
         shape = None if starts is None else starts.shape
-        raise ShapeError(f"embedding_bag: indices {index.shape} with offsets {shape}; (N, L) alone "
-                         "or (L,) with offsets is needed")  # fmt: skip
+        raise ShapeError(f"indices {index.shape} with offsets {shape}; (N, L) alone "
+                         "or (L,) with offsets is needed", operation="embedding_bag")  # fmt: skip
     return index, starts
 
 
@@ -242,8 +250,11 @@ def _weighted(rows: Tensor, per_sample_weights: Tensor, mode: str) -> Tensor:
     """The rows, (..., d), each times its weight."""
     if mode != "sum" or per_sample_weights.shape != rows.shape[:-1]:
         shapes = f"{per_sample_weights.shape} of indices {rows.shape[:-1]}"
-        raise ArgumentError(f"embedding_bag: per_sample_weights {shapes} with mode={mode!r}; "
-                            "it has the shape of the indices, and is for 'sum'")  # fmt: skip
+        raise ArgumentError(
+            f"per_sample_weights {shapes} with mode={mode!r}; "
+            "it has the shape of the indices, and is for 'sum'",
+            operation="embedding_bag",
+        )
     return rows * movement.expand_dims(per_sample_weights.cast(rows.dtype), axis=-1)
 
 
@@ -258,8 +269,8 @@ def _check_offsets(offsets: Any, count: int) -> None:
     if known is None or not known.size:
         return
     if known[0] != 0 or known[-1] > count or (known[1:] < known[:-1]).any():
-        raise ArgumentError(f"embedding_bag: offsets {offsets} of {count} indices; they ascend "
-                            f"from 0 to {count} at most")  # fmt: skip
+        raise ArgumentError(f"offsets {offsets} of {count} indices; they ascend "
+                            f"from 0 to {count} at most", operation="embedding_bag")  # fmt: skip
 
 
 def _over_rows(chosen: Tensor, counted: Tensor, mode: str) -> tuple[Tensor, Tensor]:

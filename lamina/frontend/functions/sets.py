@@ -30,13 +30,15 @@ def searchsorted(
     x1: (n,), with `x2` of any shape; or rows (..., n), each for a row of x2, (..., m). sorter:
     integers of x1's shape, which sort each row of it. right: PyTorch's name of side 'right'."""
     if side not in ("left", "right"):
-        raise ArgumentError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
+        raise ArgumentError(
+            f"side {side!r} is neither 'left' nor 'right'", operation="searchsorted"
+        )
     values = as_tensor(x2, x1)
     _check_rows(x1, values, sorter)
     device = common_device("searchsorted", x1, values, x1 if sorter is None else sorter)
     dtype = promote("searchsorted", x1.dtype, values.dtype)
     if dtype.is_complex:
-        raise DTypeError(f"searchsorted: {dtype.name} has no order")
+        raise DTypeError(f"{dtype.name} has no order", operation="searchsorted")
     axis = x1.ndim - 1
     data, wanted = build.cast(x1.node, dtype), build.cast(values.node, dtype)
     if sorter is not None:
@@ -57,12 +59,16 @@ def searchsorted(
 def _check_rows(x1: Tensor, values: Tensor, sorter: Tensor | None) -> None:
     """Raises ShapeError unless each row of `values` and of `sorter` has its row of `x1`."""
     if not x1.ndim:
-        raise ShapeError("searchsorted: the sorted data has shape (); an axis is needed")
+        raise ShapeError(
+            "the sorted data has shape (); an axis is needed", operation="searchsorted"
+        )
     if x1.ndim > 1 and values.shape[:-1] != x1.shape[:-1]:
-        raise ShapeError(f"searchsorted: sorted rows {x1.shape} and values {values.shape}: all but "
-                         "the last sizes must be equal")  # fmt: skip
+        raise ShapeError(f"sorted rows {x1.shape} and values {values.shape}: all but "
+                         "the last sizes must be equal", operation="searchsorted")  # fmt: skip
     if sorter is not None and sorter.shape != x1.shape:
-        raise ShapeError(f"searchsorted: sorter {sorter.shape} is not of x1's shape {x1.shape}")
+        raise ShapeError(
+            f"sorter {sorter.shape} is not of x1's shape {x1.shape}", operation="searchsorted"
+        )
 
 
 def _precedes(a: Node, b: Node) -> Node:

@@ -51,7 +51,7 @@ def for_ranks(
 def exact(what: str, x: Tensor) -> Tensor:
     """`x` in its accumulator's dtype; raises DTypeError when it is no float."""
     if not x.dtype.is_float:
-        raise DTypeError(f"{what}: {x.dtype.name} is not a float dtype; cast it")
+        raise DTypeError(f"{x.dtype.name} is not a float dtype; cast it", operation=what)
     return x.cast(accumulator(x.dtype))
 
 
@@ -60,18 +60,18 @@ def check_shapes(what: str, shape: Shape, *weights: Tensor | None) -> None:
     for weight in weights:
         if weight is not None and weight.shape != shape:
             raise ShapeError(
-                f"{what}: a weight or bias vector has shape {weight.shape}, not {shape}"
+                f"a weight or bias vector has shape {weight.shape}, not {shape}", operation=what
             )
 
 
 def per_axis(what: str, name: str, value: Sizes, rank: int, minimum: int = 1) -> Shape:
     """`value` once for each of `rank` spatial axes; raises ShapeError for other counts."""
-    sizes = sizes_of(f"{what}: {name}", value, signed=True)
+    sizes = sizes_of(what, value, signed=True, argument=name)
     if len(sizes) == 1:
         sizes *= rank
     if len(sizes) != rank or min(sizes) < minimum:
         raise ShapeError(
-            f"{what}: {name} is {value}; one or {rank} integers >= {minimum} are needed"
+            f"{name} is {value}; one or {rank} integers >= {minimum} are needed", operation=what
         )
     return sizes
 
@@ -79,7 +79,9 @@ def per_axis(what: str, name: str, value: Sizes, rank: int, minimum: int = 1) ->
 def batched(what: str, x: Node, rank: int) -> Node:
     """`x` of shape (N, C, spatial...) from itself or from (C, spatial...)."""
     if len(x.shape) not in (rank + 1, rank + 2):
-        raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C, {rank} sizes)")
+        raise ShapeError(
+            f"the input has shape {x.shape}, not ([N,] C, {rank} sizes)", operation=what
+        )
     return x if len(x.shape) == rank + 2 else insert_axes(x, (0,))
 
 
@@ -129,7 +131,9 @@ def _axes_of_windows(
     lead, sizes = x.shape[: len(x.shape) - 2 * rank], x.shape[-rank:]
     axes = [_Windows(*row) for row in zip(sizes, kernels, strides, dilations, strict=True)]
     if min(axis.count for axis in axes) < 1:
-        raise ShapeError(f"{what}: kernel {kernels} of dilation {dilations} does not fit {sizes}")
+        raise ShapeError(
+            f"kernel {kernels} of dilation {dilations} does not fit {sizes}", operation=what
+        )
     return lead, axes
 
 
@@ -258,8 +262,8 @@ def conv(
     if padding == "same" and set(steps) == {1}:
         before, after = [size // 2 for size in reach], [size - size // 2 for size in reach]
     elif isinstance(padding, str) and padding != "valid":
-        raise ShapeError(f"{what}: padding {padding!r} with stride {steps}; it is 'valid', "
-                         "'same' for stride 1, or integers")  # fmt: skip
+        raise ShapeError(f"padding {padding!r} with stride {steps}; it is 'valid', "
+                         "'same' for stride 1, or integers", operation=what)  # fmt: skip
     else:
         zeros = 0 if isinstance(padding, str) else padding
         before = after = list(per_axis(what, "padding", zeros, rank, minimum=0))
@@ -283,12 +287,16 @@ def conv_transpose(
     margins = per_axis(what, "padding", padding, rank, minimum=0)
     extra = per_axis(what, "output_padding", output_padding, rank, minimum=0)
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
-        raise ShapeError(f"{what}: output_padding {extra} reaches stride {steps}, dilation {gaps}")
+        raise ShapeError(
+            f"output_padding {extra} reaches stride {steps}, dilation {gaps}", operation=what
+        )
     batch, _, *sizes = images.shape
     rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
     wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
     if min(wanted) < 1:
-        raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
+        raise ShapeError(
+            f"padding {margins} leaves nothing of an input of {x.shape}", operation=what
+        )
     dtype = promote(what, x.dtype, weight.dtype)
     like = full((batch, weight.shape[1] * groups, *wanted), 0, dtype)
     result = _correlated(what, like, (margins, margins), weight.node, steps, gaps, groups)
@@ -309,15 +317,17 @@ def _images(
     """`x` as a batch, if everything fits to it."""
     images, shape = batched(what, x.node, rank), weight.shape
     if len(shape) != rank + 2:
-        raise ShapeError(f"{what}: the weight has shape {shape}; {rank + 2} axes are needed")
+        raise ShapeError(
+            f"the weight has shape {shape}; {rank + 2} axes are needed", operation=what
+        )
     if groups < 1 or shape[0] % groups:
-        raise ShapeError(f"{what}: {shape[0]} rows of weight {shape} in {groups} groups")
+        raise ShapeError(f"{shape[0]} rows of weight {shape} in {groups} groups", operation=what)
     channels, outputs = shape[1] * groups, shape[0]
     if transposed:
         channels, outputs = outputs, channels
     if images.shape[1] != channels:
-        raise ShapeError(f"{what}: input {x.shape} and weight {shape} in {groups} groups: the "
-                         f"weight is for {channels} channels")  # fmt: skip
+        raise ShapeError(f"input {x.shape} and weight {shape} in {groups} groups: the "
+                         f"weight is for {channels} channels", operation=what)  # fmt: skip
     check_shapes(what, (outputs,), bias)
     common_device(what, x, weight, *(() if bias is None else (bias,)))
     return images

@@ -56,7 +56,7 @@ def logit(x: Data, eps: float | None = None) -> Tensor:
     if eps is None:
         return WIDE("logit", sm.logit, x)
     if not 0 <= eps <= 0.5:
-        raise ArgumentError(f"logit: eps={eps} is not within 0..0.5")
+        raise ArgumentError(f"eps={eps} is not within 0..0.5", operation="logit")
     return WIDE("logit", sm.logit, clip(x, eps, 1 - eps))
 
 

@@ -69,7 +69,7 @@ def _rows(what: str, x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
     moved = moveaxis(x, axes, range(first, x.ndim))
     rows = reshape(moved, (*moved.shape[:first], prod(moved.shape[first:])))
     if not rows.shape[-1]:
-        raise ShapeError(f"{what}: {x.shape} has no elements along {axes}")
+        raise ShapeError(f"{x.shape} has no elements along {axes}", operation=what)
     return rows, axes
 
 
@@ -92,7 +92,9 @@ def kthvalue(x: Data, k: int, axis: int = -1, keepdims: bool = False) -> TopK:
     rows, axes = _rows("kthvalue", x, axis)
     size = rows.shape[-1]
     if not 1 <= integer("kthvalue", k) <= size:
-        raise ArgumentError(f"kthvalue: k={k} of {size} elements along axis {axis} of {x.shape}")
+        raise ArgumentError(
+            f"k={k} of {size} elements along axis {axis} of {x.shape}", operation="kthvalue"
+        )
     found = (one[..., k - 1] for one in _ordered(rows))
     return TopK(*(_with_axes(one, axes, keepdims) for one in found))
 
@@ -143,15 +145,19 @@ def _quantile(
     """The probability q of each of the first n sorted elements of a row is its rank over n - 1."""
     if interpolation not in _INTERPOLATIONS:
         choices = ", ".join(_INTERPOLATIONS)
-        raise ArgumentError(f"{what}: interpolation={interpolation!r}; it is one of {choices}")
+        raise ArgumentError(
+            f"interpolation={interpolation!r}; it is one of {choices}", operation=what
+        )
     rows, axes = _rows(what, FLOATS(what, lambda a: a, x), axis)
     exact = accumulator(rows.dtype)  # halves cannot count far
     fraction = q.cast(exact) if isinstance(q, Tensor) else Tensor(q, exact, rows.device)
     if fraction.ndim > 1:
-        raise ShapeError(f"{what}: q of shape {fraction.shape}; a number or one axis is needed")
+        raise ShapeError(
+            f"q of shape {fraction.shape}; a number or one axis is needed", operation=what
+        )
     shares = known_elements(q)
     if shares is not None and not ((shares >= 0.0) & (shares <= 1.0)).all():
-        raise ArgumentError(f"{what}: q={q}; a share lies between 0 and 1")
+        raise ArgumentError(f"q={q}; a share lies between 0 and 1", operation=what)
     ordered = over.sort(rows)
     size, missing = rows.shape[-1], _missing(rows)
     last = clip(size - 1 - missing, 0, None) if skip else where(missing > 0, 0, size - 1)
@@ -240,7 +246,7 @@ def cov(
     """The covariances of variables in rows, (n, observations) to (n, n); of one, the variance, of
     shape (). `fweights`: how often each observation occurred; `aweights`: its weight."""
     if x.ndim > 2:
-        raise ShapeError(f"cov: {x.shape} has more than two axes")
+        raise ShapeError(f"{x.shape} has more than two axes", operation="cov")
     rows = reshape(SAME("cov", lambda a: a, x), (-1, x.shape[-1] if x.ndim else 1))
     if not rows.dtype.is_float and not rows.dtype.is_complex:
         rows = FLOATS("cov", lambda a: a, rows)
@@ -273,13 +279,13 @@ def bincount(x: Data, weights: Tensor | None = None, minlength: int = 0) -> Tens
     """How often each of 0, 1, ... occurs in x, (n,), or the sums of its `weights`. The length is
     one more than the greatest value, which is computed now, or `minlength` if that is more."""
     if x.ndim != 1 or not x.dtype.is_int:
-        raise DTypeError(f"bincount: {x.dtype.name} of shape {x.shape}; a vector of integers is "
-                         "needed")  # fmt: skip
+        raise DTypeError(f"{x.dtype.name} of shape {x.shape}; a vector of integers is "
+                         "needed", operation="bincount")  # fmt: skip
     length = integer("bincount", minlength, 0)
     if x.size:
         least, greatest = (int(one) for one in aminmax(x))
         if least < 0:
-            raise ArgumentError(f"bincount: {least} is negative")
+            raise ArgumentError(f"{least} is negative", operation="bincount")
         length = max(length, greatest + 1)
     counted = _counts("bincount", x, length, weights)
     return counted if weights is None else counted.cast(weights.dtype)
@@ -325,8 +331,8 @@ def _edges(x: Tensor, bins: int, limits: tuple[float, float] | None) -> Tensor:
     """Edges of equal parts; a range without width becomes one of width 1."""
     ends = None if limits is None else known_elements(limits)
     if ends is not None and not -math.inf < ends[0] <= ends[1] < math.inf:
-        raise ArgumentError(f"histogram: range={limits}; two finite numbers are needed, the "
-                            "smaller one first")  # fmt: skip
+        raise ArgumentError(f"range={limits}; two finite numbers are needed, the "
+                            "smaller one first", operation="histogram")  # fmt: skip
     low, high = aminmax(x) if limits is None and x.size else (limits or (0.0, 1.0))
     low, high = (as_tensor(one, x).cast(x.dtype) for one in (low, high))
     flat = low == high

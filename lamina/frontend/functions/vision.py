@@ -35,9 +35,11 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., C r r, H, W) to (..., C, H r, W r) for r, the `upscale_factor`: each group of r * r
     channels becomes a square of pixels (Shi et al. 2016, "Real-time single image and video
     super-resolution", section 3.2)."""
-    r = integer("pixel_shuffle: upscale_factor", upscale_factor, 1)
+    r = integer("pixel_shuffle", upscale_factor, 1, "upscale_factor")
     if x.ndim < 3 or x.shape[-3] % (r * r):
-        raise ShapeError(f"pixel_shuffle: {x.shape} has no channels in groups of {r * r}")
+        raise ShapeError(
+            f"{x.shape} has no channels in groups of {r * r}", operation="pixel_shuffle"
+        )
     *batch, channels, height, width = x.shape
     first = len(batch)
     apart = movement.reshape(x, (*batch, channels // (r * r), r, r, height, width))
@@ -48,9 +50,11 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., C, H r, W r) to (..., C r r, H, W): what undoes `pixel_shuffle`."""
-    r = integer("pixel_unshuffle: downscale_factor", downscale_factor, 1)
+    r = integer("pixel_unshuffle", downscale_factor, 1, "downscale_factor")
     if x.ndim < 3 or x.shape[-2] % r or x.shape[-1] % r:
-        raise ShapeError(f"pixel_unshuffle: {x.shape} does not divide into squares of {r} pixels")
+        raise ShapeError(
+            f"{x.shape} does not divide into squares of {r} pixels", operation="pixel_unshuffle"
+        )
     *batch, channels, tall, wide = x.shape
     first = len(batch)
     apart = movement.reshape(x, (*batch, channels, tall // r, r, wide // r, r))
@@ -62,9 +66,11 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels of `x`, (N, C, ...), in another order: the first of each group, then the second
     of each, and so on (Zhang et al. 2018, "ShuffleNet", section 3.1)."""
-    groups = integer("channel_shuffle: groups", groups, 1)
+    groups = integer("channel_shuffle", groups, 1, "groups")
     if x.ndim < 3 or x.shape[1] % groups:
-        raise ShapeError(f"channel_shuffle: {x.shape} has no channels in {groups} groups")
+        raise ShapeError(
+            f"{x.shape} has no channels in {groups} groups", operation="channel_shuffle"
+        )
     batch, channels, *rest = x.shape
     apart = movement.reshape(x, (batch, groups, channels // groups, *rest))
     return movement.reshape(movement.transpose(apart, 1, 2), x.shape)
@@ -78,8 +84,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     borders of an axis, or the centres of its outermost pixels with `align_corners`."""
     rank = len(size) - 2
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1):
-        raise ShapeError(f"affine_grid: theta {theta.shape} for size {tuple(size)}; (N, 2, 3) with "
-                         "4 sizes or (N, 3, 4) with 5 are needed")  # fmt: skip
+        raise ShapeError(
+            f"theta {theta.shape} for size {tuple(size)}; (N, 2, 3) with "
+            "4 sizes or (N, 3, 4) with 5 are needed",
+            operation="affine_grid",
+        )
     values, sizes = exact("affine_grid", theta), tuple(size[2:])
     points = []
     for axis in reversed(range(rank)):  # x is the last axis
@@ -114,13 +123,19 @@ def grid_sample(
     rank = x.ndim - 2
     if rank not in (2, 3) or grid.shape[:1] + grid.shape[-1:] != (x.shape[0], rank) or (
         grid.ndim != x.ndim):  # fmt: skip
-        raise ShapeError(f"grid_sample: input {x.shape} and grid {grid.shape}; (N, C, H, W) and "
-                         "(N, OH, OW, 2), or one axis more and 3, are needed")  # fmt: skip
+        raise ShapeError(
+            f"input {x.shape} and grid {grid.shape}; (N, C, H, W) and "
+            "(N, OH, OW, 2), or one axis more and 3, are needed",
+            operation="grid_sample",
+        )
     modes = ("bilinear", "nearest", "bicubic")[: 3 if rank == 2 else 2]
     if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
-        raise ArgumentError(f"grid_sample: mode={mode!r} and padding_mode={padding_mode!r} of "
-                            f"{x.shape}, which has {', '.join(modes)}; padding is 'zeros', "
-                            "'border' or 'reflection'")  # fmt: skip
+        raise ArgumentError(
+            f"mode={mode!r} and padding_mode={padding_mode!r} of "
+            f"{x.shape}, which has {', '.join(modes)}; padding is 'zeros', "
+            "'border' or 'reflection'",
+            operation="grid_sample",
+        )
     common_device("grid_sample", x, grid)
     values, points = exact("grid_sample", x), exact("grid_sample", grid)
     batch, count = x.shape[0], prod(grid.shape[1:-1])
@@ -172,9 +187,7 @@ def _corner(pixels: Tensor, sizes: Shape, corner: Sequence[Tap]) -> Tensor:
     return picked * where(exists, share, 0.0).cast(pixels.dtype)
 
 
-def _taps(
-    place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
-) -> list[Tap]:
+def _taps(place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool) -> list[Tap]:
     """The pixels along an axis of `size` that a place, in pixels, is interpolated from."""
 
     def bounded(at: Tensor) -> Tensor:

@@ -49,13 +49,15 @@ def fold(
     size = per_axis("fold", "output_size", output_size, 2)
     kernel = per_axis("fold", "kernel_size", kernel_size, 2)
     if x.ndim not in (2, 3) or x.shape[-2] % prod(kernel):
-        raise ShapeError(f"fold: {x.shape} is not ([N,] C times {prod(kernel)}, windows)")
+        raise ShapeError(
+            f"{x.shape} is not ([N,] C times {prod(kernel)}, windows)", operation="fold"
+        )
     batch, channels = (x.shape[0] if x.ndim == 3 else 1), x.shape[-2] // prod(kernel)
     like = full((batch, channels, *size), 0, x.dtype)
     columns = _columns("fold", like, kernel, dilation, padding, stride)
     if columns.shape[2] != x.shape[-1]:
-        raise ShapeError(f"fold: {x.shape[-1]} columns of {x.shape}; windows {kernel} of an image "
-                         f"{size} are {columns.shape[2]}")  # fmt: skip
+        raise ShapeError(f"{x.shape[-1]} columns of {x.shape}; windows {kernel} of an image "
+                         f"{size} are {columns.shape[2]}", operation="fold")  # fmt: skip
     values = reshape(exact("fold", x).node, columns.shape)
     wide = full(like.shape, 0, values.dtype)
     image = transposed(_columns("fold", wide, kernel, dilation, padding, stride), wide, values)
@@ -99,9 +101,11 @@ def local_response_norm(
     """``x / (k + alpha * mean of squares) ** beta``, the mean over `size` neighbouring channels of
     `x`, (N, C, ...), where channels that do not exist count as 0 (Krizhevsky, Sutskever and Hinton
     2012, "ImageNet classification", section 3.3)."""
-    size = integer("local_response_norm: size", size, 1)
+    size = integer("local_response_norm", size, 1, "size")
     if x.ndim < 3:
-        raise ShapeError(f"local_response_norm: {x.shape} is not (N, C, ...) with other axes")
+        raise ShapeError(
+            f"{x.shape} is not (N, C, ...) with other axes", operation="local_response_norm"
+        )
     values = exact("local_response_norm", x)
     batch, channels, *rest = x.shape
     squares = movement.reshape(values * values, (batch, 1, channels, prod(rest)))

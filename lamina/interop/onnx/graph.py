@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, defs
 
-from lamina.errors import CompileError, LaminaError, MissingNameError, VerifyError
+from lamina.errors import CompileError, LaminaError, MissingNameError, VerifyError, message_of
 from lamina.frontend.tensor import Tensor
 from lamina.interop.onnx.checks import definition_of
 from lamina.interop.onnx.errors import OnnxError, RowError
@@ -440,7 +440,7 @@ def _located(place: str, error: Exception) -> OnnxError:
     """`error` with the node that it is of. An error that no model should cause is a RowError."""
     if isinstance(error, OnnxError) and error.is_located:
         return error
-    reason = str(error).partition("\n  at ")[0]
+    reason = message_of(error)
     located: OnnxError
     if isinstance(error, OnnxError):
         located = OnnxError(f"{place}: {reason}")

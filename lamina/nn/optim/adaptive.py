@@ -17,7 +17,7 @@ __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lamb", "NAdam", "R
 def check_betas(what: str, betas: tuple[float, float]) -> None:
     """Raises ArgumentError unless `betas`, the shares that two averages keep, are in [0, 1)."""
     if [0.0 <= beta < 1.0 for beta in betas] != [True, True]:
-        raise ArgumentError(f"{what}: betas are {betas}, not two in [0, 1)")
+        raise ArgumentError(f"betas are {betas}, not two in [0, 1)", operation=what)
 
 
 @dataclass(eq=False, repr=False)
@@ -222,7 +222,7 @@ class Adadelta(Optimizer):
 
     def _slots(self) -> Mapping[str, Slot]:
         if self.rho > 1.0:
-            raise ArgumentError(f"Adadelta: rho is {self.rho}, not in [0, 1]")
+            raise ArgumentError(f"rho is {self.rho}, not in [0, 1]", operation="Adadelta")
         return {"square_avg": Slot(), "acc_delta": Slot()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ Average = Callable[[Tensor, Tensor, Tensor], Tensor]
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """The exponential moving average ``decay * averaged + (1 - decay) * current``."""
     if not 0.0 <= decay <= 1.0:
-        raise ArgumentError(f"get_ema_avg_fn: decay={decay} is not in [0, 1]")
+        raise ArgumentError(f"decay={decay} is not in [0, 1]", operation="get_ema_avg_fn")
 
     def ema_update(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Tensor:
         return averaged * decay + current * (1.0 - decay)
@@ -59,7 +59,9 @@ class AveragedModel:
         """Average the present values of `model` in; the first ones are copied."""
         average, other = state_dict(self.module), state_dict(model)
         if average.keys() != other.keys():
-            raise ShapeError("AveragedModel: the model holds other tensors than its average")
+            raise ShapeError(
+                "the model holds other tensors than its average", operation="AveragedModel"
+            )
         learned = {id(parameter) for parameter in parameters(self.module)}
         distinct = {id(tensor): name for name, tensor in average.items()}
         for name in distinct.values():

@@ -56,14 +56,18 @@ class Optimizer:
         what = type(self).__name__
         self._read_groups()
         if not self.parameters:
-            raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
+            raise GradientError("no parameters; nn.parameters(model) lists them", operation=what)
         for parameter in self.parameters:
             if not isinstance(parameter, Tensor) or not parameter.requires_grad:
-                raise GradientError(f"{what}: {parameter!r} was not made with requires_grad=True")
+                raise GradientError(
+                    f"{parameter!r} was not made with requires_grad=True", operation=what
+                )
         for setting in fields(self):
             value = getattr(self, setting.name)
             if setting.type in (float, int) and not value >= 0.0:
-                raise ArgumentError(f"{what}: {setting.name} is {value}; it cannot be negative")
+                raise ArgumentError(
+                    f"{setting.name} is {value}; it cannot be negative", operation=what
+                )
         realize()  # now parameters have the memory that steps write to
         self.count = 0  # steps taken
         self.state = {name: self._filled(slot) for name, slot in self._slots().items()}
@@ -91,15 +95,18 @@ class Optimizer:
         for group in groups:
             unknown = [key for key in group if key not in _GROUP_SETTINGS]
             if unknown or "params" not in group:
-                raise ArgumentError(f"{type(self).__name__}: a group has {', '.join(group)}; it "
-                                    "needs params, and may have lr and weight_decay; take one "
-                                    "optimiser for each group otherwise")  # fmt: skip
+                raise ArgumentError(
+                    f"a group has {', '.join(group)}; it "
+                    "needs params, and may have lr and weight_decay; take one "
+                    "optimiser for each group otherwise",
+                    operation=type(self).__name__,
+                )
             tensors = group["params"]
             members = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             decay = group.get("weight_decay", self.weight_decay)
             if not decay >= 0.0:
-                raise ArgumentError(f"{type(self).__name__}: weight_decay is {decay}; it cannot "
-                                    "be negative")  # fmt: skip
+                raise ArgumentError(f"weight_decay is {decay}; it cannot "
+                                    "be negative", operation=type(self).__name__)  # fmt: skip
             self.parameters += members
             self._group_of += [len(self._group_lr)] * len(members)
             self._decays += [decay] * len(members)
@@ -156,20 +163,24 @@ class Optimizer:
         checked = [gradient if gradient is None else as_tensor(gradient) for gradient in gradients]
         if len(checked) != len(parameters):
             counts = f"{len(checked)} gradients for {len(parameters)} parameters"
-            raise GradientError(f"{what}: {counts}")
+            raise GradientError(counts, operation=what)
         if all(gradient is None for gradient in checked):
-            raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
+            raise GradientError(
+                "no parameter has a gradient; call loss.backward() first", operation=what
+            )
         for parameter, gradient in zip(parameters, checked, strict=True):
             if gradient is not None and gradient.shape != parameter.shape:
                 shapes = f"gradient {gradient.shape} of parameter {parameter.shape}"
-                raise ShapeError(f"{what}: {shapes}")
+                raise ShapeError(shapes, operation=what)
         if any(map(callable, (self.lr, *self._group_lr))):
             if tracers.get():
                 raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
             self._set_rates(self.lr)
         self._advance(
-            [None if gradient is None else leaf(gradient.node, gradient.device)
-             for gradient in checked],
+            [
+                None if gradient is None else leaf(gradient.node, gradient.device)
+                for gradient in checked
+            ],
             None if when is None else leaf(when.node, when.device),
         )
         # The run would store whatever is still held.
@@ -251,7 +262,9 @@ class Optimizer:
             chosen = lr if rate_of_group is None else rate_of_group
             value = chosen(self.count) if callable(chosen) else chosen
             if not value >= 0.0:
-                raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
+                raise ArgumentError(
+                    f"lr is {value}; it cannot be negative", operation=type(self).__name__
+                )
             held.assign(filled((), float(value), dtypes.float32, device))
         realize(*self._rates.values())
 
@@ -265,7 +278,9 @@ class Optimizer:
 
     def _changed(self, rate: float | Schedule | None, change: Callable[[float], float]) -> Any:
         if callable(rate):
-            raise ArgumentError(f"{type(self).__name__}: a rate is a schedule; only numbers change")
+            raise ArgumentError(
+                "a rate is a schedule; only numbers change", operation=type(self).__name__
+            )
         return None if rate is None else change(rate)
 
     def _next(self, name: str, index: int, keep: float, new: Tensor | float) -> Tensor:

@@ -24,7 +24,7 @@ class SGD(Optimizer):
 
     def _slots(self) -> Mapping[str, Slot]:
         if self.nesterov and (self.momentum <= 0.0 or self.dampening != 0.0):
-            raise ArgumentError("SGD: nesterov needs a momentum and no dampening")
+            raise ArgumentError("nesterov needs a momentum and no dampening", operation="SGD")
         return {"momentum": Slot()} if self.momentum else {}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
@@ -55,7 +55,9 @@ class Muon(Optimizer):
     def _slots(self) -> Mapping[str, Slot]:
         for parameter in self.parameters:
             if parameter.ndim != 2:
-                raise ShapeError(f"Muon: a parameter of shape {parameter.shape} is not a matrix")
+                raise ShapeError(
+                    f"a parameter of shape {parameter.shape} is not a matrix", operation="Muon"
+                )
         return {"momentum": Slot()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:

@@ -64,12 +64,18 @@ class LBFGS:
     ) -> None:  # fmt: skip
         self.parameters = list(parameters)
         if not self.parameters or not all(parameter.requires_grad for parameter in self.parameters):
-            raise GradientError("LBFGS: parameters made with requires_grad=True are needed")
+            raise GradientError(
+                "parameters made with requires_grad=True are needed", operation="LBFGS"
+            )
         if line_search_fn not in (None, "strong_wolfe"):
-            raise ArgumentError(f"LBFGS: line_search_fn {line_search_fn!r} is not 'strong_wolfe'")
+            raise ArgumentError(
+                f"line_search_fn {line_search_fn!r} is not 'strong_wolfe'", operation="LBFGS"
+            )
         if not lr > 0.0 or max_iter < 1 or history_size < 1:
-            raise ArgumentError(f"LBFGS: lr {lr}, max_iter {max_iter} and history_size "
-                                f"{history_size} must be positive")  # fmt: skip
+            raise ArgumentError(
+                f"lr {lr}, max_iter {max_iter} and history_size {history_size} must be positive",
+                operation="LBFGS",
+            )
         self.lr = lr
         self.max_iter = max_iter
         self.max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
@@ -146,9 +152,7 @@ class LBFGS:
             parameter.assign(parameter.detach() + reshape(part, parameter.shape) * length)
         realize(*self.parameters)
 
-    def _evaluator(
-        self, closure: Callable[[], Any], direction: Tensor
-    ) -> Callable[[float], Point]:
+    def _evaluator(self, closure: Callable[[], Any], direction: Tensor) -> Callable[[float], Point]:
         """The objective as a function of the step along `direction` from here."""
         start = [parameter.detach().clone() for parameter in self.parameters]
         realize(*start)

@@ -34,8 +34,9 @@ class GradScaler:
     ) -> None:  # fmt: skip
         if not (growth_factor > 1.0 and 0.0 < backoff_factor < 1.0 and init_scale > 0.0):
             raise ArgumentError(
-                f"GradScaler: init_scale is {init_scale}, growth_factor {growth_factor} and "
-                f"backoff_factor {backoff_factor}: above 0, above 1, and between 0 and 1"
+                f"init_scale is {init_scale}, growth_factor {growth_factor} and "
+                f"backoff_factor {backoff_factor}: above 0, above 1, and between 0 and 1",
+                operation="GradScaler",
             )
         self.growth_factor = growth_factor
         self.backoff_factor = backoff_factor
@@ -64,8 +65,8 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self._unscaled or id(optimizer) in self._stepped:
-            raise ArgumentError("unscale_: these gradients are unscaled already; call update() "
-                                "once after each step")  # fmt: skip
+            raise ArgumentError("these gradients are unscaled already; call update() "
+                                "once after each step", operation="unscale_")  # fmt: skip
         finite = []
         for parameter in optimizer.parameters:
             if parameter.grad is None:
@@ -87,8 +88,8 @@ class GradScaler:
             optimizer.step()
             return
         if id(optimizer) in self._stepped:
-            raise ArgumentError("step: this optimiser has stepped already; call update() once "
-                                "after each step")  # fmt: skip
+            raise ArgumentError("this optimiser has stepped already; call update() once "
+                                "after each step", operation="step")  # fmt: skip
         if id(optimizer) not in self._unscaled:
             self.unscale_(optimizer)
         optimizer.step(when=self._unscaled.get(id(optimizer)))

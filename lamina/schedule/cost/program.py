@@ -39,8 +39,7 @@ class ProgramCost:
         """The program in one line, then two for each kernel: its times, and its demands."""
         lines = [f"{in_us(self.seconds)}, bound {in_us(self.bound)}"]
         for name, cost in self.kernels.items():
-            times, demands = str(cost).split(": ")
-            lines += [f"{name}: {times}", f"  {demands}"]
+            lines += [f"{name}: {cost.times}", f"  {cost.largest_demands}"]
         return "\n".join(lines)
 
 

@@ -39,11 +39,20 @@ class KernelCost(KernelTime):
         """The resource that takes longest."""
         return max(self.demands, key=self.demands.__getitem__, default="")
 
-    def __str__(self) -> str:
-        """``1.8 us, bound 0.431 us: fork 1 us, ...``, with the largest demands first."""
+    @property
+    def times(self) -> str:
+        """``1.8 us, bound 0.431 us``."""
+        return f"{in_us(self.seconds)}, bound {in_us(self.bound)}"
+
+    @property
+    def largest_demands(self) -> str:
+        """``fork 1 us, ...``, the largest first."""
         ordered = sorted(self.demands.items(), key=lambda item: -item[1])
         parts = [f"{name} {in_us(seconds)}" for name, seconds in ordered[:SHOWN] if seconds]
-        return f"{in_us(self.seconds)}, bound {in_us(self.bound)}: {', '.join(parts)}"
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.times}: {self.largest_demands}"
 
 
 def in_us(seconds: float) -> str:
