@@ -38,7 +38,7 @@ def main() -> None:
         from lamina import distributed
         from lamina.core.options import current
 
-        distributed.init(timeout=120.0)
+        distributed.init(timeout=40.0)
         trainer, wait = lamina_trainer(model, drawn, current().device), _wait_for_lamina
     else:
         trainer, wait = torch_trainer(model, drawn, rank, size), _wait_for_torch
