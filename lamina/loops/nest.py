@@ -186,6 +186,18 @@ def has_atomics(kernel: Kernel) -> bool:
     return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_indices(kernel))
 
 
+def bypasses_caches(kernel: Kernel, parameter: int) -> bool:
+    """May vectors that are stored in the array of `parameter` go past the caches of a CPU? The
+    kernel's only store must write it, and it must be too large to be in a cache when another kernel
+    reads it; this kernel neither reads nor adds to it. In a group that runs by blocks of rows the
+    next kernel reads each block at once."""
+    store, *others = kernel.stores
+    if others or kernel.blocks or store.parameter != parameter or store.monoid is not None:
+        return False
+    is_read = any(load.arg.parameter == parameter for load in kernel.of(Op.LOAD))
+    return not is_read and kernel.parameters[parameter].nbytes >= UNCACHED
+
+
 def can_accumulate(kernel: Kernel) -> bool:
     """Is the kernel one plain reduction, stored where memory can add up parts of it?
 

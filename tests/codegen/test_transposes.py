@@ -16,6 +16,7 @@ from lamina.core.dtypes import float32
 from lamina.core.target import cpu_target
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
+from lamina.loops import nest as loop_nest
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.source import Source
 from lamina.schedule.cpu import maps
@@ -174,7 +175,7 @@ def test_permutations_of_slices(data: st.DataObject) -> None:
 def test_what_no_cache_holds_is_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(c_memory, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
     a = _array(*shape)
     found = lm.asarray(a).T.contiguous(), lm.asarray(a) * 2
     lm.realize(*found)
@@ -207,7 +208,7 @@ def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
 def test_streams_need_no_alignment(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shift: int
 ) -> None:
-    monkeypatch.setattr(c_memory, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
     a = _array(96, 128)
     memory = (ctypes.c_char * (a.nbytes + 128))()
     target = _unaligned(a.T, shift, memory)
@@ -222,7 +223,7 @@ def test_streams_need_no_alignment(
 def test_what_is_read_in_place_is_not_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(c_memory, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
     a = _array(64, 64)
     x = leaf(a)
     doubled = Node(Op.ADD, (x, x))

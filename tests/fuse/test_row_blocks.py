@@ -16,7 +16,8 @@ from lamina.fuse import row_block_limits, row_blocks
 from lamina.fuse.program import Program
 from lamina.fuse.row_block_members import RowBlocks
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel
+from lamina.ir.kernel import AnyKernel, Kernel
+from lamina.loops import nest
 from lamina.loops.nest import Nest
 from lamina.pipeline import compile_sinks, compile_source, run_compiled
 from lamina.runtime.buffer import Buffer
@@ -359,6 +360,20 @@ def test_kernels_of_row_blocks_are_functions_of_their_own() -> None:
     assert names(lowered.planned.program) == [2]
     (library,) = lowered.compile().values()
     assert all(kernel.name.encode() in library for kernel in lowered.kernels)
+
+
+def test_what_the_next_kernel_of_a_block_reads_stays_in_caches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Vectors of rows that run in blocks do not go past the caches, however large the array is."""
+    monkeypatch.setattr(nest, "UNCACHED", 64)
+    q, k, v = (lm.TensorSpec((1, 4, 2048, 64)) for _ in range(3))
+    lowered = lm.jit(lm.scaled_dot_product_attention).lower(q, k, v, device="cpu")
+    kernels = lowered.planned.plans
+    assert any(kernel.blocks for kernel in kernels if isinstance(kernel, Kernel))
+    assert "STREAM(" not in lowered.stages["print"]
+    doubled = lm.jit(lambda x: x * 2).lower(q, device="cpu")
+    assert "STREAM(" in doubled.stages["print"]
 
 
 def test_rows_that_are_lanes_lie_side_by_side_in_scratch_memory() -> None:

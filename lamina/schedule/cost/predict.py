@@ -10,8 +10,7 @@ from math import ceil
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.ir.kernel import points
-from lamina.ir.ops import Op
-from lamina.loops.nest import UNCACHED, Nest, scatter_indices
+from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.bound import STREAMED, instruction_bytes, need_of
 from lamina.schedule.cost.operations import latency_of, registers_of, total
@@ -142,7 +141,8 @@ class _NestCost:
             rate = min(level.write * self.workers, level.all_write)
             # The lines of such stores are counted at each level, as those of others are, and
             # no level reads them first.
-            return rate * STREAMED if self._bypasses_caches(part) else rate
+            is_streamed = bypasses_caches(self.kernel, part.reference.parameter)
+            return rate * STREAMED if is_streamed else rate
         # The first line of each stretch is a jump, and the others follow it: of stretches of 4
         # lines every fourth one jumps. Seconds a byte are the mean of both.
         jumping = min(self.rates.line / part.stretch, 1.0)
@@ -150,17 +150,6 @@ class _NestCost:
         scattered = min(level.scattered, level.read)
         seconds_per_byte = jumping / scattered + (1 - jumping) / level.read
         return min(self.workers / seconds_per_byte, level.all_read)
-
-    def _bypasses_caches(self, part: Lines) -> bool:
-        """Are stores of this reference non-temporal? The same conditions as of `_streams` of the
-        printer for C: the kernel's only store, into an array too large for caches, which the kernel
-        neither reads nor adds to."""
-        number, kernel = part.reference.parameter, self.kernel
-        is_read = any(load.arg.parameter == number for load in kernel.of(Op.LOAD))
-        is_alone = not kernel.blocks and len(kernel.stores) == 1
-        combines = kernel.stores[0].monoid is not None
-        is_large = kernel.parameters[number].nbytes >= UNCACHED
-        return is_large and is_alone and not is_read and not combines
 
     def _chain(self) -> float:
         """The seconds of one worker in chains of dependent steps, if it did all the work: in each

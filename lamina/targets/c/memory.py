@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import UNCACHED, Nest
+from lamina.loops.nest import UNCACHED, Nest, bypasses_caches
 from lamina.targets.c.operations import ELEMENTS, CSpelling
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
@@ -311,7 +311,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
         if old.mask:  # in memory true is 1
             text = f"({kind})({text}) & 1"
         line = f"{target} = {text};"
-        if self._streams(store):
+        if bypasses_caches(self.nest.kernel, store.parameter):
             self.streamed = store.parameter
             line = f"STREAM({kind}u, {array}, {start}, {text})"
         self._store_line(store, line, point)
@@ -338,15 +338,6 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def where(self, condition: str) -> str:
         """The head of a store that happens only under a condition."""
         return f"if ({condition})"
-
-    def _streams(self, store: Store) -> bool:
-        """May `store` go past the caches? If no load of this kernel reads what it writes, it is the
-        only store, and its array is too large to be in a cache when another kernel reads it. In a
-        group that runs by blocks of rows the next kernel reads each block at once."""
-        kernel = self.nest.kernel
-        is_read = store.monoid is not None or store.parameter in self.read
-        is_alone = not kernel.blocks and len(kernel.stores) == 1
-        return is_alone and not is_read and kernel.parameters[store.parameter].nbytes >= UNCACHED
 
 
 def index_and_condition(load: Node) -> tuple[Node, Node]:
