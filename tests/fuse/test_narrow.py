@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import lamina as lm
 from lamina.core import options
+from lamina.fuse.narrow import _simplified
+from lamina.graph import index as ix
 from lamina.ir.kernel import points
 from lamina.runtime.profile import runs
 
@@ -109,6 +111,32 @@ def test_a_place_of_each_row() -> None:
     hits = np.arange(COLUMNS) == places[:, None]
     expected = np.where(hits, expected * 2 + 1, expected)
     np.testing.assert_array_equal(z.numpy(), expected)
+
+
+def test_what_is_left_of_conditions_on_the_new_value() -> None:
+    """Of a row and a size of its elements the size, once the row is the one that is updated."""
+    z, expected = lm.Tensor(VALUES).realize(), VALUES.copy()
+
+    def update(i: lm.Tensor) -> None:
+        is_row = (lm.arange(ROWS) == i)[:, None]
+        z.assign(lm.where(is_row, lm.where(is_row & (z % 2 == 0), z * 2, z + 1), z))
+        z.assign(lm.where(is_row, lm.where((z % 3 == 0) & is_row, z * 3, z - 1), z))
+
+    step = lm.jit(update)
+    for i in (3, 0, ROWS - 1):
+        step(lm.Tensor(i).realize())
+        row = expected[i]
+        row = np.where(row % 2 == 0, row * 2, row + 1)
+        expected[i] = np.where(row % 3 == 0, row * 3, row - 1)
+    np.testing.assert_array_equal(z.numpy(), expected)
+
+
+def test_of_two_conditions_the_one_that_is_not_known_is_left() -> None:
+    first, second = (ix.inside(ix.axis(number, 9), 5) for number in range(2))
+    condition = ix.both(first, second)
+    assert _simplified(condition, (ix.TRUE, second)) is second
+    assert _simplified(condition, (first, ix.TRUE)) is first
+    assert _simplified(condition, (ix.TRUE, ix.TRUE)) is ix.TRUE
 
 
 CONDITIONS = st.lists(

@@ -17,7 +17,7 @@ from lamina.fuse.program import Program
 from lamina.fuse.row_block_members import RowBlocks
 from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel
-from lamina.loops import nest
+from lamina.loops import nest as loop_nest
 from lamina.loops.nest import Nest
 from lamina.pipeline import compile_sinks, compile_source, run_compiled
 from lamina.runtime.buffer import Buffer
@@ -366,7 +366,7 @@ def test_what_the_next_kernel_of_a_block_reads_stays_in_caches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Vectors of rows that run in blocks do not go past the caches, however large the array is."""
-    monkeypatch.setattr(nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
     q, k, v = (lm.TensorSpec((1, 4, 2048, 64)) for _ in range(3))
     lowered = lm.jit(lm.scaled_dot_product_attention).lower(q, k, v, device="cpu")
     kernels = lowered.planned.plans
