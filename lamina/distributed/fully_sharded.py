@@ -35,7 +35,7 @@ class FullySharded:
     divide the loss by the number of processes."""
 
     def __init__(self, layer: Callable[..., Any], over: Axis) -> None:
-        self._layer, self._over = layer, over
+        self.layer, self._over = layer, over
         self._shapes: dict[str, Shape] = {}
         self.shards: dict[str, Tensor] = {}
         # What sets each place of a parameter: those of a tied one are several.
@@ -56,7 +56,7 @@ class FullySharded:
             gathered[name] = self.whole(name)
         self._put(gathered)
         try:
-            return self._layer(*arguments, **keywords)
+            return self.layer(*arguments, **keywords)
         finally:
             self._put(dict.fromkeys(self.shards))
 

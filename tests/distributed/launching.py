@@ -23,15 +23,25 @@ class Ran:
     seconds: float
 
 
+def command_of(script: str, *arguments: str, device: str = "cpu", count: int = 2) -> list[str]:
+    """What runs a script in `count` processes."""
+    return [
+        sys.executable, "-m", "lamina", "launch", "-n", str(count), "--device", device,
+        str(SCRIPTS / script), *arguments,
+    ]  # fmt: skip
+
+
+def environment_of(**variables: str) -> dict[str, str]:
+    """The environment of a run, with variables added to it."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_THREADS": "1"} | variables
+
+
 def launch(
     script: str, *arguments: str, device: str = "cpu", count: int = 2, **variables: str
 ) -> Ran:
     """Run a script in `count` processes to its end, with variables added to the environment."""
-    command = [
-        sys.executable, "-m", "lamina", "launch", "-n", str(count), "--device", device,
-        str(SCRIPTS / script), *arguments,
-    ]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_THREADS": "1"} | variables
+    command = command_of(script, *arguments, device=device, count=count)
+    environment = environment_of(**variables)
     started = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False

@@ -171,7 +171,7 @@ def test_nothing_is_waited_for_without_collectives() -> None:
     run_ranks(2, lambda rank: rank.device.guard(lambda: pytest.fail("the GPU was asked")))
 
 
-def test_an_error_of_nccl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_nccl_is_told() -> None:
     def broken(rank: Rank) -> None:
         rank.library.async_error = lambda communicator: "remote process exited"  # type: ignore[method-assign]
         rank.engine.compare(parts_of([SUM]))

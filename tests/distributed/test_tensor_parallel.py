@@ -66,6 +66,18 @@ def test_a_sharded_layer_keeps_its_part_alone() -> None:
     np.testing.assert_array_equal(sharded.shards["weight"].numpy(), second_half)
 
 
+@pytest.mark.usefixtures("second")
+def test_a_sharded_layer_is_still_trained_and_evaluated() -> None:
+    """What is no parameter stays part of the state, and modes reach the layers inside."""
+    inner = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5))
+    sharded = FullySharded(inner, PAIR)
+    names = set(nn.state_dict(sharded))
+    assert {"shards.0.weight", "layer.0.running_mean"} <= names
+    assert "layer.0.weight" not in names
+    nn.eval(sharded)
+    assert not inner[1].training
+
+
 def test_gradients_that_are_missing_are_named() -> None:
     with pytest.raises(GradientError, match=r"parameter 0, float32 \(2,\), has no gradient"):
         distributed.sum_gradients([Tensor(np.zeros(2, np.float32), requires_grad=True)], PAIR)

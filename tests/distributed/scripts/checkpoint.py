@@ -21,6 +21,7 @@ folder, *fault = sys.argv[1:]
 rank, size = distributed.rank(), distributed.size()
 mesh = distributed.Mesh(data=size)
 saves = [0]
+print(f"process {os.getpid()}", flush=True)
 
 
 class Whole:
