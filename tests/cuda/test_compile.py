@@ -118,7 +118,11 @@ def test_a_program_begins_with_the_texts_that_it_needs() -> None:
         "attention": test_nested.planned(test_nested.SIZES[0], dtypes.bfloat16, True).source,
         "sort": compiled(FAMILIES["sort of long rows"]()).source,
     }
-    marks = {"RINGS": "product attention", "NESTED_LOOP": "attention", "SORT_MOVE": "sort"}
+    marks = {
+        "MULTISTAGE_BUFFERS": "product attention",
+        "BACK_TO_BACK_LOOP": "attention",
+        "SORT_MOVE": "sort",
+    }
     for macro, users in marks.items():
         has = [name for name, source in programs.items() if f"#define {macro}(" in source.prelude]
         assert has == users.split()

@@ -80,11 +80,11 @@ class Bounds:
 
     def __init__(self, kernel: str) -> None:
         self.groups = int(one(r"KERNEL\((\d+)", kernel)) // 128 - 1  # four warps bring tiles
-        self.size = int(one(r"NESTED\((?:\d+, ){5}(\d+)", kernel))
+        self.size = int(one(r"BACK_TO_BACK\((?:\d+, ){5}(\d+)", kernel))
         self.steps = int(one(r"BOUNDS\(\w+, (\d+)\)", kernel))
         places = re.findall(r"\(worker / (\d+)\) % (\d+)", kernel)
         self.workers = max(int(by) * int(size) for by, size in places)
-        source = Path(printer.__file__).with_name("nested.cu").read_text(encoding="utf-8")
+        source = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
         macros = source[source.index("#define BOUNDS(") : source.index("/* All inner products")]
         lines = re.findall(r"const i32 \w+ = .*worker.*;|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
         masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
@@ -123,7 +123,7 @@ def kernels(mask: Mask | None, is_causal: bool) -> Iterator[str]:
     arrays = [TensorSpec((2, rows, 64), lm.bfloat16) for rows in (ROWS, COLUMNS, COLUMNS, ROWS)]
     lowered = lm.jit(attention).lower(*arrays, device="cuda:0")
     _, *texts = re.split(r"^(?=KERNEL\()", lowered.planned.text, flags=re.MULTILINE)
-    return (text for text in texts if "NESTED(" in text)
+    return (text for text in texts if "BACK_TO_BACK(" in text)
 
 
 def seen(mask: Mask | None, is_causal: bool, sides: tuple[int, int]) -> np.ndarray:

@@ -152,7 +152,7 @@ def test_many_rows_go_256_at_a_time() -> None:
 @pytest.mark.parametrize("down", [0, 1])
 def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: int) -> None:
     """What `Turns` makes of them: of some arrays at a time the tiles first that take longest."""
-    text = Path(printer.__file__).with_name("nested.cu").read_text(encoding="utf-8")
+    text = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
     known: dict[str, Any] = {"tiles": tiles, "rows": rows, "together": together, "min": min}
     seen = []
     for ticket in range(tiles):
@@ -235,7 +235,7 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
     chosen = replace(options.current(), device=GPU)
     (text,) = pipeline.compile_source(sinks, chosen).source.kernels.values()  # type: ignore[union-attr]
-    assert "NESTED_LOOP(" in text
+    assert "BACK_TO_BACK_LOOP(" in text
     assert "BARRIER" not in text
 
 

@@ -52,7 +52,7 @@ def with_assertions(of: Lowered, numbers: Numbers) -> str:
     for line in of.source.splitlines():
         lines.append(line)
         text = line.strip()
-        if text.startswith("RINGS("):
+        if text.startswith("MULTISTAGE_BUFFERS("):
             lines.append(f"static_assert(depth == {numbers.stages});")
         elif text.startswith("BEGIN("):
             expected = str(numbers.overlaps).lower()

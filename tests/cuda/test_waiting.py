@@ -79,8 +79,8 @@ def test_what_waits(name: str) -> None:
     form, size = FORMS[name]
     text = text_of(form, shapes(3000, 2000, 3208), lm.bfloat16).partition(KERNELS)[2]
     assert f" BEGIN({size}, " in text
-    assert text.count(" kept.put(") == 8 * text.count(" DUE(")
-    assert (" KEEPS {" in text) == (" DUE(" in text) == (size > 0)
+    assert text.count(" kept.put(") == 8 * text.count(" EPILOGUE_SLICE(")
+    assert (" BEFORE_EPILOGUE {" in text) == (" EPILOGUE_SLICE(" in text) == (size > 0)
     before, _, after = text.rpartition(" kept.put(")
     if size == 8:
         assert "short_" in after

@@ -1,17 +1,18 @@
 """CUDA C++ of products back to back, such as attention: a loop over tiles of steps.
 
-The loop is a text, `nested.cu`: macros such as NESTED_LOOP, which use functions that this file
-prints for one kernel: what fills the tiles, which tiles a mask leaves out, and what is computed
-from the sums of inner products. In ``softmax(q @ k.T) @ v`` rows are queries, steps are keys, the
-inner product is ``q @ k.T``, and the outer one adds up ``p @ v`` over tiles of, say, 64 keys.
+The loop is a text, `attention.cu`: macros such as BACK_TO_BACK_LOOP, which use functions that this
+file prints for one kernel: what fills the tiles, which tiles a mask leaves out, and what is
+computed from the sums of inner products. In ``softmax(q @ k.T) @ v`` rows are queries, steps are
+keys, the inner product is ``q @ k.T``, and the outer one adds up ``p @ v`` over tiles of, say, 64
+keys.
 
 Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
 
-    TURN {                                     one tile of 128 rows after the other: `_set_turns`
+    EACH_ROW_TILE {                            128 rows after the other: `_set_persistent_loop`
         TILE(0, 1, 0, bf16, 0, 128, 64);       q, then k and v: `_print_tiles`
         TILE(1, 2, 1, bf16, 0, 64, 64);
         TILE(2, 3, 1, bf16, 0, 64, 64);
-        NESTED(3, 1, 1, 1, 1, 64, 64);
+        BACK_TO_BACK(3, 1, 1, 1, 1, 64, 64);
         LIES(0); LIES(1); LIES(2);
         FILL_TILES(i32, a20) { ... };          `_print_fill_tiles`; a20 numbers the tiles of keys
         WITHIN(tile0, tile1);                  `_print_loop`
@@ -19,13 +20,13 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
         BOUNDS(i32, 64);                       `_print_masks`; a MASK for each mask, here none
         COUNT;
         ELEMENTS(i32, a20) { ... };            `_print_elements`
-        NESTED_LOOP(1, 2, 1, 2, 1);            all tiles of keys
+        BACK_TO_BACK_LOOP(1, 2, 1, 2, 1);      all tiles of keys
         finish(0, where_174);                  `_print_finish`, for the rows 0 and 1 of a thread
         finish(1, where_177);
         FINISH(1);
         ROWS(store0, 0, p3 + ..., 64, ...);    then the results: ``store0(0, ...);``
         ...
-    }; TAKE_TURNS(1, 2, 1, 64, 32, 1048576, 0);
+    }; PERSISTENT_LOOP(1, 2, 1, 64, 32, 1048576, 0);
 
 A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
 of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
@@ -137,8 +138,8 @@ class AttentionPrinter(ProductPrinter):
 
     def _print_back_to_back(self, node: Node) -> None:
         """Print the loop over tiles of steps, and keep what these add up to; `node` is one of the
-        reductions over the steps, and all of them are done here. `_set_turns` comes after the fills
-        and masks: it reads the `maps` and `last_rows_first` that they leave."""
+        reductions over the steps, and all of them are done here. `_set_persistent_loop` comes after
+        the fills and masks: it reads the `maps` and `last_rows_first` that they leave."""
         sums = self._sums(node)
         tiles = self._tiles(sums)
         # On GPUs whose threads have no roles these only help to fill tiles.
@@ -150,7 +151,7 @@ class AttentionPrinter(ProductPrinter):
         self.line(f"const {self.index} {self.axis_name(steps.lane)} = THREAD % 4;")
         self._print_fill_tiles(tiles, steps, corner)
         self._print_loop(tiles, sums)
-        self._set_turns(tiles, steps)
+        self._set_persistent_loop(tiles, steps)
         self._print_finish(sums)
         self._print_result_rows(corner)
 
@@ -169,7 +170,7 @@ class AttentionPrinter(ProductPrinter):
             WITHIN(tile0, tile1);            inner products, of two tiles each
             BEYOND(tile2);                   outer products: their right factors
             ELEMENTS(i32, a20) { ... };      `_print_elements`
-            NESTED_LOOP(1, 2, 1, 2, 1);
+            BACK_TO_BACK_LOOP(1, 2, 1, 2, 1);
 
         The last line has the number of tiles that stay, 1; of those that pass by, 2; which of the
         latter inner products wait for, a bit for each: 1 is k, bit 0; which of them outer products
@@ -187,7 +188,7 @@ class AttentionPrinter(ProductPrinter):
         inner_bits = _passing_bits(inner_tiles, staying)
         outer_bits = _passing_bits(outer_tiles, staying)
         has_maximum = int(sums.exp_factor.row_max is not None)
-        self.line(call("NESTED_LOOP", staying, passing, inner_bits, outer_bits, has_maximum))
+        self.line(call("BACK_TO_BACK_LOOP", staying, passing, inner_bits, outer_bits, has_maximum))
 
     def _sums(self, node: Node) -> _Sums:
         """The reductions of the kernel, of which `node` is one over the steps.
@@ -230,8 +231,8 @@ class AttentionPrinter(ProductPrinter):
 
         ``TILE(1, 2, 1, bf16, 0, 64, 64);``  of k its number and the next one; 1 as it passes by;
         its type; 0 as it is not transposed; its rows, and elements of a row.
-        ``NESTED(3, 1, 1, 1, 1, 64, 64);``  how many tiles, stores, inner products, outer products
-        and sums of rows; the steps of a tile, and the columns of results.
+        ``BACK_TO_BACK(3, 1, 1, 1, 1, 64, 64);``  how many tiles, stores, inner products, outer
+        products and sums of rows; the steps of a tile, and the columns of results.
         ``LIES(1);``  its place in shared memory.
         """
         for number, tile in enumerate(tiles):
@@ -240,7 +241,7 @@ class AttentionPrinter(ProductPrinter):
             self.line(call("TILE", number, number + 1, *layout))
         stores = self.nest.kernel.stores
         counts = map(len, (tiles, stores, sums.inner, sums.outer, sums.of_rows))
-        self.line(call("NESTED", *counts, sums.steps.steps_of_tile, self.atom.n))
+        self.line(call("BACK_TO_BACK", *counts, sums.steps.steps_of_tile, self.atom.n))
         for number in range(len(tiles)):
             self.line(call("LIES", number))
 
@@ -255,15 +256,15 @@ class AttentionPrinter(ProductPrinter):
                     start = self._walk([tile.step_axis], "0")
                     self._fill_tile(f"tile{number}", tile.store, start, tile.shape, corner)
 
-    def _set_turns(self, tiles: Sequence[_Tile], steps: _StepLoops) -> None:
+    def _set_persistent_loop(self, tiles: Sequence[_Tile], steps: _StepLoops) -> None:
         """Set the loop around the body, in which a block takes one tile of rows after another. At
         most as many blocks start as there are multiprocessors.
 
-        Two causal heads of 4096 queries and keys, of 64 elements, end in ``TAKE_TURNS(1, 2, 1, 64,
-        32, 1048576, 1);``: 1 as warps of their own copy every tile, which they do if all have a map
-        of the copy engine; 2 groups of 64 rows in a block; 1 tile that stays; 64 tiles of rows, 32
-        a head; the bytes that pass by in a head, of k and v; and 1 as the last rows take longest,
-        so that blocks begin with these.
+        Two causal heads of 4096 queries and keys, of 64 elements, end in ``PERSISTENT_LOOP(1, 2, 1,
+        64, 32, 1048576, 1);``: 1 as warps of their own copy every tile, which they do if all have a
+        map of the copy engine; 2 groups of 64 rows in a block; 1 tile that stays; 64 tiles of rows,
+        32 a head; the bytes that pass by in a head, of k and v; and 1 as the last rows take
+        longest, so that blocks begin with these.
         """
         workers = points(self.grid)
         has_producers = len(self.maps) == len(tiles)
@@ -274,11 +275,11 @@ class AttentionPrinter(ProductPrinter):
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
         row_groups = self.atom.m // GROUP_ROWS
         tail = call(
-            "TAKE_TURNS", int(has_producers), row_groups, _count_staying(tiles), workers,
+            "PERSISTENT_LOOP", int(has_producers), row_groups, _count_staying(tiles), workers,
             row_tiles, passing_bytes, int(self.last_rows_first),
         )  # fmt: skip
         blocks = min(workers, self.target.multiprocessors)
-        self.work_loop = WorkLoop("TURN", f"; {tail}", blocks)
+        self.work_loop = WorkLoop("EACH_ROW_TILE", f"; {tail}", blocks)
 
     # What is computed from the sums of inner products.
 
@@ -403,12 +404,13 @@ class AttentionPrinter(ProductPrinter):
 
         The exponents are ``factor * exponent``. `factor` is positive, as 1 / 8 for heads of 64, so
         the maximum is of `exponent` alone, and one multiplication a row brings the factor back.
-        `rise` and `follow` are in nested.cu: the shift changes only where the maximum rises by more
-        than 6, and ``factor[half]`` is what earlier sums are multiplied by then. Printed for row 0:
+        `update_maximum` and `update_shift` are in attention.cu: the shift changes only where the
+        maximum rises by more than 6, and ``factor[half]`` is what earlier sums are multiplied by
+        then. Printed for row 0:
 
-            rise(top[0], <maximum of the thread's exponents>);
-            const f32 max = top[0] * 0.125f;
-            const f32 shift = follow(less[0], factor[0], top[0], max);
+            update_maximum(row_max[0], <maximum of the thread's exponents>);
+            const f32 max = row_max[0] * 0.125f;
+            const f32 shift = update_shift(shift[0], factor[0], row_max[0], max);
 
         The method is FlashAttention-2 (Dao, 2023), without most of its rescaling.
         """
@@ -420,16 +422,17 @@ class AttentionPrinter(ProductPrinter):
         shift = Node(Op.LOOP_SCAN, (sums.exp_factor.shift, steps.tile), LoopReduce(MAX))
         wanted = ix.replaced(sums.exp_factor.shift, {row_max: so_far})
         for half, row in enumerate(self.points((row_half,))):
-            self.line(call("rise", f"top[{half}]", self._joined(MAX, exponent, row, steps)))
+            of_thread = self._joined(MAX, exponent, row, steps)
+            self.line(call("update_maximum", f"row_max[{half}]", of_thread))
             self.keep(so_far, row, (self._scaled_maximum(half, factor),))
             text = self.value_of_root(wanted, row).text
-            text = f"follow(less[{half}], factor[{half}], top[{half}], {text})"
+            text = f"update_shift(shift[{half}], factor[{half}], row_max[{half}], {text})"
             self.keep(shift, row, (self.declare(Value(text, float32), "shift"),))
         return shift
 
     def _scaled_maximum(self, half: int, factor: float) -> Value:
         """The maximum of one of the two rows of a thread, of exponents with their factor."""
-        text = f"top[{half}] * {self.literal(const(factor, float32)).text}"
+        text = f"row_max[{half}] * {self.literal(const(factor, float32)).text}"
         return self.declare(Value(text, float32), "max")
 
     def _joined(self, monoid: Monoid, term: Node, row: Point, steps: _StepLoops) -> str:
@@ -457,7 +460,7 @@ class AttentionPrinter(ProductPrinter):
                 self.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
                 self.line(call("finish", half, self.value_of_root(exp_factor.shift, row).text))
         self.line(call("FINISH", int(exp_factor.row_max is not None)))
-        for array, reductions in (("row", sums.of_rows), ("totals", sums.outer)):
+        for array, reductions in (("row_sums", sums.of_rows), ("totals", sums.outer)):
             for number, reduction in enumerate(reductions):
                 for element, point in enumerate(self.points(free_axes(reduction))):
                     text = f"{array}[{number}][{element}]"

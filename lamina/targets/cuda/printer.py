@@ -1,7 +1,7 @@
 """CUDA C++: what the macros of its prelude do not say.
 
 A sum of products in tiles is a pipeline of `products.cu`, and products back to back are a loop of
-`nested.cu`: `ProductPrinter` and `AttentionPrinter` print what is special to a kernel.
+`attention.cu`: `ProductPrinter` and `AttentionPrinter` print what is special to a kernel.
 """
 
 from collections.abc import Set
@@ -57,9 +57,9 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """`products.cu` for products in tiles, and for products back to back `nested.cu` too."""
+        """`products.cu` for products in tiles, and for products back to back `attention.cu` too."""
         if self.is_back_to_back:
-            return ("cuda/products.cu", "cuda/nested.cu")
+            return ("cuda/products.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
         return ("cuda/products.cu",) if self.nest.product else ()

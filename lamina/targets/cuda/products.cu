@@ -11,7 +11,7 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
    for barriers and to align the buffers. Results have lines of their own if the TMA fills the buffers,
    because it does so while they are stored; otherwise they take the lines of the buffers.
 
-   `In_` and a kind is the type of elements in tiles. `loose` sums of float32 pass an optimisation
+   `In_` and a kind is the type of elements in tiles. `opaque` sums of float32 pass an optimisation
    barrier: they are added to -0, which compilers do not know. Without it, ptxas would put the sums of
    a chunk that is stored in neighbouring registers, whose banks multiplications then share. */
 #if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
@@ -31,7 +31,7 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 typedef u16 In_bf16; typedef u16 In_f16; typedef f32 In_f32; struct In_tf32 { u32 word; };
 template <class T> constexpr bool exact = false;
 template <> constexpr bool exact<f32> = true;
-template <int count> struct Loose {
+template <int count> struct OpaqueSums {
     const f32 (&sums)[count];
     f32 nothing;
     __device__ f32 operator[](int i) const { return sums[i] + nothing; }
@@ -43,12 +43,12 @@ struct KeptSums {  // 16 bits of each sum of a thread
 };
 template <class T> struct Referred;
 template <class T> struct Referred<T &> { typedef T Type; };
-#define RINGS(kind, most, rows, columns, lines) \
+#define MULTISTAGE_BUFFERS(kind, most, rows, columns, lines) \
     typedef typename Referred<decltype(work)>::Type Work; \
     auto &kept = work.kept; \
     f32 sums[columns / 2], nothing = -0.0f; \
     if (exact<In_##kind>) asm("" : "+f"(nothing)); \
-    const Loose<columns / 2> loose{sums, nothing}; \
+    const OpaqueSums<columns / 2> opaque{sums, nothing}; \
     constexpr int apart = HAS_TMA ? lines : 0, fit = (SHARED_BYTES - apart) / ((rows + columns) * 128); \
     constexpr int depth = fit < most ? fit : most; \
     extern __shared__ __align__(1024) u8 shared[]; \
@@ -123,7 +123,8 @@ struct ByFirst { u64 *barrier; };  // where all threads fill tiles, the first on
 INLINE ByFirst operator+(ByFirst first, u32 number) { return {first.barrier + number}; }
 #if !HAS_TMA
 INLINE void wait_for_phase(u64 *, u32) {}
-template <int transposed, bool pixels, class... Arguments> INLINE bool copy_tile(Arguments...) { return false; }
+template <int transposed, bool is_im2col, class... Arguments>
+INLINE bool copy_tile(Arguments...) { return false; }
 #else
 INLINE void expect_bytes(u64 *full, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -156,42 +157,42 @@ INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c, i
 }
 /* In im2col mode, of images of one to three axes: the corner of the first pixel's window, then the
    place in the window. */
-#define COPY_PIXELS(rank, places, offsets, ...) \
+#define COPY_IM2COL(rank, places, offsets, ...) \
     asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.im2col.mbarrier::complete_tx" \
                  "::bytes [%0], [%1, {" places "}], [%2], {" offsets "};" \
                  :: "r"(shared_address(to)), "l"(map), "r"(shared_address(full)), __VA_ARGS__ \
                  : "memory")
-INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, u16 x) {
-    COPY_PIXELS("3d", "%3, %4, %5", "%6", "r"(a), "r"(b), "r"(c), "h"(x));
+INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, u16 x) {
+    COPY_IM2COL("3d", "%3, %4, %5", "%6", "r"(a), "r"(b), "r"(c), "h"(x));
 }
-INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, int d, u16 x, u16 y) {
-    COPY_PIXELS("4d", "%3, %4, %5, %6", "%7, %8", "r"(a), "r"(b), "r"(c), "r"(d), "h"(x), "h"(y));
+INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, int d, u16 x, u16 y) {
+    COPY_IM2COL("4d", "%3, %4, %5, %6", "%7, %8", "r"(a), "r"(b), "r"(c), "r"(d), "h"(x), "h"(y));
 }
-INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e,
+INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e,
                         u16 x, u16 y, u16 z) {
-    COPY_PIXELS("5d", "%3, %4, %5, %6, %7", "%8, %9, %10", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e),
+    COPY_IM2COL("5d", "%3, %4, %5, %6, %7", "%8, %9, %10", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e),
                 "h"(x), "h"(y), "h"(z));
 }
-template <int transposed, bool pixels, class T, int size, class... Places>
+template <int transposed, bool is_im2col, class T, int size, class... Places>
 INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Places... places) {
     constexpr int width = 128 / sizeof(T), lines = transposed ? width : size / width;
     expect_bytes(full, sizeof(tile));
     for (int i = 0; i < size / (lines * width); i++)
-        if constexpr (pixels)
-            copy_pixels(tile + i * lines * width, map, full, column + i * width, places...);
+        if constexpr (is_im2col)
+            copy_im2col(tile + i * lines * width, map, full, column + i * width, places...);
         else
             copy_box(tile + i * lines * width, map, full, column + i * width, places...);
     return true;
 }
-template <int transposed, bool pixels, class T, int size, class... Places>
+template <int transposed, bool is_im2col, class T, int size, class... Places>
 INLINE bool copy_tile(T (&tile)[size], const Map *map, ByFirst full, Places... places) {
-    if (threadIdx.x == 0) copy_tile<transposed, pixels>(tile, map, full.barrier, places...);
+    if (threadIdx.x == 0) copy_tile<transposed, is_im2col>(tile, map, full.barrier, places...);
     return true;
 }
 #endif
 
-#define COPY_TILE(side, transposed, pixels, ...) \
-    if (!copy_tile<transposed, pixels>(side[slot], &side##_map, full + slot, __VA_ARGS__))
+#define COPY_TILE(side, transposed, is_im2col, ...) \
+    if (!copy_tile<transposed, is_im2col>(side[slot], &side##_map, full + slot, __VA_ARGS__))
 
 /* Products of 64 rows by a line of steps, 64 of 16 bits, by a group of four warps. The number of a
    thread's sums tells the columns. `more`: earlier steps are in the sums already; otherwise the sums
@@ -485,8 +486,8 @@ INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
         }
 }
 
-/* Stream-K: how blocks divide the steps of all tiles of results. `share` is the number of steps of a
-   block.
+/* Stream-K: how blocks divide the steps of all tiles of results. `block_steps` is the number of steps
+   of a block.
 
    With at least as many tiles as blocks, each block has whole tiles, every `blocks`th one: tiles that
    are neighbours are computed at the same time. With fewer, each tile is cut into as many parts as
@@ -510,13 +511,14 @@ constexpr i32 start_of(i32 part, i32 first, i32 sooner, i32 take) {
 }
 enum Role { PRODUCES, COMPUTES, BOTH, STORES };  // fills tiles, multiplies them, both; an epilogue
 struct Place { u32 tile, step, left; };  // `left`: steps of a block, of this tile and later ones
-template <Role role_, i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks>
+template <Role role_, i32 giving, i32 taking, u32 tiles, u32 steps, u32 block_steps, u32 blocks>
 struct StreamK : Place {
     static constexpr Role role = role_;
-    static constexpr u32 all = tiles, whole = share < steps ? 0 : steps;  // steps of a whole tile, if any
-    static constexpr i32 parts = larger(steps / share, 1);  // of a tile, without its rest
+    static constexpr u32 all = tiles, whole = block_steps < steps ? 0 : steps;  // steps of a whole tile, if any
+    static constexpr i32 parts = larger(steps / block_steps, 1);  // of a tile, without its rest
     static constexpr i32 rest_blocks = larger(blocks - tiles * parts, 0);  // which share the rests
-    static constexpr i32 give = smaller(giving, share / 4), take = smaller(taking, share / (4 * parts));
+    static constexpr i32 give = smaller(giving, block_steps / 4);
+    static constexpr i32 take = smaller(taking, block_steps / (4 * parts));
     static constexpr i32 sooner = (rest_blocks ? take : 0) - give;
     // Steps for which the blocks of rests write sums.
     static constexpr i32 rest_give = rest_blocks ? give * (rest_blocks + tiles) : 0;
@@ -532,7 +534,7 @@ struct StreamK : Place {
     bool fresh;
     StreamK() {
         const u32 number = blocks - 1 - blockIdx.x, part = number / tiles;
-        if (share >= steps)
+        if (block_steps >= steps)
             later = {number, 0, (tiles - number + blocks - 1) / blocks * steps};
         else if (part < parts) {
             const u32 step = start_of(part, first_part, sooner, take);
@@ -553,8 +555,8 @@ struct StreamK : Place {
         place.step += count;
         place.left -= count;
         if (place.step == steps) {
-            place.step = share < steps ? begin : 0;
-            place.tile += share < steps ? 1 : blocks;
+            place.step = block_steps < steps ? begin : 0;
+            place.tile += block_steps < steps ? 1 : blocks;
         }
     }
     /* The number of the block that has a step of a tile's rest, among the blocks that share the rest. */
@@ -598,13 +600,13 @@ template <class Work, class Body> struct OverlappedEpilogue : Work {
         body(slice);
     }
 };
-#define KEEPS if constexpr (Work::role != STORES)
+#define BEFORE_EPILOGUE if constexpr (Work::role != STORES)
 /* Are results of the sums from number `at` on computed and stored in this run of the text? */
 template <bool overlaps, class Work> constexpr bool runs_now(int at) {
     if constexpr (Work::role == STORES) return Work::number < 0 || at / Work::size == Work::number;
     return !overlaps;
 }
-#define DUE(at) if constexpr (runs_now<overlaps, Work>(at))
+#define EPILOGUE_SLICE(at) if constexpr (runs_now<overlaps, Work>(at))
 /* Runs a step of the next tile and a slice, in turn. Unrolled: a loop that chose the slice was slower
    than an epilogue that does not overlap. */
 template <int size, int slices, int number = 0, class Work, class Step>
@@ -617,7 +619,7 @@ INLINE void store_beside(const Work &work, Step step) {
 }
 
 template <bool has_producers, int slice, int threads, i32 giving, i32 taking, u32... sizes, class Body>
-INLINE void share_tiles(Body body) {
+INLINE void stream_k(Body body) {
 #if PRODUCTS_RUN
     if (has_producers) {
         start_barriers(stages().empty, 16, threads / 32);
@@ -645,10 +647,10 @@ INLINE void share_tiles(Body body) {
 }
 // The body of a tile. Inline, or else ptxas makes products wait for each other.
 #define PART const auto body = [&](auto &work) __attribute__((always_inline))
-#define mma_SHARE(has_producers, slice, threads, ...) \
-    FOLLOW; share_tiles<has_producers, slice, threads, 5, 3, __VA_ARGS__>(body)
-#define fma_SHARE(has_producers, slice, threads, ...) /* a step takes longer than giving or taking */ \
-    FOLLOW; share_tiles<has_producers, slice, threads, 0, 0, __VA_ARGS__>(body)
+#define mma_STREAM_K(has_producers, slice, threads, ...) \
+    FOLLOW; stream_k<has_producers, slice, threads, 5, 3, __VA_ARGS__>(body)
+#define fma_STREAM_K(has_producers, slice, threads, ...) /* a step takes longer than giving or taking */ \
+    FOLLOW; stream_k<has_producers, slice, threads, 0, 0, __VA_ARGS__>(body)
 #define EACH_TILE(word, threads, workers) const word worker = work.tile
 
 /* Partial sums that blocks have written for another one, and for each warp whether they are there. */
@@ -667,7 +669,7 @@ INLINE u32 is_ready(const u32 *ready) {
     return x;
 }
 template <int slots, int threads, int count>
-INLINE void give_sums(const Loose<count> &sums, u32 slot) {
+INLINE void give_sums(const OpaqueSums<count> &sums, u32 slot) {
     auto &all = partial_sums<slots, count, threads>;
     _Pragma("unroll") for (int i = 0; i < count; i += 4)
         __stcg(&all.sums[slot][i / 4][threadIdx.x],
@@ -711,7 +713,7 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
    all threads, or of the one before that (`lag`) if the buffer is deep enough, the slot of that one is
    filled for a later step. Where a product reads registers, the next one reads others. `copied` says
    how many of the two tiles the TMA fills, if there is one; it goes on with the tiles of the next
-   results. `turns`: threads transpose squares of the tiles of the next step.
+   results. `transposes`: threads transpose squares of the tiles of the next step.
 
    Where two groups of four warps compute beside a producer, the first group ends each tile sooner: the
    second one pauses before its last steps (`lead`), whose tiles the buffer has, until the first has
@@ -724,10 +726,10 @@ constexpr u32 lead_of(int depth) { return smaller(depth, 4); }  // steps that la
 template <class Work, class Kind, int threads, int depth, int slices>
 constexpr bool can_wait = Work::role == COMPUTES && !through_registers<Kind> && threads <= 256
     && slices > 0 && Work::whole >= slices + lead_of(depth);
-template <bool begins, class Kind, int threads, int depth, int copied, bool turns, int size, bool overlaps,
-          class Work, int count, class Fill, class Turn, class Multiply>
-INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, Fill fill, Turn turn,
-                     Multiply multiply) {
+template <bool begins, class Kind, int threads, int depth, int copied, bool transposes, int size,
+          bool overlaps, class Work, int count, class Fill, class Transpose, class Multiply>
+INLINE bool pipeline(f32 (&sums)[count], const OpaqueSums<count> &opaque, Work &work, Fill fill,
+                     Transpose transpose, Multiply multiply) {
     constexpr Role role = Work::role;
     constexpr bool registers = through_registers<Kind>;
     constexpr int tma_tiles = HAS_TMA ? copied : 0;
@@ -756,7 +758,8 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
             if (++work.free == depth) work.free = 0;
         } else {
             __syncthreads();
-            if (turns && threadIdx.x == 0) publish();  // to the TMA, which writes where threads have written
+            // To the TMA, which writes where threads have written.
+            if (transposes && threadIdx.x == 0) publish();
             if (work.later.left > last) fill_next(ByFirst{full});
         }
     };
@@ -776,7 +779,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
             publish();
             __syncthreads();
         }
-        if (turns) turn(slot);
+        if (transposes) transpose(slot);
     };
     const auto advance = [&] {
         if (++slot == depth) {
@@ -784,7 +787,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
             parity ^= 1;
         }
     };
-    if (turns) {
+    if (transposes) {
         wait();
         __syncthreads();
     }
@@ -801,7 +804,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
     // this one: that would find no tile in the buffer.
     const bool apart = role == COMPUTES && threads == 256 && here >= depth;
     const auto ends = [&] {
-        if (!turns) wait();
+        if (!transposes) wait();
         if (apart && group == 1 && i + lead == here) {
             wait_for_products<0>(sums);
             release_but(0);
@@ -809,7 +812,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
         }
         multiply(slot, group, i > 0);
         if (apart && group == 0 && i + 1 == here) asm volatile("bar.arrive 1, 256;" ::: "memory");
-        if (turns) {
+        if (transposes) {
             if (depth == 1) release();
             advance();
             if (i + 1 < here) wait();
@@ -839,7 +842,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
     if constexpr (!Work::whole) {
         constexpr u32 slots = Work::slots, room = slots * Work::all;
         const u32 slot = Work::slot_of(tile, first);
-        if (first) give_sums<room, threads>(loose, tile * slots + slot);
+        if (first) give_sums<room, threads>(opaque, tile * slots + slot);
         else if (slot) take_sums<room, threads>(sums, tile * slots, slot);
     }
     return !first;
@@ -855,7 +858,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Work &work, 
 #define PIPELINE(...) if (!STEPS(false, __VA_ARGS__)) return
 #define STEPS(begins, size, threads, copied, multiply, transposed_a, transposed_b) \
     pipeline<begins, Kind, threads, depth, copied, exact<Kind> && !(transposed_a && transposed_b), size, overlaps>( \
-            sums, loose, work, fill, \
+            sums, opaque, work, fill, \
             [&](u32 slot) { transpose_squares<transposed_a, transposed_b, threads>(left[slot], right[slot]); }, \
             [&](u32 slot, u32 group, bool more) { \
                 multiply<transposed_a, transposed_b>(sums, tile_of(left, slot, group), tile_of(right, slot), \

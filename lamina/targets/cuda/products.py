@@ -4,16 +4,18 @@ The pipeline is a text, `products.cu`. It has all but what is special to a produ
 tiles, and what becomes of the sums. A step is 128 bytes of each row of a tile. A kernel of
 ``a @ b + c`` in bfloat16, a (4096, 300), b (300, 4096), c (4096,), with the atom mma_bf16_128x256:
 
-    RINGS(bf16, 4, 128, 256, 16384);            the multistage buffers: `_print_buffers`
+    MULTISTAGE_BUFFERS(bf16, 4, 128, 256, 16384);  the multistage buffers: `_print_buffers`
     FILL(tile, number, slot, full) { ... };     fills both tiles of a step: `_print_fill`
     BEGIN(16, 256, 1, mma_bf16, 0, 1);          the first steps, beside results of the tile before
     ROWS(store0, ...);                          a function that stores results by whole rows
-    KEEPS {
+    BEFORE_EPILOGUE {
     const u16 load_3 = p2[...];                 loads of c, which arrive while products run
     PIPELINE(16, 256, 1, mma_bf16, 0, 1);       all other steps; then `sums` has the results
     kept.put(0, cast_71);                       16 bits of each result stay in registers
     }
-    DUE(0) { store0(0, (u16)kept[0], ...); }    results 0 to 7, beside steps of the next tile
+    EPILOGUE_SLICE(0) {                         results 0 to 7, beside steps of the next tile
+    store0(0, (u16)kept[0], ...);
+    }
 
 The arguments of BEGIN and PIPELINE are the results of a slice (0 without an overlapped epilogue),
 the threads that multiply, how many tiles the copy engine fills, the function that multiplies, and
@@ -63,7 +65,7 @@ class ProductPrinter(TilePrinter):
         self.line(call("BEGIN", *arguments))
         self.print_row_stores(row_stores)
         if overlap:
-            self.line("KEEPS {")
+            self.line("BEFORE_EPILOGUE {")
         self._print_early_loads(reduction)
         self.line(call("PIPELINE", *arguments))
         self._set_launch(decisions)
@@ -74,14 +76,15 @@ class ProductPrinter(TilePrinter):
         """Print the multistage buffers of both factors, beside lines for results, and set the
         memory that a block needs for them.
 
-        The 4 stages of mma_bf16_128x256 are ``RINGS(bf16, 4, 128, 256, 16384);``. A stage has a
-        line of 128 bytes for each of 128 rows and 256 columns, 48 KiB. The last number is the bytes
-        of results on their way to memory: a line for each of 128 rows, of one store, 16 KiB.
+        The 4 stages of mma_bf16_128x256 are ``MULTISTAGE_BUFFERS(bf16, 4, 128, 256, 16384);``. A
+        stage has a line of 128 bytes for each of 128 rows and 256 columns, 48 KiB. The last number
+        is the bytes of results on their way to memory: a line for each of 128 rows, of one store,
+        16 KiB.
         """
         atom = self.atom
         stage_bytes = (atom.m + atom.n) * LINE_BYTES
         result_bytes = decisions.result_bytes
-        self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
+        self.line(call("MULTISTAGE_BUFFERS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
         self.shared_bytes = atom.stages * stage_bytes + result_bytes
         # Without tensor cores a thread holds the factors of a step in registers too.
         self.has_all_registers = atom.instruction == "fma"
@@ -90,9 +93,9 @@ class ProductPrinter(TilePrinter):
         """Keep ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
         thread has; the result is these points, in order. The order is that of the unrolled axes,
         which the schedule puts as the atom's instruction numbers its accumulators. Without tensor
-        cores the array is `loose`, a copy that has passed an optimisation barrier: see
+        cores the array is `opaque`, a copy that has passed an optimisation barrier: see
         `products.cu`."""
-        array = "loose" if self.atom.instruction == "fma" else "sums"
+        array = "opaque" if self.atom.instruction == "fma" else "sums"
         sum_points = list(self.points(free_axes(reduction)))
         for number, point in enumerate(sum_points):
             self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
@@ -140,15 +143,15 @@ class ProductPrinter(TilePrinter):
         """Set what is around the body: the loop over the tiles of a block, and its threads.
 
         The module's example has 512 tiles of 5 steps on 132 multiprocessors: 128 blocks with four
-        tiles, which are 20 steps, each. It ends with ``mma_SHARE(0, 16, 256, 512, 5, 20, 128);``:
-        no producers, results of a slice, threads, tiles, steps of a tile, steps of a block, blocks.
-        It has no producers as rows of 300 elements, 600 bytes, are not whole chunks of 16 bytes:
-        threads fill the left tiles.
+        tiles, which are 20 steps, each. It ends with ``mma_STREAM_K(0, 16, 256, 512, 5, 20,
+        128);``: no producers, results of a slice, threads, tiles, steps of a tile, steps of a
+        block, blocks. It has no producers as rows of 300 elements, 600 bytes, are not whole chunks
+        of 16 bytes: threads fill the left tiles.
         """
         steps, division = decisions.steps, decisions.division
         has_producers, slice_sums = decisions.has_producers, decisions.slice_sums
         tail = call(
-            f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,
+            f"{self.atom.instruction}_STREAM_K", int(has_producers), slice_sums, self.threads,
             points(self.grid), steps.count, division.steps, division.blocks,
         )  # fmt: skip
         self.work_loop = WorkLoop("PART", f"; {tail}", division.blocks)

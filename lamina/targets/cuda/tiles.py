@@ -177,8 +177,9 @@ class TilePrinter(GpuPrinter):
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
         of them are a call ``store0(8, <value 8>, ..., <value 15>);``.
 
-        In an overlapped epilogue the lines since the slice before become ``DUE(8) { ... }`` once
-        the last store has its FEW values. What these lines declare is not known after the brace.
+        In an overlapped epilogue the lines since the slice before become ``EPILOGUE_SLICE(8) { ...
+        }`` once the last store has its FEW values. What these lines declare is not known after the
+        brace.
         """
         ready = self.results.get(store)
         if ready is None:
@@ -192,7 +193,7 @@ class TilePrinter(GpuPrinter):
         self.line(call(f"store{stores.index(store)}", first, *ready[first:]))
         if self.slice_start and store is stores[-1]:
             scope = self.scopes[-1]
-            scope.lines.insert(self.slice_start, f"DUE({first}) {{")
+            scope.lines.insert(self.slice_start, f"EPILOGUE_SLICE({first}) {{")
             self.line("}")
             scope.cache = dict(self.known_before_slices)
             self.slice_start = len(scope.lines)
@@ -215,5 +216,5 @@ def _end(axes: Sequence[Node], tile_size: int) -> int:
 
 
 def call(name: str, *arguments: object) -> str:
-    """The text of a call of a function or a macro: "RINGS(bf16, 4);" of "RINGS", "bf16" and 4."""
+    """The text of a call of a function or a macro: "ROWS(store0, 4);" of "ROWS", "store0" and 4."""
     return f"{name}({', '.join(map(str, arguments))});"

@@ -36,14 +36,14 @@ constexpr TileBytes before0 = {0, 0};
    parts    what is computed from them: left factors of outer products
    left     these, rounded to 16 bits and packed in pairs
    totals   of outer products, over all tiles so far
-   top      the maximum of a row so far
-   less     the shift of a row: what is subtracted from its exponents
+   row_max  the maximum of a row so far
+   shift    what is subtracted from the exponents of a row
    factor   by what sums so far are rescaled when the shift moves
-   row      other sums of a row */
-#define NESTED(tiles, stores, inner, outer, sides, size, columns) \
+   row_sums other sums of a row */
+#define BACK_TO_BACK(tiles, stores, inner, outer, sides, size, columns) \
     f32 sums[inner][size / 2], totals[outer][columns / 2] = {}, parts[outer][size / 2]; \
-    f32 top[2] = {-inff(), -inff()}, less[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
-    f32 row[sides + 1][2] = {}; \
+    f32 row_max[2] = {-inff(), -inff()}, shift[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
+    f32 row_sums[sides + 1][2] = {}; \
     u32 left[outer][size / 4]; \
     constexpr TileBytes whole = before##tiles; \
     constexpr int available = SHARED_BYTES, lines = (stores < 2 ? stores : 2) * Tile0::rows * 128; \
@@ -53,7 +53,7 @@ constexpr TileBytes before0 = {0, 0};
     constexpr int copies = apart && twice >= (once < 4 ? once : 4) ? 2 : 1; \
     constexpr int fit = copies == 2 ? twice : once; \
     constexpr int depth = fit < 4 ? fit : fit < DEEPEST ? 4 : DEEPEST; \
-    const u32 place = (work.turn - 1) % copies; \
+    const u32 place = (work.taken - 1) % copies; \
     static_assert(fit > 0, "the tiles are too large for this GPU"); \
     extern __shared__ __align__(1024) u8 shared[]
 
@@ -75,12 +75,12 @@ INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Ele
 }
 struct NoBarrier {};
 INLINE NoBarrier operator+(NoBarrier none, u32) { return none; }
-template <int transposed, bool pixels, class Kind, int t, int length, int width, class... Places>
+template <int transposed, bool is_im2col, class Kind, int t, int length, int width, class... Places>
 INLINE bool copy_tile(Tile<Kind, t, length, width> &, const Map *, NoBarrier, Places...) {
     return false;
 }
 #if HAS_TMA
-template <int transposed, bool pixels, class Kind, int t, int length, int width, class... Places>
+template <int transposed, bool is_im2col, class Kind, int t, int length, int width, class... Places>
 INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *full, int along,
                       Places... places) {
     expect_bytes(full, sizeof(tile));
@@ -219,20 +219,21 @@ template <int rows, int count> INLINE void hold(f32 (&)[rows][count]) {}
 
 /* A shift follows a maximum that rises by more than this alone. Exponentials of up to exp(6) = 403 are
    as exact as others, and most tiles rescale nothing. */
-#define LITTLE 6.0f
+#define RESCALE_THRESHOLD 6.0f
 /* Raises the maximum so far to another `value` of any of the four threads. */
-INLINE void rise(f32 &top, f32 value) {
+INLINE void update_maximum(f32 &row_max, f32 value) {
     _Pragma("unroll") for (int step = 1; step < 4; step *= 2)
         value = max_f32(value, __shfl_xor_sync(~0u, value, step));
-    top = max_f32(top, value);
+    row_max = max_f32(row_max, value);
 }
 /* The shift from now on, which is `value` or near it, and in `factor` by what sums so far are rescaled:
    exp(old shift - new shift). A row with nothing but -inf so far has no shift: 0 is subtracted. */
-INLINE f32 follow(f32 &less, f32 &factor, f32 top, f32 value) {
-    const bool near = value - less <= LITTLE && less - value <= LITTLE, none = top == -inff();
-    factor = near || none ? 1 : short_exp(less - value);
-    less = near || none ? less : value;
-    return none ? 0 : less;
+INLINE f32 update_shift(f32 &shift, f32 &factor, f32 row_max, f32 value) {
+    const bool near = value - shift <= RESCALE_THRESHOLD && shift - value <= RESCALE_THRESHOLD;
+    const bool none = row_max == -inff();
+    factor = near || none ? 1 : short_exp(shift - value);
+    shift = near || none ? shift : value;
+    return none ? 0 : shift;
 }
 template <int outer, int count>
 INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
@@ -241,22 +242,22 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
 }
 /* `add` rescales a sum of a row and adds to it. After the loop `finish` and FINISH rescale all sums to
    the shift that is wanted, and add up sums of rows over four threads. */
-#define add(number, at, value) row[number][at] = row[number][at] * factor[at] + value
-#define finish(at, wanted) factor[at] = short_exp(less[at] - wanted)
+#define add(number, at, value) row_sums[number][at] = row_sums[number][at] * factor[at] + value
+#define finish(at, wanted) factor[at] = short_exp(shift[at] - wanted)
 #define FINISH(scaled) \
     if (scaled) scale_totals(totals, factor); \
-    for (int i = 0; i < sizeof(row) / sizeof(row[0]); i++) \
+    for (int i = 0; i < sizeof(row_sums) / sizeof(row_sums[0]); i++) \
         for (int j = 0; j < 2; j++) { \
-            row[i][j] *= factor[j]; \
+            row_sums[i][j] *= factor[j]; \
             for (int step = 1; step < 4; step *= 2) \
-                row[i][j] += __shfl_xor_sync(~0u, row[i][j], step); \
+                row_sums[i][j] += __shfl_xor_sync(~0u, row_sums[i][j], step); \
         }
 
-/* Turns. Each block runs until all tiles of results are done. It takes one after the other, by tickets:
-   first the tiles of as many arrays (heads) as have their passing tiles in CACHED_BYTES together, and
-   of these the tiles first that take longest, so that all blocks end at about the same time. One of
-   the producer threads draws a ticket and tells it to the others. It fills tiles of rows as soon as
-   the slot of earlier ones is empty, while other warps have not finished the turn before. The first
+/* The persistent loop. Each block runs until all tiles of results are done. It takes one after the
+   other, by tickets: first the tiles of as many arrays (heads) as have their passing tiles in
+   CACHED_BYTES together, and of these the tiles first that take longest, so that all blocks end at
+   about the same time. One of the producer threads draws a ticket and tells it to the others. It fills tiles of rows as soon as
+   the slot of earlier ones is empty, while other warps have not finished the tile before. The first
    ticket of a block is its number. Later ones are counted by `tickets`, which begins at 0; the block
    that draws the last one sets it to 0 for the next launch. */
 
@@ -270,23 +271,23 @@ INLINE void start_barrier(u64 *barrier, u32 count) {
                  :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }
 __device__ u32 tickets;
-template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_first> struct Turns {
+template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_first> struct TileScheduler {
     static constexpr Role role = role_;
     static constexpr int groups = groups_;
     static constexpr u32 together = bytes < CACHED_BYTES ? CACHED_BYTES / bytes : 1;
-    u32 tile, turn = 0, done = 0; // turns so far; tiles that have passed by
+    u32 tile, taken = 0, done = 0; // tiles of rows so far; tiles that have passed by
     bool late = false; // are the slots of rows in use until results are stored?
     bool next() {
-        u32 ticket = blockIdx.x + turn * gridDim.x;
+        u32 ticket = blockIdx.x + taken * gridDim.x;
         Barriers &all = barriers();
-        if (role == BOTH && turn) __syncthreads();
+        if (role == BOTH && taken) __syncthreads();
         if (role == PRODUCES && threadIdx.x == groups * 128) {
-            if (turn) {
+            if (taken) {
                 ticket = gridDim.x + atomicAdd(&tickets, 1);
                 if (ticket == tiles + gridDim.x - 1) tickets = 0;
             }
-            all.ticket[turn % 4] = ticket;
-            arrive(all.announced + turn % 4);
+            all.ticket[taken % 4] = ticket;
+            arrive(all.announced + taken % 4);
         }
         if (role == COMPUTES) {
             if (late) {
@@ -294,11 +295,11 @@ template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_fir
                 __syncwarp();
                 if (threadIdx.x % 32 == 0) arrive(all.free + 0);
             }
-            wait_for_phase(all.announced + turn % 4, turn / 4 & 1);
-            ticket = all.ticket[turn % 4];
+            wait_for_phase(all.announced + taken % 4, taken / 4 & 1);
+            ticket = all.ticket[taken % 4];
         }
         if (role != BOTH) ticket = __shfl_sync(~0u, ticket, 0);
-        turn++;
+        taken++;
         if (ticket >= tiles) return false;
         const u32 start = ticket / (together * rows) * together, rest = ticket % (together * rows);
         const u32 arrays = min(together, tiles / rows - start), row = rest / arrays;
@@ -306,8 +307,9 @@ template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_fir
         return true;
     }
 };
-template <bool has_producers, int groups, int staying, u32 tiles, u32 rows, u32 bytes, bool last_first, class Turn>
-INLINE void take_turns(Turn turn) {
+template <bool has_producers, int groups, int staying, u32 tiles, u32 rows, u32 bytes, bool last_first,
+          class Body>
+INLINE void persistent_loop(Body body) {
 #if HAS_ROLES
     if (has_producers) {
         Barriers &all = barriers();
@@ -327,18 +329,18 @@ INLINE void take_turns(Turn turn) {
         if (threadIdx.x >= groups * 128) {
             give_registers();
             if (threadIdx.x >= groups * 128 + 32) return;
-            for (Turns<PRODUCES, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
+            for (TileScheduler<PRODUCES, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
         } else {
             take_registers<groups == 2 ? 240 : 112>();
-            for (Turns<COMPUTES, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
+            for (TileScheduler<COMPUTES, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
         }
         return;
     }
 #endif
-    for (Turns<BOTH, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
+    for (TileScheduler<BOTH, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
 }
-#define TURN const auto turn = [&](auto &work)
-#define TAKE_TURNS(...) FOLLOW; take_turns<__VA_ARGS__>(turn)
+#define EACH_ROW_TILE const auto body = [&](auto &work)
+#define PERSISTENT_LOOP(...) FOLLOW; persistent_loop<__VA_ARGS__>(body)
 
 /* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by. Bit i of `early` says that
    inner products need passing tile i, of `late` that outer products do. The result is true for threads
@@ -366,18 +368,18 @@ INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
 template <class Kind, bool apart, int copies, int staying, int passing, int depth, u32 early, u32 late,
           bool scaled, int inner, int outer, int columns, int size, int quarter, class Work, class Fill,
           class Within, class Elements, class Beyond>
-INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
+INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
                    u32 (&left)[outer][quarter], f32 (&factor)[2], Work &work, u32 first, u32 count,
                    u32 from, u32 to, Fill fill, Within within, Elements elements, Beyond beyond) {
     constexpr bool ahead = inner * size + outer * (columns + quarter) <= 160;
     constexpr int computing = Work::groups * 128;
     const bool computes = threadIdx.x < computing;
-    const u32 place = (work.turn - 1) % copies, round = (work.turn - 1) / copies & 1;
+    const u32 place = (work.taken - 1) % copies, round = (work.taken - 1) / copies & 1;
     const auto take = [&] { take_parts<Kind, scaled>(totals, left, parts, factor); };
 #if HAS_ROLES
     if constexpr (Work::role != BOTH) {
         Barriers &all = barriers();
-        const u32 done = work.done, shift = first - done;
+        const u32 done = work.done, offset = first - done;
         work.done += count;
         if (Work::role == PRODUCES && threadIdx.x == computing) {
             wait_for_phase(all.free + place, round ^ 1);
@@ -385,7 +387,7 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
             for (u32 number = done; number < done + count; number++)
                 _Pragma("unroll") for (int i = 0; i < passing; i++) {
                     wait_for_phase(all.empty[i] + number % depth, number / depth & 1 ^ 1);
-                    fill(staying + i, shift + number, number % depth, all.full[i] + 0);
+                    fill(staying + i, offset + number, number % depth, all.full[i] + 0);
                 }
         }
         if (Work::role == PRODUCES) return false;
@@ -424,12 +426,12 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
         for (u32 number = done; number < from; number++) skip(number);
         if constexpr (ahead) {
             start_within(from);
-            elements(shift + from, [&] { await<0>(); end_within(from); });
+            elements(offset + from, [&] { await<0>(); end_within(from); });
             take();
             for (u32 number = from + 1; number < to; number++) {
                 start_within(number);
                 start_beyond(number - 1);
-                elements(shift + number, [&] { await<1>(); end_within(number); });
+                elements(offset + number, [&] { await<1>(); end_within(number); });
                 hold(parts);
                 wait_for<late & ~early, depth>(all.full, number); // which keeps arithmetic before the wait
                 end_beyond(number - 1);
@@ -441,7 +443,7 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
         } else {
             for (u32 number = from; number < to; number++) {
                 start_within(number);
-                elements(shift + number, [&] { await<0>(); end_within(number); });
+                elements(offset + number, [&] { await<0>(); end_within(number); });
                 take();
                 start_beyond(number);
                 end_beyond(number);
@@ -529,7 +531,7 @@ INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], 
 #define FILL_TILES(index, number) \
     const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
 #define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
-#define NESTED_LOOP(staying, passing, ...) \
-    if (!nested<Tile0::Element, apart, copies, staying, passing, depth, __VA_ARGS__>( \
+#define BACK_TO_BACK_LOOP(staying, passing, ...) \
+    if (!back_to_back<Tile0::Element, apart, copies, staying, passing, depth, __VA_ARGS__>( \
             sums, totals, parts, left, factor, work, first, count, from, to, fill, within, elements, \
             beyond)) return
