@@ -4,13 +4,21 @@ them."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from lamina.ir.kernel import bound_axes
+from lamina.graph import index as ix
+from lamina.ir.kernel import Store, bound_axes
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
+from lamina.schedule.gpu.atoms import ATOMS
 
 # What the sub-loops of a split axis are called, by how many there are.
 _PARTS = {1: ("",), 2: ("_outer", "_inner"), 3: ("_outer", "_middle", "_inner")}
+# The same of rows and columns of products in tiles: the loops over tiles come first.
+_TILES = ("_band", "_tile")
+# Within a tile of tensor cores: of its rows groups of four warps, warps, rows i and i + 8, and i;
+# of its columns groups of 8, lanes, and neighbours; as `Atom.row_splits` and `column_splits`.
+_ROWS_OF_TENSOR_CORES = ("_group", "_warp", "_half", "_lane")
+_COLUMNS_OF_TENSOR_CORES = ("_group", "_lane", "_neighbour")
 
 
 def axis_names(nest: Nest) -> dict[Node, str]:
@@ -20,6 +28,8 @@ def axis_names(nest: Nest) -> dict[Node, str]:
     away is ``k``. One that was split has ``row_outer`` and ``row_inner``. Where there are several
     of a kind, they are numbered. The only axis of a result is ``i``, or ``row`` beside reductions.
     """
+    if nest.product:
+        return _names_in_tiles(nest)
     names: dict[Node, str] = {}
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
     # First the stores with the most axes; others share the names of the axes that they have.
@@ -38,6 +48,56 @@ def axis_names(nest: Nest) -> dict[Node, str]:
         for axis, name in _numbered(names).items()
         for part, suffix in _parts_of(nest.sub_loops(axis).axes)
     }
+
+
+def _names_in_tiles(nest: Nest) -> dict[Node, str]:
+    """A variable for each axis of a nest with products in tiles, and of its tiles.
+
+    A tile has a ``row`` or a ``column``, and a ``k``; so does a kernel of products back to back,
+    in which inner products reduce ``k0`` away, and outer ones ``k1``. Axes without tiles are
+    ``batch``. The loops by which rows, columns and ``k1`` are walked have names as in `_TILES`:
+    ``row_band``, ``row_tile``, and with tensor cores ``row_group``, ``row_warp``, ``row_half`` and
+    ``row_lane``; without them ``row_0``, ``row_1`` and so on.
+    """
+    rows = _loops_of(nest.tiles[0])
+    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
+    reduced = [axis for reduction in reductions for axis in bound_axes(reduction)]
+    steps = next((loops for loops in map(_loops_of, nest.tiles) if loops[0] in reduced), [])
+    largest = max(nest.kernel.stores, key=lambda store: len(store.axes))
+    batch = nest.order[: nest.order.index(rows[0])]
+    columns = [axis for axis in largest.axes if axis not in (*batch, *rows)]
+    names = dict.fromkeys(batch, "batch")
+    names |= dict.fromkeys((axis for axis in reduced if axis not in steps), "k")
+    for tile in nest.tiles:
+        side = {tuple(rows): "row", tuple(steps): "k"}.get(tuple(_loops_of(tile)), "column")
+        for axis in tile.axes:  # one that is reduced, but not here, is along the columns of results
+            names.setdefault(axis, "column" if axis.arg.reduce else side)
+    names = _numbered(names)
+    has_tensor_cores = ATOMS[nest.product].instruction == "mma"
+    within = _ROWS_OF_TENSOR_CORES if has_tensor_cores else _numbers(len(rows) - len(_TILES))
+    names |= _with_endings("row", rows, (*_TILES, *within))
+    within = _COLUMNS_OF_TENSOR_CORES if has_tensor_cores else _numbers(len(columns) - len(_TILES))
+    names |= _with_endings("column", columns, (*_TILES, *within))
+    for tile in nest.tiles:
+        if steps and _loops_of(tile) == steps:
+            (step,) = (names[axis] for axis in tile.axes if not axis.arg.reduce)
+            names |= _with_endings(step, steps, ("_tile", *_COLUMNS_OF_TENSOR_CORES))
+    return names
+
+
+def _loops_of(tile: Store) -> list[Node]:
+    """The loops that walk the rows of a tile, or its columns, outermost first."""
+    return list(ix.terms_of(tile.index)[0])
+
+
+def _with_endings(name: str, loops: Sequence[Node], endings: Sequence[str]) -> dict[Node, str]:
+    """``row_band`` and so on, of loops over one axis."""
+    return {loop: name + ending for loop, ending in zip(loops, endings, strict=True)}
+
+
+def _numbers(count: int) -> Sequence[str]:
+    """``_0``, ``_1`` and so on."""
+    return [f"_{number}" for number in range(count)]
 
 
 def _unsplit(nest: Nest, axes: Iterable[Node]) -> list[Node]:
@@ -70,8 +130,8 @@ def _numbered(names: dict[Node, str]) -> dict[Node, str]:
 def _parts_of(sub_loops: Sequence[Node]) -> Iterable[tuple[Node, str]]:
     """Each sub-loop of an axis, and what its name ends in: `_PARTS`; of more than three ``_0``,
     ``_1`` and so on."""
-    numbered = [f"_{number}" for number in range(len(sub_loops))]
-    return zip(sub_loops, _PARTS.get(len(sub_loops), numbered), strict=True)
+    count = len(sub_loops)
+    return zip(sub_loops, _PARTS.get(count, _numbers(count)), strict=True)
 
 
 def monoid_name(monoid: Monoid) -> str:

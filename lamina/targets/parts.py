@@ -94,12 +94,11 @@ class Partitioner:
         rows = nest.kernel.row_axes
         # The axes whose index the launch gives: of a CPU's chunks, a GPU's blocks and threads.
         self.launch_axes = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
-        self.names = {} if nest.product else axis_names(nest)
+        self.names = axis_names(nest)
 
     def axis_name(self, axis: Node) -> str:
-        """The variable that holds the index of `axis`; of an axis of tiles, ``a`` and its number,
-        because their helper functions have variables named as rows and columns."""
-        return self.names.get(axis) or f"a{axis.arg.number}"
+        """The variable that holds the index of `axis`."""
+        return self.names[axis]
 
     def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
         """Every combination of the main and tail parts of the axes whose sub-loops are `axes`.

@@ -57,3 +57,45 @@ def test_no_name_is_defined_twice_in_one_scope() -> None:
     text = kernel(lambda x: lm.softmax(x, axis=1), (64, 100))
     names = re.findall(r"const \w+ (\w+_\d+) =", text)
     assert len(names) == len(set(names)) > 5
+
+
+def in_tiles(function: object, *shapes: tuple[int, ...]) -> str:
+    """The text of a kernel with products in tiles, of bfloat16, for an H100."""
+    arguments = [TensorSpec(shape, "bfloat16") for shape in shapes]
+    kernels = lm.jit(function).lower(*arguments, device="cuda:0", arch="sm_90a").kernels
+    (text,) = (kernel.source for kernel in kernels if "EACH_TILE" in kernel.source)
+    assert not re.search(r"\ba\d+\b", text)
+    assert "% 1;" not in text
+    return text
+
+
+def test_a_product_in_tiles() -> None:
+    text = in_tiles(lambda a, b: a @ b, (2048, 512), (512, 4096))
+    rows = {f"row{part}" for part in ("", "_band", "_tile", "_group", "_warp", "_lane")}
+    columns = {f"column{part}" for part in ("", "_band", "_tile", "_lane")}
+    assert axes_of(text) == rows | columns | {"k"}
+    assert "= p0[512 * row + k];" in text
+    assert "= p1[column + 4096 * k];" in text
+
+
+def test_a_batch_of_products_in_tiles() -> None:
+    text = in_tiles(lambda a, b: a @ b, (3, 512, 512), (3, 512, 512))
+    assert "batch" in axes_of(text)
+
+
+def test_attention_in_tiles() -> None:
+    shape = (2, 3, 512, 64)
+    text = in_tiles(lambda q, k, v: lm.scaled_dot_product_attention(q, k, v), *[shape] * 3)
+    kinds = {name.partition("_")[0] for name in axes_of(text)}
+    assert kinds == {"batch", "row", "column", "k0", "k1"}
+    assert "FILL_TILES(i32, k1_tile)" in text
+
+
+def test_a_product_of_float32_in_tiles() -> None:
+    text = kernel(lambda a, b: a @ b, (512, 512), (512, 512), device="cuda:0")
+    assert {"row_band", "row_0", "column_band", "k"} <= axes_of(text)
+
+
+def test_an_axis_of_one_iteration_has_the_index_0() -> None:
+    text = in_tiles(lambda a, b: a @ b, (2048, 512), (512, 4096))
+    assert "const i64 column_tile = 0;" in text

@@ -86,13 +86,13 @@ class Bounds:
         self.workers = max(int(by) * int(size) for by, size in places)
         source = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
         macros = source[source.index("#define BOUNDS(") : source.index("/* All inner products")]
-        lines = re.findall(r"const i32 \w+ = .*worker.*;|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
+        lines = re.findall(r"const i32 \w+ = (?:.*worker.*|0);|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
         masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
         without_asking = kernel[kernel.index("            else {\n") :]
         self.choices = re.findall(r"\(_Bool\)([01]) \? (\S+) : (\S+?)\)", without_asking)
         function = FUNCTION.format(
             groups=self.groups, lines="\n    ".join(lines),
-            row=one(r"const i64 \w+ = (.*a\d.*);", kernel),
+            row=one(r"const i64 row = (.*);", kernel),
             number=one(r"ELEMENTS\(\w+, (\w+)\)", kernel), masked=masked[1] if masked else 0,
         )  # fmt: skip
         self._call = cpu.build(HEAD + macros + function, options.current()).tiles

@@ -65,11 +65,14 @@ class CPrinter(MemoryPrinter):
 
     def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
         """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for. Axes
-        of 3 and 8: ``chunk % 8`` for the second and ``(chunk / 8) % 3`` for the first."""
+        of 3 and 8: ``chunk % 8`` for the second and ``(chunk / 8) % 3`` for the first; one of 1 has
+        the index 0."""
         rest = chunk
         for place, axis in reversed(list(enumerate(axes))):
-            yield f"const {self.index} {self.axis_name(axis)} = {rest} % {axis.arg.size};"
-            rest = f"({chunk} / {points(axes[place:])})"
+            index = f"{rest} % {axis.arg.size}" if axis.arg.size > 1 else "0"
+            yield f"const {self.index} {self.axis_name(axis)} = {index};"
+            faster = points(axes[place:])
+            rest = f"({chunk} / {faster})" if faster > 1 else chunk
 
     def body(self, lines: list[str]) -> str:
         """The text of `lines` and of every row: each group of parts of the rows is a block of text

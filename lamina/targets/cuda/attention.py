@@ -14,12 +14,12 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
         TILE(2, 3, 1, bf16, 0, 64, 64);
         BACK_TO_BACK(3, 1, 1, 1, 1, 64, 64);
         LIES(0); LIES(1); LIES(2);
-        FILL_TILES(i32, a20) { ... };          `_print_fill_tiles`; a20 numbers the tiles of keys
+        FILL_TILES(i32, k1_tile) { ... };      `_print_fill_tiles`; k1_tile numbers tiles of keys
         WITHIN(tile0, tile1);                  `_print_loop`
         BEYOND(tile2);
         BOUNDS(i32, 64);                       `_print_masks`; a MASK for each mask, here none
         COUNT;
-        ELEMENTS(i32, a20) { ... };            `_print_elements`
+        ELEMENTS(i32, k1_tile) { ... };        `_print_elements`
         BACK_TO_BACK_LOOP(1, 2, 1, 2, 1);      all tiles of keys
         finish(0, where_174);                  `_print_finish`, for the rows 0 and 1 of a thread
         finish(1, where_177);
@@ -169,7 +169,7 @@ class AttentionPrinter(ProductPrinter):
 
             WITHIN(tile0, tile1);            inner products, of two tiles each
             BEYOND(tile2);                   outer products: their right factors
-            ELEMENTS(i32, a20) { ... };      `_print_elements`
+            ELEMENTS(i32, k1_tile) { ... };  `_print_elements`
             BACK_TO_BACK_LOOP(1, 2, 1, 2, 1);
 
         The last line has the number of tiles that stay, 1; of those that pass by, 2; which of the
@@ -246,9 +246,9 @@ class AttentionPrinter(ProductPrinter):
             self.line(call("LIES", number))
 
     def _print_fill_tiles(self, tiles: Sequence[_Tile], steps: _StepLoops, corner: Point) -> None:
-        """Print the function that fills one of the tiles: ``FILL_TILES(i32, a20) { if (tile == 0) {
-        ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile, that of
-        the tile of steps, here a20, the stage and its barrier."""
+        """Print the function that fills one of the tiles: ``FILL_TILES(i32, k1_tile) { if (tile ==
+        0) { ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile,
+        that of the tile of steps, here k1_tile, the stage and its barrier."""
         head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
         with self._function(head, (steps.tile,), "};"):
             for number, tile in enumerate(tiles):
@@ -329,8 +329,8 @@ class AttentionPrinter(ProductPrinter):
         has the parts that MASK takes: `place` ``-128 * block``, known to the whole block; from
         `low` ``0 - 64 - 63`` to `high` ``63 - 0 - 0`` within a tile and block; `step` 64 for each
         tile; and `by_row_group` -64, so that a group of rows can narrow the range to its own. If
-        the axes a7 and a8 of the grid number blocks, it is
-        ``MASK(0, 128 * (-1 * a7 + -1 * a8) + 0, -127, 63, 64, -64);``.
+        the axes row_band and row_tile of the grid number blocks, it is
+        ``MASK(0, 128 * (-1 * row_band + -1 * row_tile) + 0, -127, 63, 64, -64);``.
         """
         terms, constant = ix.terms_of(mask.index)
         step = terms.pop(tile, 0)

@@ -77,15 +77,15 @@ class TilePrinter(GpuPrinter):
 
         The left tile of 128 rows and 64 steps, of 4096 rows of 300 elements, by 256 threads:
 
-            const i64 a0 = 128 * (8 * a3 + a4) + 0;
-            FILL_TILE(left, a0, a2, 0, 256, 0, 300) {
-                const u16 load_1 = p0[300 * a0 + a2];
+            const i64 row = 128 * (8 * row_band + row_tile) + 0;
+            FILL_TILE(left, row, k, 0, 256, 0, 300) {
+                const u16 load_1 = p0[300 * row + k];
                 return load_1;
             });
 
         The numbers are the order of the fill (FILL_LINES and so on), the threads, `row_end` and
         `step_end`; the braces are a function of one row and step. For the copy engine the line has
-        ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))`` before FILL_TILE: `_copy_head`.
+        ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))`` before FILL_TILE: `_copy_head`.
         """
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
@@ -107,7 +107,7 @@ class TilePrinter(GpuPrinter):
             self.line(f"return {self.value_of_root(tile.value, {}).text};")
 
     def _copy_head(self, name: str, tile: Store, copy: EngineCopy, transposed: bool) -> str:
-        """What asks the copy engine for a tile: ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))``.
+        """What asks the copy engine (TMA): ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))``.
         The numbers say whether the tile is transposed and whether the copy is of im2col mode; the
         coordinates of its first element in the array follow. GPUs without the engine, for which the
         macro is nothing, take the FILL_TILE after it."""
@@ -121,8 +121,8 @@ class TilePrinter(GpuPrinter):
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
         axis. The result is the name of the former.
 
-        For a1 of 3 and a2 of 5, from "64" on: ``const i64 a1_a2 = 64;``, then a2 as ``a1_a2 % 5``
-        and a1 as ``(a1_a2 / 5) % 3``. One axis has its name alone: ``const i64 a1 = 64;``.
+        For k0 of 3 and k1 of 5, from "64" on: ``const i64 k0_k1 = 64;``, then k1 as ``k0_k1 % 5``
+        and k0 as ``(k0_k1 / 5) % 3``. One axis has its name alone: ``const i64 k = 64;``.
         """
         name = "_".join(map(self.axis_name, axes))
         if start:
