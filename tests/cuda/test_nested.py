@@ -151,7 +151,7 @@ def test_many_rows_go_256_at_a_time() -> None:
 @pytest.mark.parametrize(("tiles", "rows", "together"), [(768, 4, 64), (7, 1, 2), (96, 8, 5)])
 @pytest.mark.parametrize("down", [0, 1])
 def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: int) -> None:
-    """What `TileScheduler` makes of them: of some arrays at a time the tiles first that take longest."""
+    """As `TileScheduler` gives them: of some arrays at a time the tiles first that take longest."""
     text = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
     known: dict[str, Any] = {"tiles": tiles, "rows": rows, "together": together, "min": min}
     seen = []
