@@ -36,7 +36,7 @@ SUITES = {
     "loops": ("tests/kernel", "tests/codegen", "tests/cuda", "tests/metal"),
     "schedule/cpu": ("tests/codegen", "tests/schedule", "tests/fuse"),
     "schedule/gpu": ("tests/cuda", "tests/schedule", "tests/metal", "tests/codegen"),
-    "schedule": ("tests/codegen", "tests/cuda", "tests/metal"),
+    "schedule": ("tests/schedule", "tests/codegen", "tests/cuda", "tests/metal"),
     "targets/c": ("tests/codegen", "tests/transcendental", "tests/functions"),
     "targets/cuda": ("tests/cuda",),
     "targets/metal": ("tests/metal",),
