@@ -25,29 +25,20 @@ from functools import cache
 from typing import Any
 
 from lamina import stored
+from lamina.backends import Code, backend, by_heuristic
 from lamina.core.options import Options, current
-from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
-from lamina.core.target import Target
 from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
-from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import ALGEBRA
-from lamina.graph.exact_bytes import bytes_as_floats
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
-from lamina.graph.nccl_types import as_nccl_combines
-from lamina.graph.rewrite import Rule, rewrite
-from lamina.graph.short_orders import short_orders
-from lamina.graph.split_products import cached_products_in_parts, products_apart
+from lamina.graph.rewrite import rewrite
 from lamina.graph.split_reductions import (
     SPLIT_REDUCTIONS,
-    columns_in_parts,
-    long_columns_in_parts,
-    long_products_in_parts,
 )
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, kernel_name
@@ -63,31 +54,14 @@ from lamina.loops.verify import verify_nest
 from lamina.reference import interpret
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.buffer import Launch as GpuLaunch
-from lamina.runtime.cpu import CpuProgram, library_of
-from lamina.runtime.cuda import CudaProgram
-from lamina.runtime.cuda import build as cubins
 from lamina.runtime.devices import rates_of, target_of
-from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.schedule.cost import KernelTime, ProgramCost, joined_seconds, predict_time, program_cost
-from lamina.schedule.cpu.heuristic import schedule_for_cpu
-from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
-from lamina.schedule.gpu.attention import back_to_back
-from lamina.schedule.gpu.loops import schedule_for_gpu
-from lamina.schedule.gpu.parts import tiled_products_in_parts
-from lamina.schedule.gpu.scatters import SCATTERS_OF_INTEGERS
-from lamina.schedule.knobs import CpuKnobs, GpuKnobs
-from lamina.targets import gpu
-from lamina.targets.c import program as c
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
-from lamina.targets.metal.printer import MetalPrinter
 from lamina.tiles.stage import TilePrograms, text_of_tiles, tile_programs, verify_tile_programs
 from lamina.tuning import searched_schedule
-
-Code = CpuProgram | CudaProgram | MetalProgram
 
 
 @dataclass(frozen=True)
@@ -108,36 +82,14 @@ class Pass:
 
     name: of the pass. does: one line, what it takes and gives. writes: the dialect that it writes,
     which the next pass reads. function: from what the pass before it returned, and the options.
-    steps: what it consists of, in the order in which they begin."""
+    steps: what it consists of, in the order in which they begin; of rules of one rewrite, of
+    which each device has some, in no order."""
 
     name: str
     does: str
     writes: str
     function: Callable[[Any, Options], Any]
     steps: tuple[Step, ...] = ()
-
-
-Printed = tuple[Source, tuple[GpuLaunch, ...]]
-
-
-@dataclass(frozen=True)
-class Backend:
-    """What differs from one kind of device to another.
-
-    memory: what fusion asks of the device. split: more rules that take long reductions in parts.
-    knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
-    and such knobs. print: from a program, its plans and the options to source, with the launches
-    where the source does not hold them. load: what runs on a table of buffers, from those and the
-    options. compile: the binaries of a source by name, for an architecture, without loading them.
-    """
-
-    memory: Callable[[Options], FusionTarget]
-    split: Callable[[Options], Sequence[Rule]]
-    knobs: CpuKnobs | GpuKnobs
-    schedule: Callable[[Kernel, Options, Any], Schedule]
-    print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
-    load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
-    compile: Callable[[Source, str, Options], dict[str, bytes]]
 
 
 @dataclass(frozen=True)
@@ -228,19 +180,9 @@ def _schedule(program: Program, options: Options) -> Planned:
                 moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
                 nest = apply(kernel, moves)
             else:
-                moves, nest = _by_heuristic(target, kernel, options, target_of(options))
+                moves, nest = by_heuristic(target, kernel, options, target_of(options))
         plans[kernel] = Plan(name, moves, nest)
     return Planned(program, plans)
-
-
-@kept(256)
-def _by_heuristic(
-    backend: Backend, kernel: Kernel, options: Options, target: Target
-) -> tuple[Schedule, Nest]:
-    """The heuristic's moves and their nest, kept as fusion asks for those of kernels that it may
-    form."""
-    moves = backend.schedule(kernel, options, backend.knobs)
-    return moves, apply(kernel, moves)
 
 
 def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
@@ -301,10 +243,40 @@ PASSES = (
         Step("movement", "joins movement with movement; drops what moves nothing",
              "lamina.graph.movement:MOVEMENT"),
     )),
-    Pass("split_reductions", "takes long reductions and scans; gives them in parts",
-         "graph", _split_reductions),
+    Pass("split_reductions", "takes reductions, scans, scatters, sorts; gives what suits a device",
+         "graph", _split_reductions, (
+        Step("reduce_in_parts", "takes long reductions of few results in parts",
+             "lamina.graph.split_reductions:reduce_in_parts"),
+        Step("scan_in_parts", "takes long scans in parts",
+             "lamina.graph.split_reductions:scan_in_parts"),
+        Step("columns_in_parts", "takes long columns in parts, for the blocks of a GPU",
+             "lamina.graph.split_reductions:columns_in_parts"),
+        Step("long_columns_in_parts", "takes columns in parts for the cores of a CPU",
+             "lamina.graph.split_reductions:long_columns_in_parts"),
+        Step("long_products_in_parts", "takes long float32 products in parts, which round less",
+             "lamina.graph.split_reductions:long_products_in_parts"),
+        Step("tiled_products_in_parts", "takes as many parts of these as tiles do at no cost",
+             "lamina.schedule.gpu.parts:tiled_products_in_parts"),
+        Step("cached_products_in_parts", "takes products in parts whose factors a cache holds",
+             "lamina.graph.split_products:cached_products_in_parts"),
+        Step("products_apart", "takes a sum of several products as a sum of each",
+             "lamina.graph.split_products:products_apart"),
+        Step("bytes_as_floats", "replaces bytes by floats that tensor cores multiply exactly",
+             "lamina.graph.exact_bytes:bytes_as_floats"),
+        Step("scatters_of_integers", "replaces float sums at indices by sums of integers",
+             "lamina.schedule.gpu.scatters:SCATTERS_OF_INTEGERS"),
+        Step("short_orders", "replaces the sort of many short rows by counting",
+             "lamina.graph.short_orders:short_orders"),
+        Step("as_nccl_combines", "replaces collectives on types that NCCL lacks",
+             "lamina.graph.nccl_types:as_nccl_combines"),
+    )),
     Pass("layout", "takes the factors of tiled products; gives them in the order that tiles read",
-         "graph", _lay_out),
+         "graph", _lay_out, (
+        Step("flip_bytes", "makes the bytes of one factor signed, of the other not, for CPUs",
+             "lamina.graph.flip_bytes:flip_bytes"),
+        Step("lay_out", "stores factors with the axis last along which tiles read them",
+             "lamina.fuse.layout:lay_out"),
+    )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (
         Step("values", "chooses the nodes that get memory",
@@ -313,15 +285,30 @@ PASSES = (
              "lamina.fuse.groups:group_values"),
         Step("row_blocks", "joins kernels into steps that run block of rows by block of rows",
              "lamina.fuse.row_blocks:steps_of"),
+        Step("overlap", "moves collectives up, so that kernels run beside them",
+             "lamina.fuse.overlap:overlapped"),
         Step("lower", "makes scalars over loop axes of a kernel's arrays",
              "lamina.fuse.lower:Lowering._value"),
         Step("narrow", "shortens loops to the elements that a store changes",
              "lamina.fuse.narrow:narrowed"),
+        Step("in_place", "lets an assignment overwrite an array, after whoever reads that",
+             "lamina.fuse.in_place:Overwriting.allow"),
         Step("memory_plan", "places arrays that do not live at one time in the same memory",
              "lamina.fuse.memory_plan:plan_memory"),
+        Step("on_touched_lines", "cuts arrays to the cache lines that a kernel touches",
+             "lamina.fuse.launch:on_touched_lines"),
     )),
     Pass("schedule", "takes kernels; gives a loop nest each, by the heuristic's or other moves",
-         "nests", _schedule),
+         "nests", _schedule, (
+        Step("by_hand", "takes the moves of the option `schedule`, and verifies what they give",
+             "lamina.pipeline:_scheduled_by_hand"),
+        Step("search", "measures schedules as the option `search` asks, and takes the fastest",
+             "lamina.tuning:searched_schedule"),
+        Step("heuristic", "chooses moves by the facts of the device",
+             "lamina.backends:by_heuristic"),
+        Step("apply", "applies the moves to the loops of the kernel",
+             "lamina.loops.moves:apply"),
+    )),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
          "nests", _legalize),
     Pass("tiles", "takes products in tiles; gives what their blocks do, with barriers",
@@ -339,97 +326,6 @@ PASSES = (
 GRAPH_PASSES = tuple(step.function for step in PASSES if step.writes == "graph")
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
             "code", _load)  # fmt: skip
-
-
-OF_GPUS = FusionTarget(
-    row_blocks=False, overlaps_collectives=True, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
-)
-
-
-def _cuda_memory(options: Options) -> FusionTarget:
-    """Results are updated by tiles where each multiprocessor gets a large one."""
-    target = target_of(options)
-    return replace(
-        OF_GPUS,
-        tiled_products=True,
-        gains_by_recomputing=back_to_back if "tensor_cores" in target.engines else None,
-        min_updating_results=target.multiprocessors * MAX_TILE_RESULTS,
-    )
-
-
-def _split_for_cuda(options: Options) -> Sequence[Rule]:
-    """Products of rounded factors take a fraction of the time, so their parts stay long."""
-    parts: Sequence[Rule] = (
-        as_nccl_combines, products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
-    )  # fmt: skip
-    if "tensor_cores" in target_of(options).engines:
-        parts = (bytes_as_floats, *parts)
-    if options.tf32:
-        return *parts, long_products_in_parts
-    short_parts = tiled_products_in_parts(target_of(options).multiprocessors)
-    return *parts, short_parts, long_products_in_parts
-
-
-def _cpu_memory(options: Options) -> FusionTarget:
-    """Row blocks are formed where `COMMON_CPU` gains by them."""
-    target = target_of(options)
-    flips_bytes = "unsigned_by_signed" in target.engines
-    # Of the vectors that there are, those of 64 bytes alone are loaded under a mask of lanes. With
-    # others the 9 copies of a depthwise convolution are too many; 6 is an estimate.
-    max_padded_copies = 16 if target.vector_bytes == 64 else 6
-
-    def cost(kernels: Sequence[Kernel], around: int) -> float:
-        return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
-
-    return FusionTarget(flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost)
-
-
-@kept(4096)
-def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
-    """How long a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
-    target = target_of(options)
-    _, nest = _by_heuristic(CPU, kernel, options, target)
-    return predict_time(legalize(nest), target, COMMON_CPU, around)
-
-
-CPU = Backend(
-    _cpu_memory,
-    lambda options: (cached_products_in_parts, long_columns_in_parts),
-    CpuKnobs(),
-    lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
-    lambda program, plans, options: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(
-        source.text, options, source.units, source.exchanges
-    ),
-    lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
-)
-CUDA = Backend(
-    _cuda_memory,
-    _split_for_cuda,
-    GpuKnobs(),
-    lambda kernel, options, knobs:
-        schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
-    lambda program, plans, options:
-        gpu.print_program(CudaPrinter, target_of(options), program, plans),
-    CudaProgram,
-    cubins,
-)  # fmt: skip
-METAL = Backend(
-    lambda options: OF_GPUS,
-    lambda options: (columns_in_parts, long_products_in_parts),
-    GpuKnobs(),
-    lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
-    lambda program, plans, options:
-        gpu.print_program(MetalPrinter, target_of(options), program, plans),
-    MetalProgram,
-    no_compiler,
-)  # fmt: skip
-BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}
-
-
-def backend(options: Options) -> Backend:
-    """That of the device of `options`; the interpreter's programs are the CPU's."""
-    return BACKENDS[options.kind]
 
 
 def compile_source(

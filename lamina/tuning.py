@@ -26,7 +26,8 @@ from lamina.runtime.cpu import disk_cache
 from lamina.schedule.search import search
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Backend, Planned
+    from lamina.backends import Backend
+    from lamina.pipeline import Planned
 
 MIN_RUNS = 4  # of a schedule, the fastest of which counts
 MEASURED = 0.05  # seconds of further runs

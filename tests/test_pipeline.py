@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from types import CodeType, FrameType
@@ -14,10 +15,22 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, pipeline
-from lamina.core.options import using
+from lamina.backends import backend
+from lamina.core.options import Options, current, using
+from lamina.core.target import CUDA
+from lamina.graph.rewrite import Rule
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Combine, Op
 from lamina.runtime.profile import passes
+from tests.distributed.lockstep import hole, opened
 
 STEPS = [step for one in pipeline.PASSES for step in one.steps]
+SETTINGS = [
+    replace(current(), device=device, arch=arch, tf32=tf32)
+    for device, arch in [("cpu", ""), ("metal", ""), *(("cuda:0", arch) for arch in CUDA)]
+    for tf32 in (False, True)
+]
 
 
 def resolved(where: str) -> Any:
@@ -27,9 +40,11 @@ def resolved(where: str) -> Any:
 
 
 def codes_of(where: str) -> set[CodeType]:
-    """The code of a function, or of each of some rules; without what caches it."""
+    """The code of a function, or of each of some rules; without what caches it. Of a function that
+    makes a rule, its own code."""
     found = resolved(where)
-    functions = [rule.apply for rule in found] if isinstance(found, tuple) else [found]
+    parts = [found] if isinstance(found, Rule) or not isinstance(found, tuple) else list(found)
+    functions = [part.apply if isinstance(part, Rule) else part for part in parts]
     return {getattr(one, "__wrapped__", one).__code__ for one in functions}
 
 
@@ -56,6 +71,23 @@ def everything() -> None:
     for number in (1.5, 2.5):
         (lm.softmax(x * number, axis=1) + 0.0 * x.T.T).numpy()
     (lm.asarray(np.full(5, 1 + 2j)) * 2).numpy()
+    lm.cumulative_sum(x, axis=1).numpy()
+    x.assign(x + 1.0).realize()
+    with using(schedule="bind(a0, parallel)"):
+        (lm.ones((31,)) * 1.5).numpy()
+    with using(search=1):
+        (lm.ones((29,)) * 1.5).numpy()
+    for_a_gpu()
+
+
+def for_a_gpu() -> None:
+    """A product, a scatter, short sorts and a collective, compiled for an H200."""
+    options = replace(current(), device="cuda:0", arch="sm_90a")
+    x = Tensor.of(hole(0, np.zeros((64, 64), np.float32)), "cpu")
+    total = Tensor.of(Node(Op.ALL_REDUCE, (x.node,), Combine(ADD, 2, 1)), "cpu")
+    places = lm.argsort(x, axis=1)
+    results = [x @ x, total, places, lm.scatter(x, 0, places, x, "add")]
+    pipeline.compile_source([opened(one) for one in results], options)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +114,26 @@ def test_names_are_unique_and_each_says_what_it_does() -> None:
     assert len(names) == len(set(names))
     assert all(0 < len(one.does) <= 80 and one.does[0].islower() for one in table)
     assert all(one.does.startswith("takes ") for one in (*pipeline.PASSES, pipeline.LOAD))
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=lambda one: f"{one.device}-{one.arch}-{one.tf32}")
+def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
+    """A rule that is added to a backend alone would be hidden from the table."""
+    (split,) = [one for one in pipeline.PASSES if one.name == "split_reductions"]
+    steps = {step.name: step.where for step in split.steps}
+    rules = (*pipeline.SPLIT_REDUCTIONS, *backend(options).split(options))
+    for rule in rules:
+        assert rule.name in steps, f"{rule.name} has no Step"
+        module, _, name = steps[rule.name].partition(":")
+        assert rule.name.lower() == name.lower()
+        assert hasattr(import_module(module), name)
+
+
+def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
+    (split,) = [one for one in pipeline.PASSES if one.name == "split_reductions"]
+    rules = {rule.name for one in SETTINGS for rule in backend(one).split(one)}
+    rules |= {rule.name for rule in pipeline.SPLIT_REDUCTIONS}
+    assert {step.name for step in split.steps} == rules
 
 
 def test_a_pass_writes_the_dialect_that_it_names() -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.options import current, kind_of, using
 from lamina.core.target import CUDA, DEFAULT_CUDA, METAL
 from lamina.errors import UnknownDeviceError
@@ -30,7 +30,7 @@ def test_every_kind_of_device_has_a_target_and_a_backend() -> None:
     for name, kind in {"cpu": "cpu", "interp": "cpu", "cuda:3": "cuda", "metal": "metal"}.items():
         options = replace(current(), device=name)
         assert target_of(options).kind == kind
-        assert pipeline.backend(options) is pipeline.BACKENDS[kind]
+        assert backends.backend(options) is backends.BACKENDS[kind]
 
 
 @pytest.mark.parametrize("name", ["", "gpu", "cudax", "cpu:1", "cuda:"])

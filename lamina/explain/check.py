@@ -23,7 +23,8 @@ from lamina.ir.ops import Op, Reduce
 from lamina.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Backend, Planned
+    from lamina.backends import Backend
+    from lamina.pipeline import Planned
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes: by
 # the shortest dtype that a result was rounded to on the way.

@@ -95,10 +95,10 @@ class Lowered:
         """What the compiler of the device makes of the source, by name: a library for the CPU, a
         binary of each kernel for CUDA, of the architecture `arch`. Raises CompileError, and
         CompilerNotFoundError where there is no compiler."""
-        from lamina import pipeline
+        from lamina.backends import backend
 
         assert self.planned.source is not None
-        return pipeline.backend(self.options).compile(self.planned.source, self.arch, self.options)
+        return backend(self.options).compile(self.planned.source, self.arch, self.options)
 
 
 def lower_graph(

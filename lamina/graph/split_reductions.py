@@ -2,7 +2,7 @@
 
 A sum of 2**20 elements to one result is one long loop. As 64 sums of 2**14 elements each, and the
 sum of those 64, it is 64 loops that run in parallel. `SPLIT_REDUCTIONS` apply on every target; the
-other three rules here are for CPUs or GPUs alone: `lamina/pipeline.py` says which.
+other three rules here are for CPUs or GPUs alone: `lamina/backends.py` says which.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.dtypes import DType, bool_, float16, float32, float64, int64
 from lamina.core.options import Options, using
 from lamina.errors import VerifyError
@@ -84,7 +84,7 @@ def test_a_pass_that_breaks_an_invariant_is_caught(monkeypatch: pytest.MonkeyPat
     """A fusion that forgets which parameters its kernels write."""
 
     def fuse(sinks: list[Node], options: Options) -> Program:
-        program = build_program(sinks, pipeline.CPU.memory(options))
+        program = build_program(sinks, backends.CPU.memory(options))
         ((launch,),) = program.steps
         parameters = tuple(replace(one, written=False) for one in launch.kernel.parameters)
         broken = replace(launch, kernel=replace(launch.kernel, parameters=parameters))
@@ -107,7 +107,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         row = nest.order[0]
         return replace(nest, splits=(SubLoops((row,), row.arg.size - 1),))
 
-    monkeypatch.setattr(pipeline, "apply", wrong)
+    monkeypatch.setattr(backends, "apply", wrong)
     monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)
     with pytest.raises(VerifyError, match="1 of 20 elements differ"):
         run_checked(replace_leaf(PROGRAM, 2))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
+from lamina.backends import OF_GPUS
 from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.explain.check import run_kernel
 from lamina.frontend.realize import cut
@@ -25,7 +26,6 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.ir.text import kernel_text
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.pipeline import OF_GPUS
 from tests.conftest import Golden
 from tests.generators import Array
 from tests.programs import memory_of, slots_of

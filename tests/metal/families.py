@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.dtypes import bfloat16, float16, float32, int64, uint16
 from lamina.core.options import current
 from lamina.fuse.program import Slot
@@ -87,10 +87,10 @@ def prepared(*sinks: Node) -> Prepared:
         for limit in ("BLOCK", "MAX_SHARED_THREADS"):
             patch.setattr(threads, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
-        fusion = replace(pipeline.OF_GPUS, sort_run=gpu.RUN)
+        fusion = replace(backends.OF_GPUS, sort_run=gpu.RUN)
         knobs = GpuKnobs(enough=1 << 12)  # of 1 << 15, a scatter has 1536 threadgroups
-        metal = replace(pipeline.METAL, memory=lambda options: fusion, knobs=knobs)
-        patch.setitem(pipeline.BACKENDS, "metal", metal)
+        metal = replace(backends.METAL, memory=lambda options: fusion, knobs=knobs)
+        patch.setitem(backends.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)
     rng, inputs = np.random.default_rng(0), {}

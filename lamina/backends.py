@@ -1,0 +1,173 @@
+"""The backends: what the passes ask of each kind of device, and who answers.
+
+`BACKENDS` is the table; `lamina/pipeline.py` has the passes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lamina.core.options import Options
+from lamina.core.rates import COMMON_CPU
+from lamina.core.recent import kept
+from lamina.core.target import Target
+from lamina.fuse.program import Program
+from lamina.fuse.target import FusionTarget
+from lamina.graph.exact_bytes import bytes_as_floats
+from lamina.graph.nccl_types import as_nccl_combines
+from lamina.graph.rewrite import Rule
+from lamina.graph.short_orders import short_orders
+from lamina.graph.split_products import cached_products_in_parts, products_apart
+from lamina.graph.split_reductions import (
+    columns_in_parts,
+    long_columns_in_parts,
+    long_products_in_parts,
+)
+from lamina.ir.kernel import AnyKernel, Kernel
+from lamina.loops.moves import Plan, Schedule, apply
+from lamina.loops.nest import Nest
+from lamina.runtime.buffer import Launch as GpuLaunch
+from lamina.runtime.cpu import CpuProgram, library_of
+from lamina.runtime.cuda import CudaProgram
+from lamina.runtime.cuda import build as cubins
+from lamina.runtime.devices import target_of
+from lamina.runtime.metal import MetalProgram, no_compiler
+from lamina.runtime.source import Source
+from lamina.schedule.cost import KernelTime, joined_seconds, predict_time
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
+from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
+from lamina.schedule.gpu.attention import back_to_back
+from lamina.schedule.gpu.loops import schedule_for_gpu
+from lamina.schedule.gpu.parts import tiled_products_in_parts
+from lamina.schedule.gpu.scatters import SCATTERS_OF_INTEGERS
+from lamina.schedule.knobs import CpuKnobs, GpuKnobs
+from lamina.targets import gpu
+from lamina.targets.c import program as c
+from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.legalize import legalize
+from lamina.targets.metal.printer import MetalPrinter
+
+Code = CpuProgram | CudaProgram | MetalProgram
+Printed = tuple[Source, tuple[GpuLaunch, ...]]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What differs from one kind of device to another.
+
+    memory: what fusion asks of the device. split: the rules of the pass "split_reductions" that it
+    needs besides those of all devices; each is a step of that pass.
+    knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
+    and such knobs. print: from a program, its plans and the options to source, with the launches
+    where the source does not hold them. load: what runs on a table of buffers, from those and the
+    options. compile: the binaries of a source by name, for an architecture, without loading them.
+    """
+
+    memory: Callable[[Options], FusionTarget]
+    split: Callable[[Options], Sequence[Rule]]
+    knobs: CpuKnobs | GpuKnobs
+    schedule: Callable[[Kernel, Options, Any], Schedule]
+    print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
+    load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
+    compile: Callable[[Source, str, Options], dict[str, bytes]]
+
+
+@kept(256)
+def by_heuristic(
+    backend: Backend, kernel: Kernel, options: Options, target: Target
+) -> tuple[Schedule, Nest]:
+    """The heuristic's moves and their nest, kept as fusion asks for those of kernels that it may
+    form."""
+    moves = backend.schedule(kernel, options, backend.knobs)
+    return moves, apply(kernel, moves)
+
+
+OF_GPUS = FusionTarget(
+    row_blocks=False, overlaps_collectives=True, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
+)
+
+
+def _cuda_memory(options: Options) -> FusionTarget:
+    """Results are updated by tiles where each multiprocessor gets a large one."""
+    target = target_of(options)
+    return replace(
+        OF_GPUS,
+        tiled_products=True,
+        gains_by_recomputing=back_to_back if "tensor_cores" in target.engines else None,
+        min_updating_results=target.multiprocessors * MAX_TILE_RESULTS,
+    )
+
+
+def _split_for_cuda(options: Options) -> Sequence[Rule]:
+    """Products of rounded factors take a fraction of the time, so their parts stay long."""
+    parts: Sequence[Rule] = (
+        as_nccl_combines, products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
+    )  # fmt: skip
+    if "tensor_cores" in target_of(options).engines:
+        parts = (bytes_as_floats, *parts)
+    if options.tf32:
+        return *parts, long_products_in_parts
+    short_parts = tiled_products_in_parts(target_of(options).multiprocessors)
+    return *parts, short_parts, long_products_in_parts
+
+
+def _cpu_memory(options: Options) -> FusionTarget:
+    """Row blocks are formed where `COMMON_CPU` gains by them."""
+    target = target_of(options)
+    flips_bytes = "unsigned_by_signed" in target.engines
+    # Of the vectors that there are, those of 64 bytes alone are loaded under a mask of lanes. With
+    # others the 9 copies of a depthwise convolution are too many; 6 is an estimate.
+    max_padded_copies = 16 if target.vector_bytes == 64 else 6
+
+    def cost(kernels: Sequence[Kernel], around: int) -> float:
+        return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
+
+    return FusionTarget(flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost)
+
+
+@kept(4096)
+def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
+    """How long a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
+    target = target_of(options)
+    _, nest = by_heuristic(CPU, kernel, options, target)
+    return predict_time(legalize(nest), target, COMMON_CPU, around)
+
+
+CPU = Backend(
+    _cpu_memory,
+    lambda options: (cached_products_in_parts, long_columns_in_parts),
+    CpuKnobs(),
+    lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
+    lambda program, plans, options: (c.print_program(program, plans), ()),
+    lambda source, launches, options: CpuProgram(
+        source.text, options, source.units, source.exchanges
+    ),
+    lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
+)
+CUDA = Backend(
+    _cuda_memory,
+    _split_for_cuda,
+    GpuKnobs(),
+    lambda kernel, options, knobs:
+        schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
+    lambda program, plans, options:
+        gpu.print_program(CudaPrinter, target_of(options), program, plans),
+    CudaProgram,
+    cubins,
+)  # fmt: skip
+METAL = Backend(
+    lambda options: OF_GPUS,
+    lambda options: (columns_in_parts, long_products_in_parts),
+    GpuKnobs(),
+    lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
+    lambda program, plans, options:
+        gpu.print_program(MetalPrinter, target_of(options), program, plans),
+    MetalProgram,
+    no_compiler,
+)  # fmt: skip
+BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}
+
+
+def backend(options: Options) -> Backend:
+    """That of the device of `options`; the interpreter's programs are the CPU's."""
+    return BACKENDS[options.kind]
