@@ -175,8 +175,11 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
     number("--max-tokens", _count, 256, "the longest text that is written")
     number("--temperature", float, 0.0, "of what is drawn; 0 takes the most probable token")
+    number("--top-k", int, 0, "draw only so many of the most probable tokens; 0 draws from all")
     number("--top-p", float, 1.0, "draw only tokens that make up this share")
     number("--min-p", float, 0.0, "draw only tokens so probable beside the best one")
+    penalty = "of tokens that the text has already, from 1 on; logits are divided by it"
+    number("--repetition-penalty", float, 1.0, penalty)
     number("--seed", _key_seed, 0, "of what is drawn")
 
 

@@ -56,7 +56,14 @@ def run_chat(options: Namespace) -> None:
 
 
 def _sampling(options: Namespace) -> Sampling:
-    return Sampling(options.temperature, options.top_p, options.min_p, options.seed)
+    return Sampling(
+        options.temperature,
+        options.top_p,
+        options.min_p,
+        options.seed,
+        options.top_k,
+        options.repetition_penalty,
+    )
 
 
 def _capacity(tokens: int, model: Model) -> int:

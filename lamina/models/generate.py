@@ -11,7 +11,7 @@ from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.llama import Llama
-from lamina.models.sampling import Sampling, best, drawn
+from lamina.models.sampling import Sampling, best, drawn, recent_of
 
 __all__ = ["Generator"]
 
@@ -35,7 +35,9 @@ class Generator:
     text: the place is a tensor. What the cache holds of an earlier text that begins alike is not
     computed again. It writes one text at a time. Raises ArgumentError for a capacity below 1."""
 
-    def __init__(self, network: Llama, capacity: int, device: str, chunk: int = CHUNK) -> None:
+    def __init__(
+        self, network: Llama, capacity: int, device: str, chunk: int = CHUNK
+    ) -> None:
         if capacity < 1:
             raise ArgumentError(
                 f"a capacity of {capacity} tokens; 1 or more is needed", operation="Generator"
@@ -50,9 +52,11 @@ class Generator:
             return best(network(ids, caches, places[0], only=places[1])[:, 0])
 
         @jit
-        def sampled(ids: Tensor, places: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+        def sampled(
+            ids: Tensor, places: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor
+        ) -> Tensor:
             logits = network(ids, caches, places[0], only=places[1])[:, 0]
-            return drawn(logits, numbers, keys)
+            return drawn(logits, numbers, keys, recent)
 
         self._greedy, self._sampled = greedy, sampled
 
@@ -99,12 +103,14 @@ class Generator:
         device = self._device
         ids = Tensor([step.ids], int64, device)
         places = Tensor([step.first, step.last], int64, device)
-        if sampling.is_greedy:
+        new = step.ids[: step.last + 1]
+        if sampling.is_plain:
             chosen = self._greedy(ids, places)
         else:
             numbers = Tensor([sampling.numbers()], float32, device)
             keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
-            chosen = self._sampled(ids, places, numbers, keys)
+            recent = recent_of([*self._held[: step.first], *new])
+            chosen = self._sampled(ids, places, numbers, keys, Tensor([recent], int64, device))
         token = int(chosen.item())
-        self._held[step.first :] = step.ids[: step.last + 1]
+        self._held[step.first :] = new
         return token

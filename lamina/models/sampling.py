@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lamina import random
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import float32, int64
 from lamina.errors import ArgumentError
+from lamina.frontend.functions.creation import zeros
 from lamina.frontend.functions.elementwise import exp, where
+from lamina.frontend.functions.scatter import scatter_add
 from lamina.frontend.tensor import Tensor
 
-__all__ = ["Sampling"]
+__all__ = ["RECENT", "Sampling"]
+
+RECENT = 64  # the tokens at the end of a text that penalties count
 
 _HALVINGS = 20
-# The nucleus is looked for among tokens at least exp(-24) = 4e-11 times as probable as the best.
+# Tokens are looked at that are at least exp(-24) = 4e-11 times as probable as the best.
 _LEAST_EXPONENT = -24.0
 
 
@@ -21,10 +27,16 @@ _LEAST_EXPONENT = -24.0
 class Sampling:
     """How tokens are drawn.
 
-    temperature: the logits are divided by it; 0 takes the most probable token always. top_p: only
-    the most probable tokens, which make up this share together, are drawn (Holtzman et al. 2020).
-    min_p: only tokens at least this many times as probable as the best one are. seed: of the
-    draws; two texts with one seed are equal.
+    temperature: the logits are divided by it; 0 takes the most probable token always.
+    top_k: only so many of the most probable tokens are drawn; 0 draws from all.
+    top_p: only the most probable of these, which make up this share of them together, are drawn
+    (Holtzman et al. 2020).
+    min_p: only tokens at least this many times as probable as the best one are.
+    repetition_penalty: logits of tokens among the last `RECENT` ones are divided by it where they
+    are positive, multiplied where they are negative (Keskar et al. 2019, "CTRL").
+    frequency_penalty, presence_penalty: subtracted from a logit for each time the token is among
+    these, and once if it is, as in OpenAI's API.
+    seed: of the draws; two texts with one seed are equal.
 
     Raises ArgumentError for values that make no sense."""
 
@@ -32,30 +44,48 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature < float("inf"):
-            raise ArgumentError(
-                f"{self.temperature}; a number from 0 on is needed", operation="temperature"
-            )
-        if not 0.0 < self.top_p <= 1.0:
-            raise ArgumentError(f"{self.top_p}; above 0 and at most 1 is needed", operation="top_p")
-        if not 0.0 <= self.min_p <= 1.0:
-            raise ArgumentError(f"{self.min_p}; 0 to 1 is needed", operation="min_p")
-        if not 0 <= self.seed < 1 << 32:
-            raise ArgumentError(f"{self.seed}; 0 to {(1 << 32) - 1} is needed", operation="seed")
+        self._check("temperature", 0.0 <= self.temperature < math.inf, "a number from 0 on")
+        self._check("top_k", 0 <= self.top_k < 1 << 31, f"0 to {(1 << 31) - 1}")
+        self._check("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
+        self._check("min_p", 0.0 <= self.min_p <= 1.0, "0 to 1")
+        is_positive = 0.0 < self.repetition_penalty < math.inf
+        self._check("repetition_penalty", is_positive, "a positive number")
+        for name in ("frequency_penalty", "presence_penalty"):
+            self._check(name, math.isfinite(getattr(self, name)), "a finite number")
+        self._check("seed", 0 <= self.seed < 1 << 32, f"0 to {(1 << 32) - 1}")
+
+    def _check(self, name: str, is_fine: bool, wanted: str) -> None:
+        if not is_fine:
+            raise ArgumentError(f"{getattr(self, name)}; {wanted} is needed", operation=name)
 
     @property
-    def is_greedy(self) -> bool:
-        return self.temperature == 0.0
+    def is_plain(self) -> bool:
+        """Whether the best token by the logits is taken always."""
+        return self.temperature == 0.0 and self._penalties == (1.0, 0.0, 0.0)
+
+    @property
+    def _penalties(self) -> tuple[float, float, float]:
+        return self.repetition_penalty, self.frequency_penalty, self.presence_penalty
 
     def numbers(self) -> list[float]:
         """What `drawn` reads of it."""
-        return [self.temperature, self.top_p, self.min_p]
+        return [self.temperature, self.top_k, self.top_p, self.min_p, *self._penalties]
 
     def key(self, step: int) -> list[int]:
         """The words of the random key of the token number `step`."""
         return [self.seed, step]
+
+
+def recent_of(tokens: Sequence[int]) -> list[int]:
+    """The last `RECENT` tokens of a text, as `drawn` reads them; -1 is no token."""
+    last = tokens[-RECENT:]
+    return [*last, *[-1] * (RECENT - len(last))]
 
 
 def best(logits: Tensor) -> Tensor:
@@ -63,31 +93,61 @@ def best(logits: Tensor) -> Tensor:
     return logits.argmax(axis=-1).cast(int64)
 
 
-def drawn(logits: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+def drawn(logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor) -> Tensor:
     """Tokens drawn from logits (batch, vocabulary), each row as the `Sampling` says whose numbers,
-    float32 (3,), and key, uint32 (2,), are in that row: int64 (batch,).
+    float32 (7,), and key, uint32 (2,), are in that row, after the tokens `recent_of` its text:
+    int64 (batch,).
 
     The maximum of logits with noise of Gumbel's distribution is a draw from their softmax."""
-    temperature, top_p, min_p = (numbers[:, at : at + 1] for at in range(3))
+    temperature, top_k, top_p, min_p = (numbers[:, at : at + 1] for at in range(4))
+    logits = _penalized(logits, numbers[:, 4:], recent).contiguous()
     is_drawn = temperature > 0.0
     scaled = logits - logits.max(axis=-1, keepdims=True)
     scaled = scaled / where(is_drawn, temperature, 1.0)
-    weights = exp(scaled).contiguous()  # beside the best one's, which is 1
-    is_kept = (weights >= _nucleus(weights, top_p)) & (weights >= min_p)
+    weights = exp(scaled)  # beside the best one's, which is 1
+    weights = where(weights >= _least_of(weights, top_k), weights, 0.0).contiguous()
+    is_kept = (weights >= _nucleus(weights, top_p)) & (weights >= min_p) & (weights > 0.0)
     noisy = scaled + random.gumbel(logits.shape, key=keys)
     chosen = best(where(is_kept, noisy, -float("inf")))
     return where(is_drawn[:, 0], chosen, best(logits))
 
 
+def _penalized(logits: Tensor, penalties: Tensor, recent: Tensor) -> Tensor:
+    """Logits after the penalties for tokens that the text has at its end."""
+    repetition, frequency, presence = (penalties[:, at : at + 1] for at in range(3))
+    nothing = zeros(logits.shape, dtype=float32, device=logits.device)
+    # Tokens that are none are counted for none: their place is behind the last one.
+    places = where(recent < 0, logits.shape[1], recent)
+    counts = scatter_add(nothing, 1, places, recent * 0.0 + 1.0)
+    is_repeated = counts > 0.0
+    scale = where(logits > 0.0, 1.0 / repetition, repetition)
+    scaled = where(is_repeated, logits * scale, logits)
+    return scaled - counts * frequency - where(is_repeated, presence, 0.0)
+
+
+def _least_of(weights: Tensor, count: Tensor) -> Tensor:
+    """Of each row the least of the `count` greatest weights; 0 where `count` is."""
+    least = _greatest(weights, lambda least: (weights >= least).sum(axis=-1, keepdims=True), count)
+    return where(count > 0.0, least, 0.0)
+
+
 def _nucleus(weights: Tensor, share: Tensor) -> Tensor:
     """Of each row the greatest weight such that all weights that are no less make up `share` of
-    the sum, found by halving an interval of its logarithm: there is nothing to sort. share: (batch,
-    1); so is the result."""
-    goal = share * weights.sum(axis=-1, keepdims=True)
+    the sum; 0 where the share is 1."""
+
+    def sums(least: Tensor) -> Tensor:
+        return where(weights >= least, weights, 0.0).sum(axis=-1, keepdims=True)
+
+    least = _greatest(weights, sums, share * weights.sum(axis=-1, keepdims=True))
+    return where(share < 1.0, least, 0.0)
+
+
+def _greatest(weights: Tensor, reached: Callable[[Tensor], Tensor], goal: Tensor) -> Tensor:
+    """Of each row the greatest weight at which `reached` is `goal` or more, found by halving an
+    interval of its logarithm: there is nothing to sort. goal: (batch, 1); so is the result."""
     low, high = goal * 0.0 + _LEAST_EXPONENT, goal * 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) * 0.5
-        heavy = where(weights >= exp(middle), weights, 0.0)
-        is_enough = heavy.sum(axis=-1, keepdims=True) >= goal
+        is_enough = reached(exp(middle)).cast(float32) >= goal
         low, high = where(is_enough, middle, low), where(is_enough, high, middle)
-    return where(share < 1.0, exp(low), 0.0)
+    return exp(low)

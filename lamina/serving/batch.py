@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lamina.models.sampling import Sampling
+from lamina.models.sampling import Sampling, recent_of
 from lamina.serving.engine import Engine, Row
 from lamina.serving.pages import PagePool, TextPages
 
@@ -124,7 +124,9 @@ class Batch:
 
     def _row(self, text: Text, tokens: Sequence[int]) -> Row:
         assert text.pages is not None
-        return Row(tokens, text.held, text.pages.numbers, text.sampling)
+        before = [*text.prompt, *text.new][: text.held + len(tokens)]
+        pages = text.pages.numbers
+        return Row(tokens, text.held, pages, recent_of(before), text.sampling)
 
     def _added(self, text: Text, token: int, computed: int) -> Written:
         """Add a token to a text, of which so many more tokens are in the caches now."""

@@ -20,7 +20,7 @@ import numpy as np
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.llama import Llama
-from lamina.models.sampling import Sampling, best, drawn
+from lamina.models.sampling import RECENT, Sampling, best, drawn
 
 __all__ = ["Engine", "Room", "Row"]
 
@@ -44,11 +44,13 @@ class Room:
 @dataclass(frozen=True)
 class Row:
     """One text in a step. tokens: new ones, the first of which is number `first` of the text; the
-    token after the last one is wanted. pages: of all tokens so far, by number."""
+    token after the last one is wanted. pages: of all tokens so far, by number. recent: as
+    `recent_of` the text says."""
 
     tokens: Sequence[int]
     first: int
     pages: Sequence[int]
+    recent: Sequence[int]
     sampling: Sampling
 
 
@@ -66,10 +68,11 @@ class Engine:
 
         @jit
         def sampled(
-            ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor
-        ) -> Tensor:
+            ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor,
+            recent: Tensor,
+        ) -> Tensor:  # fmt: skip
             texts = [cache.texts(table) for cache in caches]
-            return drawn(network(ids, texts, first, only=last)[:, 0], numbers, keys)
+            return drawn(network(ids, texts, first, only=last)[:, 0], numbers, keys, recent)
 
         self._greedy, self._sampled = greedy, sampled
 
@@ -97,20 +100,22 @@ class Engine:
             first[at] = row.first
             table[at, : len(held)] = held
         inputs = [self._tensor(one) for one in (ids, first, last, table)]
-        if all(row.sampling.is_greedy for row in rows):
+        if all(row.sampling.is_plain for row in rows):
             result = self._greedy(*inputs)
         else:
             result = self._sampled(*inputs, *self._draws(rows, width))
         return [int(token) for token in result.numpy()]
 
     def _draws(self, rows: Sequence[Row], width: int) -> list[Tensor]:
-        """What `drawn` needs beside logits: numbers and keys."""
+        """What `drawn` needs beside logits: numbers, keys and recent tokens."""
         numbers = np.zeros((width, len(Sampling().numbers())), np.float32)
         keys = np.zeros((width, 2), np.uint32)
+        recent = np.full((width, RECENT), -1)
         for at, row in enumerate(rows):
             numbers[at] = row.sampling.numbers()
             keys[at] = row.sampling.key(row.first + len(row.tokens) - 1)
-        return [self._tensor(numbers), self._tensor(keys)]
+            recent[at] = row.recent
+        return [self._tensor(one) for one in (numbers, keys, recent)]
 
     def _table_size(self, end: int) -> int:
         """The pages of a text in the shortest program that has room for `end` tokens."""

@@ -38,12 +38,10 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
 }
 _SETTINGS = frozenset({
-    "model", "stream", "stream_options", "max_tokens", "n", "stop", "temperature", "top_p", "min_p",
-    "seed",
+    "model", "stream", "stream_options", "max_tokens", "n", "stop", "temperature", "top_k", "top_p",
+    "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "seed",
 })  # fmt: skip
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -261,6 +259,10 @@ def _sampling(fields: _Fields) -> Sampling:
             temperature=fields.number("temperature", 1.0),
             top_p=fields.number("top_p", 1.0),
             min_p=fields.number("min_p", 0.0),
+            top_k=fields.whole("top_k", 0, (1 << 31) - 1) or 0,
+            repetition_penalty=fields.number("repetition_penalty", 1.0),
+            frequency_penalty=fields.number("frequency_penalty", 0.0),
+            presence_penalty=fields.number("presence_penalty", 0.0),
             seed=secrets.randbits(32) if seed is None else seed % (1 << 32),
         )
     except ArgumentError as error:

@@ -8,8 +8,11 @@ import pytest
 import lamina as lm
 from lamina import Tensor
 from lamina.errors import ArgumentError
-from lamina.models.sampling import Sampling, best, drawn
+from lamina.models.sampling import Sampling, best, drawn, recent_of
 
+# Of 70 tokens the last 64 count; token 39, which is not among these, is not penalized.
+TEXT = [39] * 6 + [int(one) for one in np.random.default_rng(2).integers(0, 20, 64)]
+RECENT_TOKENS = recent_of(TEXT)
 LOGITS = (np.random.default_rng(0).standard_normal(40) * 2).astype(np.float32)
 
 
@@ -20,7 +23,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 @lm.jit
 def draw(numbers: Tensor, keys: Tensor) -> Tensor:
-    return drawn(Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1)), numbers, keys)
+    logits = Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1))
+    return drawn(logits, numbers, keys, Tensor([RECENT_TOKENS] * len(keys)))
 
 
 def tokens(sampling: Sampling, count: int, rows: int = 50) -> np.ndarray:
@@ -38,10 +42,23 @@ def draws(sampling: Sampling, count: int) -> np.ndarray:
     return np.bincount(tokens(sampling, count), minlength=len(LOGITS))
 
 
+def penalized(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    result = logits.astype(np.float64)
+    for token in {*TEXT[-64:]}:
+        factor = sampling.repetition_penalty
+        result[token] *= 1 / factor if result[token] > 0 else factor
+        result[token] -= sampling.presence_penalty
+        result[token] -= sampling.frequency_penalty * TEXT[-64:].count(token)
+    return result
+
+
 def allowed(sampling: Sampling) -> np.ndarray:
-    """The probabilities after sorting, as the definitions of top-p and min-p say."""
-    shares = softmax(LOGITS / sampling.temperature)
+    """The probabilities after sorting, as the definitions of penalties, top-k, top-p and min-p say.
+    """
+    shares = softmax(penalized(LOGITS, sampling) / sampling.temperature)
     order = np.argsort(-shares)
+    shares[order[sampling.top_k or len(order) :]] = 0
+    shares /= shares.sum()
     before = np.cumsum(shares[order]) - shares[order]
     kept = np.zeros(len(shares), bool)
     kept[order] = before < sampling.top_p
@@ -51,7 +68,12 @@ def allowed(sampling: Sampling) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(1.0), Sampling(0.5, top_p=0.8), Sampling(2.0, top_p=0.6), Sampling(1.5, min_p=0.1)],
+    [
+        Sampling(1.0), Sampling(0.5, top_p=0.8), Sampling(2.0, top_p=0.6), Sampling(1.5, min_p=0.1),
+        Sampling(1.5, top_k=5), Sampling(2.0, top_k=8, top_p=0.7), Sampling(1.0, top_k=99),
+        Sampling(1.0, repetition_penalty=1.8),
+        Sampling(1.0, frequency_penalty=0.4, presence_penalty=-0.5),
+    ],
     ids=str,
 )
 def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: Sampling) -> None:
@@ -74,6 +96,28 @@ def test_the_best_token() -> None:
     assert draws(almost_one, 50)[LOGITS.argmax()] == 50
 
 
+def test_penalties_change_the_best_token() -> None:
+    """As transformers does for a whole text, where that has 64 tokens."""
+    torch = pytest.importorskip("torch")
+    processors = pytest.importorskip("transformers.generation.logits_process")
+    penalize = processors.RepetitionPenaltyLogitsProcessor(1.7)
+    for seed in range(5):
+        logits = np.random.default_rng(seed).standard_normal((1, 40)).astype(np.float32)
+        theirs = penalize(torch.tensor([TEXT[-64:]]), torch.tensor(logits)).numpy()
+        numbers = Tensor([Sampling(repetition_penalty=1.7).numbers()], lm.float32)
+        keys = Tensor([[0, 0]], lm.uint32)
+        ours = drawn(Tensor(logits), numbers, keys, Tensor([RECENT_TOKENS]))
+        assert ours.item() == theirs.argmax()
+
+
+def test_a_short_text_has_few_recent_tokens() -> None:
+    assert recent_of([3, 4]) == [3, 4] + [-1] * 62
+    numbers = Tensor([Sampling(frequency_penalty=9.0).numbers()], lm.float32)
+    keys, logits = Tensor([[0, 0]], lm.uint32), Tensor([[0.0, 1.0, 2.0, 3.0]])
+    assert drawn(logits, numbers, keys, Tensor([recent_of([3])])).item() == 2
+    assert drawn(logits, numbers, keys, Tensor([recent_of([])])).item() == 3
+
+
 def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
     rows = [Sampling(1.0, seed=3), Sampling(), Sampling(0.7, 0.9, seed=4), Sampling(2.0, 1.0, 0.2)]
     numbers = Tensor([one.numbers() for one in rows], lm.float32)
@@ -81,7 +125,7 @@ def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
         keys = Tensor([one.key(step) for one in rows], lm.uint32)
         alone = [
             drawn(Tensor([LOGITS]), Tensor([one.numbers()], lm.float32),
-                  Tensor([one.key(step)], lm.uint32)).item()
+                  Tensor([one.key(step)], lm.uint32), Tensor([RECENT_TOKENS])).item()
             for one in rows
         ]  # fmt: skip
         assert draw(numbers, keys).tolist() == alone
@@ -95,6 +139,9 @@ def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
         ({"temperature": float("nan")}, "temperature: nan"),
         ({"top_p": 0.0}, "top_p: 0.0; above 0 and at most 1"),
         ({"min_p": 1.5}, "min_p: 1.5; 0 to 1"),
+        ({"top_k": -1}, "top_k: -1; 0 to 2147483647"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty: 0.0; a positive number"),
+        ({"presence_penalty": float("inf")}, "presence_penalty: inf; a finite number"),
         ({"seed": -1}, "seed: -1; 0 to 4294967295"),
     ],
 )

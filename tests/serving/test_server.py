@@ -108,7 +108,8 @@ def test_drawn_texts_follow_from_the_seed(client: Any) -> None:
     def drawn(seed: int, count: int = 1) -> list[str]:
         done = client.completions.create(
             model=NAME, prompt="pip", temperature=1.5, top_p=0.9, seed=seed, n=count, max_tokens=6,
-            extra_body={"min_p": 0.01},
+            extra_body={"min_p": 0.01, "top_k": 50, "repetition_penalty": 1.1},
+            frequency_penalty=0.1, presence_penalty=0.1,
         )  # fmt: skip
         return [one.text for one in done.choices]
 
