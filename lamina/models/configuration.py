@@ -4,18 +4,22 @@ GGUF file."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
+from lamina.models.gemma import Gemma2Config
+from lamina.models.gpt2 import GPT2Config
 from lamina.models.llama import LlamaConfig
+from lamina.models.parts import Scores
 from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
 
-__all__ = ["Fields", "from_gguf", "from_hugging_face"]
+__all__ = ["Config", "Fields", "from_gguf", "from_hugging_face"]
 
+Config = LlamaConfig | GPT2Config | Gemma2Config
 _Number = int | float
 _LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
 _MOST_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
@@ -83,18 +87,22 @@ class Fields:
 # Hugging Face.
 
 
-def from_hugging_face(values: Mapping[str, Any], origin: str) -> LlamaConfig:
+def from_hugging_face(values: Mapping[str, Any], origin: str) -> Config:
     """Raises FormatError, which names the field, for models that lamina does not know, and for
     values that are missing or make no sense."""
     fields = Fields(values, origin)
     kind = fields.text("model_type")
-    if kind not in _FAMILIES:
-        known = ", ".join(_FAMILIES)
-        raise fields.fail("model_type", f"{kind!r} is no model that lamina knows: {known}")
-    activation = fields.text("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise fields.fail("hidden_act", f"{activation!r}; models of this family have 'silu'")
-    family, size, heads = _FAMILIES[kind], fields.size("hidden_size"), _heads(fields)
+    if kind in _FAMILIES:
+        return _llama(fields, _FAMILIES[kind])
+    if kind in _OTHERS:
+        return _OTHERS[kind](fields)
+    known = ", ".join([*_FAMILIES, *_OTHERS])
+    raise fields.fail("model_type", f"{kind!r} is no model that lamina knows: {known}")
+
+
+def _llama(fields: Fields, family: _Family) -> LlamaConfig:
+    _check_activation(fields, "hidden_act", "silu", "swish")
+    size, heads = fields.size("hidden_size"), _heads(fields)
     head_size = _even(fields, "head_dim", size // heads.queries)
     context = fields.size("max_position_embeddings", 2048)
     return LlamaConfig(
@@ -117,6 +125,80 @@ def from_hugging_face(values: Mapping[str, Any], origin: str) -> LlamaConfig:
     )
 
 
+def _gpt2(fields: Fields) -> GPT2Config:
+    _check_activation(fields, "activation_function", "gelu_new", "gelu_pytorch_tanh")
+    for name, value in (
+        ("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False),
+        ("add_cross_attention", False), ("tie_word_embeddings", True),
+    ):  # fmt: skip
+        if fields.flag(name, value) is not value:
+            raise fields.fail(name, f"{not value}; models of this family have {value}")
+    size, heads = fields.size("n_embd"), fields.size("n_head")
+    if size % heads:
+        raise fields.fail("n_head", f"{heads} heads do not divide {size} elements")
+    return GPT2Config(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        inner=fields.size("n_inner", 4 * size),
+        layers=fields.size("n_layer", largest=_MOST_LAYERS),
+        heads=heads,
+        context=fields.size("n_positions", 1024),
+        eps=fields.number("layer_norm_epsilon", 1e-5),
+    )
+
+
+def _gemma2(fields: Fields) -> Gemma2Config:
+    _check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
+    for name in ("attention_bias", "use_bidirectional_attention"):
+        if fields.flag(name):
+            raise fields.fail(name, "true; models of this family have false")
+    heads, head_size = _heads(fields), _even(fields, "head_dim", 256)
+    context = fields.size("max_position_embeddings", 8192)
+    scale = fields.number("query_pre_attn_scalar", 256) ** -0.5
+    return Gemma2Config(
+        vocabulary=fields.size("vocab_size"),
+        size=fields.size("hidden_size"),
+        inner=fields.size("intermediate_size"),
+        windows=_windows(fields),
+        heads=heads.queries,
+        key_heads=heads.keys,
+        head_size=head_size,
+        rope=_rope(fields, head_size, context),
+        scores=Scores(scale, _bound(fields, "attn_logit_softcapping", 50.0)),
+        logit_bound=_bound(fields, "final_logit_softcapping", 30.0),
+        eps=fields.number("rms_norm_eps", 1e-6),
+        context=context,
+    )
+
+
+def _windows(fields: Fields) -> tuple[int | None, ...]:
+    """Of each layer: those with an even number have one, unless ``layer_types`` says otherwise."""
+    layers = fields.size("num_hidden_layers", largest=_MOST_LAYERS)
+    sliding, full = "sliding_attention", "full_attention"
+    kinds = fields.get("layer_types", [full if number % 2 else sliding for number in range(layers)])
+    is_list = isinstance(kinds, list) and len(kinds) == layers
+    if not is_list or not all(kind in (sliding, full) for kind in kinds):
+        reason = f"{sliding} or {full} for each of {layers} layers is needed"
+        raise fields.fail("layer_types", reason)
+    window = fields.size("sliding_window", 4096)
+    return tuple(window if kind == sliding else None for kind in kinds)
+
+
+def _bound(fields: Fields, name: str, fallback: float) -> float | None:
+    """A number; null says that there is no bound."""
+    is_null = name in fields.values and fields.values[name] is None
+    return None if is_null else fields.number(name, fallback)
+
+
+_OTHERS: Mapping[str, Callable[[Fields], Config]] = {"gpt2": _gpt2, "gemma2": _gemma2}
+
+
+def _check_activation(fields: Fields, name: str, *known: str) -> None:
+    activation = fields.text(name, known[0])
+    if activation not in known:
+        raise fields.fail(name, f"{activation!r}; models of this family have {known[0]!r}")
+
+
 @dataclass(frozen=True)
 class _Family:
     """How the models of one `model_type` differ from Llama."""
@@ -131,6 +213,7 @@ _FAMILIES = {
     "mistral": _Family(has_window=True),
     "qwen2": _Family(qkv_biases=True),
     "qwen3": _Family(normalizes_heads=True),
+    "phi3": _Family(has_window=True),
 }
 
 
@@ -169,12 +252,15 @@ def _rope(fields: Fields, head_size: int, context: int) -> Rope:
     files."""
     scaling = fields.part("rope_parameters")
     theta = _theta(scaling, "rope_theta", _theta(fields, "rope_theta", 10000.0))
-    for holder in (fields, scaling):
-        if (share := holder.number("partial_rotary_factor", 1.0)) != 1.0:
-            raise holder.fail("partial_rotary_factor", f"{share}; whole heads alone are turned")
+    holder = scaling if "partial_rotary_factor" in scaling.values else fields
+    share = holder.number("partial_rotary_factor", 1.0)
+    turned = int(head_size * min(share, 2.0))  # no more than a head, or it is refused
+    if turned % 2 or not 0 < turned <= head_size:
+        reason = f"{share} of {head_size} elements of a head; an even number is turned"
+        raise holder.fail("partial_rotary_factor", reason)
     if not scaling.values:
         scaling = fields.part("rope_scaling")
-    return Rope(head_size, theta, _scaling(scaling, context))
+    return Rope(turned, theta, _scaling(scaling, context))
 
 
 def _theta(fields: Fields, name: str, fallback: float) -> float:

@@ -10,7 +10,7 @@ from lamina.core.dtypes import float32, int64, uint32
 from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
-from lamina.models.llama import Llama
+from lamina.models.language_model import LanguageModel
 from lamina.models.sampling import Sampling, best, drawn, recent_of
 
 __all__ = ["Generator"]
@@ -36,7 +36,7 @@ class Generator:
     computed again. It writes one text at a time. Raises ArgumentError for a capacity below 1."""
 
     def __init__(
-        self, network: Llama, capacity: int, device: str, chunk: int = CHUNK
+        self, network: LanguageModel, capacity: int, device: str, chunk: int = CHUNK
     ) -> None:
         if capacity < 1:
             raise ArgumentError(

@@ -1,6 +1,6 @@
 """Llama, and the models that differ from it by their configuration alone: SmolLM, Mistral (a
-sliding window), Qwen 2 (biases of queries, keys and values) and Qwen 3 (normalized queries and
-keys).
+sliding window), Qwen 2 (biases of queries, keys and values), Qwen 3 (normalized queries and keys)
+and Phi 3 (some matrices of a layer are one in its files; a rotation of parts of heads).
 
 Source: Touvron et al. 2023, "LLaMA". Attributes are named as in the files of the Hugging Face hub.
 """
@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lamina.errors import ShapeError
 from lamina.frontend.tensor import Tensor
-from lamina.models.paged import PagedCache
+from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
-    Cache,
     Gated,
     KeyValues,
     Lookup,
@@ -51,11 +49,12 @@ class LlamaConfig:
     normalizes_heads: bool = False
 
 
-class Llama:
+class Llama(LanguageModel):
     """Tokens (batch, length) to the logits of each next token, (batch, length, vocabulary)."""
 
     def __init__(self, config: LlamaConfig, source: Source) -> None:
         self.config = config
+        self.keys = KeyShape(config.layers, config.key_heads, config.head_size)
         self.model = _Decoder(config, source)
         self.lm_head: Projection | None = None
         if not config.tied:
@@ -63,47 +62,23 @@ class Llama:
         else:
             source.ignore("lm_head.weight")
 
-    def __call__(
-        self, ids: Tensor, caches: Sequence[KeyValues] | None = None, first: Tensor | None = None,
-        only: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """caches: of each layer, which the tokens are added to; `first` is then the position of the
-        first one, a scalar, or one for each text, (batch,); by default 0. only: the place among
-        `ids`, a scalar, of the one token whose logits are wanted: (batch, 1, vocabulary).
+    def vectors(
+        self, ids: Tensor, caches: Sequence[KeyValues | None], first: Tensor | None
+    ) -> Tensor:
+        places = Places(ids.shape[1], first, ids.device, self.config.window)
+        rotation = self.config.rope.at(places.positions())
+        x = self.model.embed_tokens(ids)
+        for layer, cache in zip(self.model.layers, caches, strict=True):
+            x = layer(x, rotation, places, cache)
+        return x
 
-        Raises ShapeError for ids that have no two axes, and for another number of caches."""
-        if ids.ndim != 2:
-            raise ShapeError(
-                f"tokens of shape {ids.shape}; (batch, length) is needed", operation="Llama"
-            )
-        x = self.model(ids, caches, first)
-        if only is not None:
-            x = x.take(only.reshape((1,)), axis=1)
+    def logits(self, x: Tensor) -> Tensor:
         x = self.model.norm(x)
         return self.model.embed_tokens.project(x) if self.lm_head is None else self.lm_head(x)
 
-    def new_pages(self, pages: int, size: int, device: str | None = None) -> list[PagedCache]:
-        """Empty ones for each layer: so many pages of `size` positions."""
-        config = self.config
-        return [
-            PagedCache(config.key_heads, pages, size, config.head_size, device)
-            for _ in range(config.layers)
-        ]
-
-    def new_caches(self, batch: int, capacity: int, device: str | None = None) -> list[Cache]:
-        """Empty ones for each layer."""
-        config = self.config
-        return [
-            Cache(batch, config.key_heads, capacity, config.head_size, device)
-            for _ in range(config.layers)
-        ]
-
 
 class _Decoder:
-    """The vectors of tokens after all layers, before the last normalization."""
-
     def __init__(self, config: LlamaConfig, source: Source) -> None:
-        self._config = config
         self.embed_tokens = Lookup(
             source, "model.embed_tokens", config.vocabulary, config.size, projects=config.tied
         )
@@ -111,20 +86,6 @@ class _Decoder:
             _Layer(config, source, f"model.layers.{number}") for number in range(config.layers)
         ]
         self.norm = RMSNorm(source, "model.norm", config.size, config.eps)
-
-    def __call__(
-        self, ids: Tensor, caches: Sequence[KeyValues] | None, first: Tensor | None
-    ) -> Tensor:
-        if caches is not None and len(caches) != len(self.layers):
-            raise ShapeError(
-                f"{len(caches)} caches for {len(self.layers)} layers", operation="Llama"
-            )
-        places = Places(ids.shape[1], first, ids.device, self._config.window)
-        rotation = self._config.rope.at(places.positions())
-        x = self.embed_tokens(ids)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, rotation, places, None if caches is None else caches[number])
-        return x
 
 
 class _Layer:

@@ -12,10 +12,14 @@ from typing import Any
 
 from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError, FormatError
-from lamina.frontend.tensor import check_device
+from lamina.frontend.tensor import Tensor, check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
+from lamina.models.configuration import Config
+from lamina.models.gemma import Gemma2
+from lamina.models.gpt2 import GPT2, GPT2Config
+from lamina.models.language_model import LanguageModel
 from lamina.models.llama import Llama, LlamaConfig
 from lamina.models.weights import StoredWeights, Weight
 from lamina.runtime.devices import target_of
@@ -28,8 +32,8 @@ __all__ = ["Model", "load"]
 class Model:
     """A network and what belongs to it. `tokenizer` is read when it is first asked for."""
 
-    network: Llama
-    config: LlamaConfig
+    network: LanguageModel
+    config: Config
     device: str
     _read_tokenizer: Any
 
@@ -72,10 +76,16 @@ def _lanes(device: str) -> int | None:
 
 
 def _network(
-    config: LlamaConfig, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None
-) -> Llama:
+    config: Config, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None
+) -> LanguageModel:
     source = StoredWeights(tensors, origin, lanes)
-    network = Llama(config, source)
+    network: LanguageModel
+    if isinstance(config, LlamaConfig):
+        network = Llama(config, source)
+    elif isinstance(config, GPT2Config):
+        network = GPT2(config, source)
+    else:
+        network = Gemma2(config, source)
     source.check()
     return network
 
@@ -94,10 +104,48 @@ def _from_folder(folder: Path, device: str) -> Model:
         for weight, tensor in loaded.items():
             if held is None or held.get(weight) == name:
                 tensors[weight] = tensor
-    for name in [one for one in tensors if one.endswith("rotary_emb.inv_freq")]:
-        del tensors[name]  # of old files; it follows from the configuration
-    network = _network(config, tensors, str(folder))
+    network = _network(config, _as_now(tensors, config), str(folder))
     return Model(network, config, device, partial(Tokenizer.from_folder, folder))
+
+
+# Of old files: what follows from the configuration.
+_OLD = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+
+
+def _as_now(tensors: Mapping[str, Weight], config: Config) -> dict[str, Weight]:
+    """The weights by the names and in the parts that networks ask for. Old files of GPT-2 have no
+    prefix; those of Phi 3 have the rows of several matrices as one."""
+    weights: dict[str, Weight] = {}
+    for name, weight in tensors.items():
+        if name.endswith(_OLD):
+            continue
+        if isinstance(config, GPT2Config) and name.startswith(("wte.", "wpe.", "h.", "ln_f.")):
+            weights[f"transformer.{name}"] = weight
+        elif isinstance(config, LlamaConfig) and name.endswith(tuple(_FUSED)):
+            weights |= _parts(name, weight, config)
+        else:
+            weights[name] = weight
+    return weights
+
+
+_FUSED = {
+    "qkv_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+    "gate_up_proj.weight": ("gate_proj.weight", "up_proj.weight"),
+}
+
+
+def _parts(name: str, weight: Weight, config: LlamaConfig) -> dict[str, Weight]:
+    """The matrices whose rows are one in a file."""
+    end = next(one for one in _FUSED if name.endswith(one))
+    queries, keys = (count * config.head_size for count in (config.heads, config.key_heads))
+    sizes = [config.inner] * 2 if end.startswith("gate") else [queries, keys, keys]
+    if not isinstance(weight, Tensor) or weight.shape[:1] != (sum(sizes),):
+        return {name: weight}  # it is reported with all others that do not fit
+    parts, first = dict[str, Weight](), 0
+    for part, size in zip(_FUSED[end], sizes, strict=True):
+        parts[name.removesuffix(end) + part] = weight[first : first + size]
+        first += size
+    return parts
 
 
 def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:

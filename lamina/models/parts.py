@@ -3,6 +3,7 @@ values, and gated layers. Weights may be quantised; activations are float32."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,10 +12,11 @@ import numpy as np
 from lamina.core.dtypes import float32
 from lamina.errors import ShapeError
 from lamina.frontend.functions.creation import arange
-from lamina.frontend.functions.elementwise import silu
+from lamina.frontend.functions.elementwise import silu, tanh, where
 from lamina.frontend.functions.lookup import embedding
-from lamina.frontend.functions.neural import rms_norm, scaled_dot_product_attention
+from lamina.frontend.functions.neural import layer_norm, rms_norm, scaled_dot_product_attention
 from lamina.frontend.functions.projection import linear
+from lamina.frontend.functions.reduction import softmax
 from lamina.frontend.functions.scatter import index_copy
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
@@ -23,7 +25,8 @@ from lamina.models.rope import Rotation
 from lamina.models.weights import Source, Weight
 
 __all__ = [
-    "Cache", "Gated", "KeyValues", "Lookup", "Places", "Projection", "RMSNorm", "SelfAttention",
+    "Cache", "Gated", "KeyValues", "LayerNorm", "Lookup", "Places", "Projection", "RMSNorm",
+    "Scores", "SelfAttention", "TransposedProjection", "attention", "heads_of",
 ]  # fmt: skip
 
 
@@ -40,6 +43,17 @@ class Projection:
     def __call__(self, x: Tensor) -> Tensor:
         product = _product(x, self.weight, self._interleaved)
         return product if self.bias is None else product + self.bias.cast(float32)
+
+
+class TransposedProjection:
+    """``x @ weight + bias``. weight: (inputs, outputs) of any dtype, not quantised."""
+
+    def __init__(self, source: Source, name: str, inputs: int, outputs: int) -> None:
+        self.weight: Weight = source.take(f"{name}.weight", (inputs, outputs))
+        self.bias = source.vector(f"{name}.bias", outputs)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ _floats(self.weight) + self.bias.cast(float32)
 
 
 class Lookup:
@@ -76,28 +90,46 @@ def _floats(weight: Weight) -> Tensor:
 
 
 class RMSNorm:
-    """Vectors divided by their root mean square, times a weight (size,)."""
+    """Vectors divided by their root mean square, times a weight (size,) plus `offset`."""
+
+    def __init__(
+        self, source: Source, name: str, size: int, eps: float, offset: float = 0.0
+    ) -> None:
+        self.weight = source.vector(f"{name}.weight", size)
+        self.eps, self.offset = eps, offset
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight = self.weight.cast(float32)
+        return rms_norm(x, x.shape[-1], weight + self.offset if self.offset else weight, self.eps)
+
+
+class LayerNorm:
+    """Vectors of mean 0 and variance 1, times a weight (size,), plus a bias."""
 
     def __init__(self, source: Source, name: str, size: int, eps: float) -> None:
         self.weight = source.vector(f"{name}.weight", size)
+        self.bias = source.vector(f"{name}.bias", size)
         self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, x.shape[-1], self.weight.cast(float32), self.eps)
+        weight, bias = self.weight.cast(float32), self.bias.cast(float32)
+        return layer_norm(x, x.shape[-1], weight, bias, self.eps)
 
 
 class Gated:
-    """``down(silu(gate(x)) * up(x))`` (Shazeer 2020, "GLU Variants Improve Transformer")."""
+    """``down(activation(gate(x)) * up(x))`` (Shazeer 2020, "GLU Variants Improve Transformer")."""
 
     def __init__(
-        self, source: Source, name: str, size: int, inner: int, bias: bool = False
-    ) -> None:
+        self, source: Source, name: str, size: int, inner: int, bias: bool = False,
+        activation: Callable[[Tensor], Tensor] = silu,
+    ) -> None:  # fmt: skip
         self.gate_proj = Projection(source, f"{name}.gate_proj", size, inner, bias)
         self.up_proj = Projection(source, f"{name}.up_proj", size, inner, bias)
         self.down_proj = Projection(source, f"{name}.down_proj", inner, size, bias)
+        self.activation = activation
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +191,62 @@ class Cache:
         return self.keys, self.values
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Products of queries and keys are multiplied by `scale`, by default 1 / sqrt(size), and where
+    there is a `bound`, they are bound * tanh(product / bound)."""
+
+    scale: float | None = None
+    bound: float | None = None
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, places: Places, cache: KeyValues | None,
+    scores: Scores | None = None,
+) -> Tensor:  # fmt: skip
+    """Causal attention of heads (batch, heads, length, size), with the keys and values of `cache`
+    before them, where each head of these serves a group of heads of queries (Ainslie et al. 2023,
+    "GQA"): (batch, length, heads * size)."""
+    scores = scores or Scores()
+    if cache is not None:
+        key, value = cache.extended(key, value, places)
+    if scores.bound is not None:
+        mixed = _bounded_attention(query, key, value, places.sees(key.shape[2]), scores)
+    elif cache is None and places.window is None:
+        mixed = scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scores.scale, enable_gqa=True
+        )
+    else:
+        seen = places.sees(key.shape[2])
+        mixed = scaled_dot_product_attention(
+            query, key, value, seen, scale=scores.scale, enable_gqa=True
+        )
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _bounded_attention(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scores: Scores
+) -> Tensor:
+    """Each token sees itself, so that no row of scores is without a number."""
+    batch, heads, length, size = query.shape
+    key_heads = key.shape[1]
+    grouped = query.reshape((batch, key_heads, heads // key_heads, length, size))
+    scale = size**-0.5 if scores.scale is None else scores.scale
+    products = grouped @ key.unsqueeze(2).mT * scale
+    bounded = tanh(products / scores.bound) * scores.bound
+    allowed = seen.unsqueeze(1) if seen.ndim > 2 else seen
+    weights = softmax(where(allowed, bounded, -float("inf")), axis=-1)
+    return (weights @ value.unsqueeze(2)).reshape((batch, heads, length, size))
+
+
+def heads_of(x: Tensor, size: int) -> Tensor:
+    """(batch, length, heads * size) to (batch, heads, length, size)."""
+    batch, length, width = x.shape
+    return x.reshape((batch, length, width // size, size)).transpose(1, 2)
+
+
 class SelfAttention:
-    """Causal attention where each head of keys and values serves a group of heads of queries
-    (Ainslie et al. 2023, "GQA").
+    """`attention` of rotated heads, and the projections before and after it.
 
     biases: of the projections of queries, keys and values; output_bias: of the last one.
     norm_eps: heads of queries and keys are normalized first, where this is given."""
@@ -169,12 +254,13 @@ class SelfAttention:
     def __init__(
         self, source: Source, name: str, size: int, heads: int, key_heads: int, head_size: int,
         biases: bool = False, output_bias: bool = False, norm_eps: float | None = None,
+        scores: Scores | None = None,
     ) -> None:  # fmt: skip
         if heads % key_heads:
             raise ShapeError(
                 f"{heads} heads of queries for {key_heads} heads of keys", operation=name
             )
-        self.head_size = head_size
+        self.head_size, self.scores = head_size, scores
         self.q_proj = Projection(source, f"{name}.q_proj", size, heads * head_size, biases)
         self.k_proj = Projection(source, f"{name}.k_proj", size, key_heads * head_size, biases)
         self.v_proj = Projection(source, f"{name}.v_proj", size, key_heads * head_size, biases)
@@ -190,22 +276,10 @@ class SelfAttention:
     ) -> Tensor:
         """x: (batch, length, size); so is the result."""
         query, key, value = (
-            self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj)
+            heads_of(project(x), self.head_size)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         query, key = rotation(query), rotation(key)
-        if cache is not None:
-            key, value = cache.extended(key, value, places)
-        if cache is None and places.window is None:
-            mixed = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        else:
-            seen = places.sees(key.shape[2])
-            mixed = scaled_dot_product_attention(query, key, value, seen, enable_gqa=True)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(batch, length, heads * size) to (batch, heads, length, size)."""
-        batch, length, size = x.shape
-        heads = size // self.head_size
-        return x.reshape((batch, length, heads, self.head_size)).transpose(1, 2)
+        return self.o_proj(attention(query, key, value, places, cache, self.scores))

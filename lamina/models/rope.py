@@ -95,8 +95,9 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary embeddings of heads of `size` elements: pair i turns by theta ** (-2 i / size) a
-    position, before scaling. divisors: of each frequency, where a file has them."""
+    """Rotary embeddings of the first `size` elements of heads: pair i turns by
+    theta ** (-2 i / size) a position, before scaling. divisors: of each frequency, where a file has
+    them."""
 
     size: int
     theta: float = 10000.0
@@ -131,11 +132,13 @@ class Rotation:
     sines: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Heads (..., length, size), turned."""
-        half = x.shape[-1] // 2
-        first, second = x[..., :half], x[..., half:]
-        turned = (
+        """Heads (..., length, size or more); elements behind those of pairs stay."""
+        half = self.cosines.shape[-1]
+        first, second = x[..., :half], x[..., half : 2 * half]
+        parts = [
             first * self.cosines - second * self.sines,
             second * self.cosines + first * self.sines,
-        )
-        return concat(turned, axis=-1)
+        ]
+        if 2 * half < x.shape[-1]:
+            parts.append(x[..., 2 * half :])
+        return concat(parts, axis=-1)

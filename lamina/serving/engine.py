@@ -19,7 +19,7 @@ import numpy as np
 
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
-from lamina.models.llama import Llama
+from lamina.models.language_model import LanguageModel
 from lamina.models.sampling import RECENT, Sampling, best, drawn
 
 __all__ = ["Engine", "Room", "Row"]
@@ -57,7 +57,7 @@ class Row:
 class Engine:
     """Computes next tokens with `network`, whose keys and values it keeps in pages."""
 
-    def __init__(self, network: Llama, room: Room, device: str) -> None:
+    def __init__(self, network: LanguageModel, room: Room, device: str) -> None:
         self.room, self._device = room, device
         caches = network.new_pages(room.pages, room.page_size, device)
 

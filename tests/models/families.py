@@ -20,6 +20,7 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
+PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "smollm": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
@@ -30,7 +31,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 5, "head_dim": 16}),
     "qwen2": ("Qwen2", {"rms_norm_eps": 1e-5}),
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
-}
+    "phi3": ("Phi3", {"sliding_window": 6}),
+    "phi4": ("Phi3", {"rope_parameters": PARTIAL, "tie_word_embeddings": True}),
+    "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
+    "gemma2 without bounds": (
+        "Gemma2", {"head_dim": 32, "attn_logit_softcapping": None, "final_logit_softcapping": None}
+    ),
+}  # fmt: skip
 
 
 def reference(name: str, **sizes: int) -> Any:
@@ -38,8 +46,9 @@ def reference(name: str, **sizes: int) -> Any:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     kind, changes = FAMILIES[name]
     torch.manual_seed(0)
+    kind_of_head = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
     config = getattr(transformers, f"{kind}Config")(**SIZES | changes | sizes)
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{kind}{kind_of_head}")(config).eval()
     for weight in model.parameters():
         with torch.no_grad():
             weight.copy_(torch.randn_like(weight) * (0.3 if weight.ndim == 1 else 0.15))

@@ -17,7 +17,7 @@ PLAIN = {**SIZES, "model_type": "llama"}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "kinds": ({"model_type": ["llama"]}, r"model_type: \['llama'\]; a text is needed"),
     "no kind": ({"model_type": None}, "model_type: missing"),
-    "kind": ({"model_type": "gpt2"}, "model_type: 'gpt2' is no model that lamina knows: llama, mi"),
+    "kind": ({"model_type": "mamba"}, "model_type: 'mamba' is no model that lamina knows: llama, "),
     "missing": ({"hidden_size": None}, "hidden_size: missing"),
     "text": ({"vocab_size": "many"}, "vocab_size: 'many'; an integer from 1 to"),
     "true": ({"num_hidden_layers": True}, "num_hidden_layers: True; an integer"),
@@ -28,9 +28,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"num_hidden_layers": 1 << 20}, "num_hidden_layers: 1048576; an integer from 1 to"),
     "odd head": ({"head_dim": 15}, "head_dim: 15 elements of a head; an even number"),
     "base": ({"rope_theta": 1.0}, "rope_theta: 1.0; a number above 1"),
-    "part of a head": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5; whole heads"),
-    "part of a head, newer": (
-        {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rope_parameters: partial_rotary"
+    "part of a head": (
+        {"partial_rotary_factor": 0.2}, "partial_rotary_factor: 0.2 of 16 elements of a head; an ev"
+    ),
+    "more than a head, newer": (
+        {"rope_parameters": {"partial_rotary_factor": 1e300}}, "rope_parameters: partial_rotary"
     ),
     "ramp": (
         {"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4.0,
@@ -50,6 +52,25 @@ def test_configurations_that_make_no_sense_are_refused(name: str) -> None:
     changes, message = WRONG[name]
     with pytest.raises(FormatError, match=message):
         from_hugging_face({**PLAIN, **changes}, "config.json")
+
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4}
+GEMMA2 = {**SIZES, "model_type": "gemma2"}
+WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "heads": ({**GPT2, "n_head": 5}, "n_head: 5 heads do not divide 64 elements"),
+    "scale": ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights: False; models of this"),
+    "gelu": ({**GPT2, "activation_function": "relu"}, "'relu'; models of this family have 'gelu_n"),
+    "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: true; models of this family"),
+    "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: sliding_attention or full"),
+    "bound": ({**GEMMA2, "attn_logit_softcapping": 0}, "attn_logit_softcapping: 0; a positive n"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OTHERS)
+def test_other_families_are_checked_as_well(name: str) -> None:
+    values, message = WRONG_OTHERS[name]
+    with pytest.raises(FormatError, match=message):
+        from_hugging_face(values, "config.json")
 
 
 def test_older_files_name_the_rotation_by_other_fields() -> None:

@@ -1,4 +1,4 @@
-"""The family of Llama against transformers: logits, caches, a training step, and loading."""
+"""Models against transformers: logits, caches, pages, a training step, and loading."""
 
 from __future__ import annotations
 
@@ -37,7 +37,41 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(logits.numpy(), theirs, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "device"), [("llama", "cpu"), ("mistral", "interp")])
+def test_old_files_of_gpt2_have_no_prefix_and_masks(tmp_path: Path) -> None:
+    theirs = wanted(saved("gpt2", tmp_path), IDS)
+    weights = safetensors.load(tmp_path / "model.safetensors", "interp")
+    old = {name.removeprefix("transformer."): weight for name, weight in weights.items()}
+    old["h.0.attn.bias"] = lm.ones((1, 1, 64, 64), device="interp")
+    safetensors.save(tmp_path / "model.safetensors", old)
+    network = models.load(tmp_path, device="interp").network
+    np.testing.assert_allclose(network(Tensor(IDS, device="interp")).numpy(), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "phi4", "gpt2", "gemma2"])
+def test_texts_in_pages_have_the_same_logits(name: str, tmp_path: Path) -> None:
+    """Each at a place of its own, in pages of 4 tokens; the page 9 is none."""
+    theirs = wanted(saved(name, tmp_path), IDS)
+    network = models.load(tmp_path, device="interp").network
+    pages = network.new_pages(9, 4, "interp")
+    table = Tensor([[7, 2, 8, 0], [3, 5, 9, 9]], device="interp")
+
+    def step(*starts: int) -> np.ndarray:
+        texts = [cache.texts(table) for cache in pages]
+        ids = np.stack([IDS[row, start : start + 4] for row, start in enumerate(starts)])
+        first = Tensor(list(starts), device="interp")
+        return network(Tensor(ids, device="interp"), texts, first).numpy()
+
+    for starts in ((0, 0), (4, 4), (8, 3), (11, 1)):
+        logits = step(*starts)
+        for row, start in enumerate(starts):
+            expected = theirs[row, start : start + 4]
+            np.testing.assert_allclose(logits[row], expected, atol=1e-4)
+
+
+CACHED = [("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp")]
+
+
+@pytest.mark.parametrize(("name", "device"), CACHED)
 def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
     name: str, device: str, tmp_path: Path
 ) -> None:
@@ -62,8 +96,9 @@ def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
     np.testing.assert_allclose(last, theirs[:, 5:6], atol=1e-4)
 
 
-def test_a_training_step_has_the_gradients_of_pytorch(tmp_path: Path) -> None:
-    theirs = saved("smollm", tmp_path)
+@pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2"])
+def test_a_training_step_has_the_gradients_of_pytorch(name: str, tmp_path: Path) -> None:
+    theirs = saved(name, tmp_path)
     loss = torch.nn.functional.cross_entropy(
         theirs(torch.tensor(IDS[:, :-1])).logits.flatten(0, 1), torch.tensor(IDS[:, 1:]).flatten()
     )
@@ -77,8 +112,8 @@ def test_a_training_step_has_the_gradients_of_pytorch(tmp_path: Path) -> None:
     assert ours.item() == pytest.approx(loss.item(), abs=1e-5)
     of_theirs = {name: one.grad.numpy() for name, one in theirs.named_parameters()}
     assert state.keys() == of_theirs.keys()
-    for name, gradient in zip(state, gradients, strict=True):
-        np.testing.assert_allclose(gradient.numpy(), of_theirs[name], atol=1e-4, err_msg=name)
+    for weight, gradient in zip(state, gradients, strict=True):
+        np.testing.assert_allclose(gradient.numpy(), of_theirs[weight], atol=1e-4, err_msg=weight)
 
 
 def test_new_weights_are_parameters_that_learn() -> None:
