@@ -9,7 +9,7 @@ import runpy
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -119,6 +119,12 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_argument("script", type=Path, help="a Python file; see lamina.distributed")
     launch.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
     command("doctor", _doctor, "look for what lamina needs on this machine")
+    _add_models(command)
+    return parser
+
+
+def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
+    """The commands of language models."""
     generate = command("generate", _generate, "write what follows a text, with a language model")
     _add_model(generate)
     generate.add_argument("prompt", help="a question, or a text to continue")
@@ -129,9 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     for one in (generate, chat):
         _add_sampling(one)
     _add_serving(command("serve", _serve, "serve a language model over HTTP, as OpenAI's API does"))
+    convert = command("convert", _convert, "write a GGUF file with its matrices in smaller types")
+    convert.add_argument("model", help="a GGUF file, or a name such as smollm2")
+    convert.add_argument("output", type=Path, help="the new file")
+    convert.add_argument("--type", choices=("Q8_0", "Q4_0"), default="Q8_0",
+                         help="8 or 4 bits a weight (default: %(default)s)")  # fmt: skip
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
     fetch.add_argument("model", help="a name, such as smollm2")
-    return parser
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -431,6 +441,12 @@ def _chat(options: argparse.Namespace) -> None:
     from lamina.models.command import run_chat
 
     run_chat(options)
+
+
+def _convert(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_convert
+
+    run_convert(options)
 
 
 def _serve(options: argparse.Namespace) -> None:

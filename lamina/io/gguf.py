@@ -26,8 +26,8 @@ from lamina.io.mapped import mapped_bytes, mapped_tensor
 
 __all__ = ["GGUF", "load"]
 
-_MAGIC, _VERSIONS = b"GGUF", (2, 3)
-_ALIGNMENT = 32  # bytes, where the metadata do not say otherwise
+MAGIC, _VERSIONS = b"GGUF", (2, 3)
+ALIGNMENT = 32  # bytes, where the metadata do not say otherwise
 _MAX_RANK = 4  # ggml's
 _MAX_NAME = 65535  # bytes of a name in the metadata
 _MAX_TENSOR_NAME = 63  # bytes; ggml's, less the zero at the end
@@ -41,13 +41,13 @@ _MAX_ELEMENTS = 1 << 59
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 # The numbers of the metadata by the code of their type; 7 is bool, 8 text and 9 an array.
-_NUMBERS = {
+NUMBERS = {
     0: dtypes.uint8, 1: dtypes.int8, 2: dtypes.uint16, 3: dtypes.int16, 4: dtypes.uint32,
     5: dtypes.int32, 6: dtypes.float32, 10: dtypes.uint64, 11: dtypes.int64, 12: dtypes.float64,
 }  # fmt: skip
-_BOOL, _TEXT, _ARRAY = 7, 8, 9
+BOOL, TEXT, ARRAY = 7, 8, 9
 
-_DENSE = {
+DENSE = {
     0: dtypes.float32, 1: dtypes.float16, 24: dtypes.int8, 25: dtypes.int16, 26: dtypes.int32,
     27: dtypes.int64, 28: dtypes.float64, 30: dtypes.bfloat16,
 }  # fmt: skip
@@ -138,8 +138,8 @@ class _Reader:
     def header(self) -> tuple[dict[str, Any], list[_Entry]]:
         """The metadata, and the tensors in the order of the file."""
         magic = bytes(self.take(4, "magic"))
-        if magic != _MAGIC:
-            raise self.fail("magic", f"{magic!r} where {_MAGIC!r} is needed")
+        if magic != MAGIC:
+            raise self.fail("magic", f"{magic!r} where {MAGIC!r} is needed")
         version = self.u32("version")
         if version not in _VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
@@ -172,13 +172,13 @@ class _Reader:
 
     def value(self, code: int, field: str, depth: int = 0) -> Any:
         """A value of the type `code`."""
-        if code in _NUMBERS:
-            return self.numbers(_NUMBERS[code], 1, field)[0].item()
-        if code == _BOOL:
+        if code in NUMBERS:
+            return self.numbers(NUMBERS[code], 1, field)[0].item()
+        if code == BOOL:
             return self.bools(1, field)[0]
-        if code == _TEXT:
+        if code == TEXT:
             return self.text(field)
-        if code == _ARRAY:
+        if code == ARRAY:
             return self.array(field, depth + 1)
         raise self.fail(f"{field}, type", f"{code} is no type of the format")
 
@@ -187,15 +187,15 @@ class _Reader:
             raise self.fail(field, f"arrays in arrays, more than {_MAX_DEPTH} deep")
         code = self.u32(f"{field}, type of the elements")
         count = self.u64(f"{field}, length")
-        if code in _NUMBERS:
-            return self.numbers(_NUMBERS[code], count, field)
+        if code in NUMBERS:
+            return self.numbers(NUMBERS[code], count, field)
         if count > self.objects_left:
             limit = f"arrays of this file have more than {_MAX_OBJECTS} bools, texts and arrays"
             raise self.fail(f"{field}, length", f"{count}; {limit}")
         self.objects_left -= count
-        if code == _BOOL:
+        if code == BOOL:
             return self.bools(count, field)
-        if code == _TEXT:
+        if code == TEXT:
             return self.texts(count, field)
         return [self.value(code, f"{field}[{number}]", depth) for number in range(count)]
 
@@ -231,7 +231,7 @@ class _Reader:
         return [byte == 1 for byte in taken]
 
     def alignment(self, metadata: dict[str, Any]) -> int:
-        value = metadata.get("general.alignment", _ALIGNMENT)
+        value = metadata.get("general.alignment", ALIGNMENT)
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if not is_number or value < 8 or value & (value - 1) or value > 1 << 20:
             raise self.fail(
@@ -256,10 +256,10 @@ class _Reader:
         kind = BLOCK_TYPES.get(code)
         if kind is not None:
             shape, dtype = self.blocks(kind, shape, field), dtypes.uint8
-        elif code in _DENSE:
-            dtype = _DENSE[code]
+        elif code in DENSE:
+            dtype = DENSE[code]
         else:
-            names = [*(dtype.name for dtype in _DENSE.values())]
+            names = [*(dtype.name for dtype in DENSE.values())]
             names += [kind.name for kind in BLOCK_TYPES.values()]
             raise self.fail(f"{field}, type", f"{code} is unknown; known are {', '.join(names)}")
         return _Entry(name, shape, dtype, kind, start)

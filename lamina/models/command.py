@@ -1,20 +1,22 @@
-"""What the commands ``generate``, ``chat`` and ``fetch`` do."""
+"""What the commands ``generate``, ``chat``, ``convert`` and ``fetch`` do."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.text.tokenizer import TextStream, Tokenizer
 
-__all__ = ["run_chat", "run_fetch", "run_generate"]
+__all__ = ["run_chat", "run_convert", "run_fetch", "run_generate"]
 
 _LEAST_CAPACITY = 256
 
@@ -23,6 +25,12 @@ def run_fetch(options: Namespace) -> None:
     """Print where the file of a published model is."""
     path = fetch(options.model)
     print(f"{options.model} ({PUBLISHED[options.model].license}): {path}")
+
+
+def run_convert(options: Namespace) -> None:
+    """Write a model with its matrices in another type of blocks."""
+    convert(find(options.model), options.output, options.type)
+    print(f"{options.output}: {os.path.getsize(options.output) / 1e6:.1f} MB")
 
 
 def run_generate(options: Namespace) -> None:

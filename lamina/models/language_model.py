@@ -43,9 +43,7 @@ class LanguageModel(ABC):
                 f"tokens of shape {ids.shape}; (batch, length) is needed", operation=name
             )
         if caches is not None and len(caches) != self.keys.layers:
-            raise ShapeError(
-                f"{len(caches)} caches for {self.keys.layers} layers", operation=name
-            )
+            raise ShapeError(f"{len(caches)} caches for {self.keys.layers} layers", operation=name)
         x = self.vectors(ids, [None] * self.keys.layers if caches is None else caches, first)
         if only is not None:
             x = x.take(only.reshape((1,)), axis=1)
