@@ -25,7 +25,7 @@ from functools import cache
 import pytest
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.lowered import Lowered
 from tests import page_examples
@@ -107,7 +107,8 @@ def lower(name: str, device: str) -> Lowered:
     example = EXAMPLES[name]
     settings = lm.using(device=DEVICES[device], schedule="", search=0, tf32=False)
     with pytest.MonkeyPatch.context() as patch, settings:
-        patch.setattr(pipeline, "target_of", lambda options: TARGETS[options.kind])
+        for module in (pipeline, backends):
+            patch.setattr(module, "target_of", lambda options: TARGETS[options.kind])
         return lm.jit(example.function).lower(*example.arguments, arch=ARCH)
 
 
@@ -119,7 +120,8 @@ def passes_text() -> str:
 def cost_text(lowered: Lowered) -> str:
     """What a program is predicted to take on a CPU of fixed rates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "target_of", lambda options: TARGETS[options.kind])
+        for module in (pipeline, backends):
+            patch.setattr(module, "target_of", lambda options: TARGETS[options.kind])
         patch.setattr(pipeline, "rates_of", lambda options: RATES)
         return str(lowered.cost)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lamina import pipeline
+from lamina import backends
 from lamina.core.dtypes import DType, float32, int32
 from lamina.core.options import current
 from lamina.core.target import cpu_target
@@ -59,7 +59,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = cpu_target(rng.choice([16, 32, 64]), cores=2)
     shorten_blocks(monkeypatch, rng.choice([2, 5, 32]))
     monkeypatch.setattr(
-        pipeline, "schedule_for_cpu", lambda kernel, *_: schedule_for_cpu(kernel, target, knobs)
+        backends, "schedule_for_cpu", lambda kernel, *_: schedule_for_cpu(kernel, target, knobs)
     )
     assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
 
@@ -68,7 +68,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
     for name in ("schedule_for_cpu", "schedule_for_gpu"):
-        monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel))
+        monkeypatch.setattr(backends, name, lambda kernel, *_: random_schedule(rng, kernel))
     assert disagreement(batch(10_000 + 4 * number, 4, 12), current()) is None
 
 

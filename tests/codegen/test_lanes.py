@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.target import cpu_target
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 
@@ -25,7 +25,7 @@ RNG = np.random.default_rng(5)
 @pytest.fixture
 def _vectors_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        pipeline, "schedule_for_cpu",
+        backends, "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )  # fmt: skip
     pipeline.compile_sinks.cache_clear()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.dtypes import float32, int64
 from lamina.core.options import current, using
 from lamina.core.target import cpu_target
@@ -337,7 +337,7 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
         sinks.append(matmul(moved[A], moved[B]) * float(copy + 1))
         leaves |= {new: PROGRAM.leaves[old] for old, new in moved.items()}
     for name in ("schedule_for_cpu", "schedule_for_gpu"):
-        monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel, 20))
+        monkeypatch.setattr(backends, name, lambda kernel, *_: random_schedule(rng, kernel, 20))
     program = RandomProgram(sinks, leaves, frozenset())
     assert disagreement(program, current()) is None
 

@@ -25,7 +25,7 @@ RNG = np.random.default_rng(7)
 @pytest.fixture
 def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of staged operands of each kernel that is scheduled."""
-    from lamina import pipeline
+    from lamina import backends, pipeline
 
     counts: list[int] = []
     original = heuristic.schedule_for_cpu
@@ -35,7 +35,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(sum(isinstance(move, Stage) for move in moves))
         return moves
 
-    monkeypatch.setattr(pipeline, "schedule_for_cpu", counting)
+    monkeypatch.setattr(backends, "schedule_for_cpu", counting)
     pipeline.compile_sinks.cache_clear()
     return counts
 

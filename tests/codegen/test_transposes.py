@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.dtypes import float32
 from lamina.core.target import cpu_target
 from lamina.ir.node import Node
@@ -45,7 +45,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(c, "print_program", noted)
     monkeypatch.setattr(
-        pipeline, "schedule_for_cpu",
+        backends, "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )  # fmt: skip
     pipeline.compile_sinks.cache_clear()

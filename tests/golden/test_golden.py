@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import lamina as lm
-from lamina import Tensor, TensorSpec, pipeline
+from lamina import Tensor, TensorSpec, backends, pipeline
 from lamina.core.options import current
 from lamina.core.target import cpu_target
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -30,7 +30,7 @@ def test_generated_code(
     name: str, device: str, suffix: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        pipeline,
+        backends,
         "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.target import cpu_target
 from lamina.runtime.devices import target_of
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -52,15 +52,16 @@ def test_texts_are_the_recorded_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        pipeline,
+        backends,
         "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )
-    monkeypatch.setattr(
-        pipeline,
-        "target_of",
-        lambda options: TARGET if options.device == "cpu" else target_of(options),
-    )
+    for module in (pipeline, backends):
+        monkeypatch.setattr(
+            module,
+            "target_of",
+            lambda options: TARGET if options.device == "cpu" else target_of(options),
+        )
     lines = [f"{digest(program)} {name}\n" for name, program in family()]
     golden(FOLDER / f"{family.__name__}.txt", "".join(lines))
 

@@ -11,7 +11,7 @@ from math import inf
 import pytest
 
 import lamina as lm
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core.options import current
 from lamina.core.rates import Memory
 from lamina.graph import index as ix
@@ -39,7 +39,8 @@ LINES = (64, 32)
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same device on every machine."""
-    monkeypatch.setattr(pipeline, "target_of", target_of)
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
 
 
 def random_nests(first: int, last: int) -> Iterator[Nest]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor, backends, pipeline
 from lamina.core.dtypes import int8
 from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes
@@ -85,7 +85,8 @@ def test_scales_and_sums_of_rows_have_half_of_the_registers(
     scales: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 32: a sum and a scale of 8 rows are 16, a sum and two scales of 4 rows are 12."""
-    monkeypatch.setattr(pipeline, "target_of", target_of)
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
 
     @lm.jit
     def product(data: Tensor, x: Tensor, *factors: Tensor) -> Tensor:

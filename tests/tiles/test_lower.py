@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor, backends, pipeline
 from lamina.core.dtypes import DType
 from lamina.core.target import CUDA
 from lamina.explain.check import run_kernel
@@ -69,7 +69,8 @@ def lowered(
 ) -> Lowered:
     """`function` of arrays of a dtype at every stage, for a GPU of few multiprocessors; with an
     atom in place of the heuristic's, if the arrays need no copies in other orders."""
-    monkeypatch.setattr(pipeline, "target_of", lambda options: FEW)
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", lambda options: FEW)
     schedule = f"tensorize({atom})" if atom else ""
     with lm.using(tf32=tf32, schedule=schedule, check=True, search=0):
         specs = [lm.TensorSpec(shape, dtype) for shape in shapes]
