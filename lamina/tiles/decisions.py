@@ -4,7 +4,7 @@ facts of the GPU, for the tile program (`lower.py`) and for the text (`targets/c
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 
 from lamina.core.dtypes import bfloat16, float16
 from lamina.core.target import Target
@@ -71,6 +71,19 @@ class ResultSide:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Whole rows of results that a store writes.
+
+    pitch        elements from row to row
+    chunk_bytes  that a thread writes at once, 16 at most: all rows are aligned to them. Rows of 89
+                 elements of bfloat16 are written by 2 bytes, those of 300 by 8
+    """
+
+    pitch: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True)
 class ProductDecisions:
     """How one product is computed.
 
@@ -81,7 +94,7 @@ class ProductDecisions:
     has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
                    multiply; products have to run by themselves meanwhile
     result_bytes   shared memory for results on their way to memory
-    row_pitches    of the stores by whole rows, the elements from row to row
+    row_stores     the stores by whole rows, and these
     overlap        of the epilogue, where blocks have whole tiles of enough steps: `overlaps`; None
                    where products do not run by themselves
     """
@@ -94,7 +107,7 @@ class ProductDecisions:
     copies: tuple[EngineCopy | None, EngineCopy | None]
     has_producers: bool
     result_bytes: int
-    row_pitches: Mapping[Store, int]
+    row_stores: Mapping[Store, Rows]
     overlap: Overlap | None
 
     @property
@@ -146,7 +159,7 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
     # For each store, whether it goes by whole rows or not: the buffers leave room for them.
     result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
     inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
-    row_pitches = stores_by_rows(nest, *result_sides(nest), inside)
+    row_stores = stores_by_rows(nest, *result_sides(nest), inside)
     return ProductDecisions(
         atom,
         reduction,
@@ -156,8 +169,8 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
         copies,
         has_producers,
         result_lines * LINE_BYTES,
-        row_pitches,
-        _overlap(nest.kernel, reduction, row_pitches) if runs_beside else None,
+        row_stores,
+        _overlap(nest.kernel, reduction, row_stores) if runs_beside else None,
     )
 
 
@@ -203,22 +216,22 @@ def in_range(sides: Iterable[ResultSide]) -> Node:
 
 def stores_by_rows(
     nest: Nest, rows: ResultSide, columns: ResultSide, inside: Collection[Node]
-) -> dict[Store, int]:
+) -> dict[Store, Rows]:
     """The stores whose results tensor cores' threads can write by whole rows, as many as a block
-    has lines for, and the elements from row to row of each. Without tensor cores there are none.
+    has lines for, and the rows of each. Without tensor cores there are none.
 
     inside: the axes inside a tile
     """
-    pitches: dict[Store, int] = {}
+    found: dict[Store, Rows] = {}
     if ATOMS[nest.product].instruction == "fma":
-        return pitches
+        return found
     condition = in_range((rows, columns))
     for store in nest.kernel.stores:
-        pitch = _row_pitch(nest.kernel, store, rows.index, columns.index, inside)
+        whole = _rows(nest.kernel, store, rows.index, columns.index, inside)
         is_in_range = ix.both(store.condition) is condition
-        if pitch is not None and is_in_range and len(pitches) < MAX_ROW_STORES:
-            pitches[store] = pitch
-    return pitches
+        if whole is not None and is_in_range and len(found) < MAX_ROW_STORES:
+            found[store] = whole
+    return found
 
 
 def stride_along(index: Node, row: Node) -> int:
@@ -229,12 +242,12 @@ def stride_along(index: Node, row: Node) -> int:
     return ix.terms_of(index)[0].get(fastest, 0)
 
 
-def _row_pitch(
+def _rows(
     kernel: Kernel, store: Store, row: Node, column: Node, inside: Collection[Node]
-) -> int | None:
-    """The elements from row to row of what `store` writes; None if it does not write rows of whole
-    16-byte chunks, of elements of 2 or 4 bytes, which `ROWS` stores. The last chunk of a row may
-    have what pads it: nothing else begins within a chunk.
+) -> Rows | None:
+    """The rows that `store` writes; None if it does not write rows of elements of 2 or 4 bytes,
+    which `ROWS` stores. The last chunk of a row may have what pads it: nothing else begins within a
+    chunk.
 
     Without 4096 rows and the column, nothing in a tile is left of the index ``4096 * row +
     column``: it is the same at all points of a tile.
@@ -249,12 +262,11 @@ def _row_pitch(
     # the whole array: its last chunk must not go beyond the end.
     strides, offset = ix.terms_of(rest)
     size = kernel.parameters[store.parameter].size
-    steps = (offset, pitch, size, *strides.values())
-    chunk_elements = CHUNK_BYTES // itemsize
-    return pitch if all(step % chunk_elements == 0 for step in steps) else None
+    elements = gcd(offset, pitch, size, *strides.values(), CHUNK_BYTES // itemsize)
+    return Rows(pitch, elements * itemsize)
 
 
-def _overlap(kernel: Kernel, reduction: Node, row_pitches: Mapping[Store, int]) -> Overlap | None:
+def _overlap(kernel: Kernel, reduction: Node, row_stores: Mapping[Store, Rows]) -> Overlap | None:
     """How the epilogue overlaps with the steps of the next tile; None if it does not.
 
     Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
@@ -263,7 +275,7 @@ def _overlap(kernel: Kernel, reduction: Node, row_pitches: Mapping[Store, int]) 
     its sum with the bias. The last is taken, as it leaves least to do later, but none that comes
     after a transcendental function: long arithmetic is what should overlap.
     """
-    if len(row_pitches) < len(kernel.stores):
+    if len(row_stores) < len(kernel.stores):
         return None
     values = [store.value for store in kernel.stores]
 

@@ -110,7 +110,7 @@ class _Lowering:
             if is_tile_transposed(tile):
                 axes = axes[::-1]
             allocs.append(Alloc(name, "shared", atom.dtype, self.stages, axes, SWIZZLE_128))
-        for number, store in enumerate(self.decisions.row_pitches):
+        for number, store in enumerate(self.decisions.row_stores):
             dtype = store.value.dtype
             layout = SWIZZLE_128 if dtype.itemsize == 2 else SWIZZLE_PAIRS
             line = Axis("column", LINE_BYTES // dtype.itemsize)
@@ -188,7 +188,7 @@ class _Lowering:
             self._compute([kept], names, body)
             names = {kept: names[kept]}
         self._compute([store.value for store in kernel.stores], names, body)
-        lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_pitches)}
+        lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_stores)}
         for store in kernel.stores:
             _require(store.monoid is None, "a store that combines")
             _require(store.value in names, "a store of something else than a product")

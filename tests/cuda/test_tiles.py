@@ -319,13 +319,21 @@ def test_rows_are_stored_whole(name: str, stores: int) -> None:
     assert "    ROWS(" not in text_of(*FORMS[name], lm.float32)
 
 
+@pytest.mark.parametrize(
+    ("columns", "chunk"), [(132, "u64"), (130, "u32"), (129, "u16"), (136, "uint4")]
+)
+def test_rows_are_stored_by_chunks_to_which_they_are_aligned(columns: int, chunk: str) -> None:
+    text = text_of(
+        lambda a, b: a[:, :100] @ b[:100, :columns], [(300, 200), (200, 264)], lm.bfloat16
+    )
+    assert f"    ROWS(store0, 0, {chunk}, p2" in text
+
+
 @pytest.mark.parametrize("form", [
-    lambda a, b: a[:, :100] @ b[:100, :132],  # rows begin within chunks
-    lambda a, b: wide(a) @ wide(b[:, :130]),
     lambda a, b: (a @ b[:, :128]) > 0,  # of single bytes
     lambda a, b: (a @ b[:, :128]).cast(lm.float64),
 ])  # fmt: skip
-def test_what_is_not_of_chunks_is_stored_by_elements(form: Callable[..., object]) -> None:
+def test_what_is_not_of_16_or_32_bits_is_stored_by_elements(form: Callable[..., object]) -> None:
     text = text_of(form, [(300, 200), (200, 264)], lm.bfloat16)
     assert "PIPELINE(" in text.partition("/* The kernels")[2]
     assert "    ROWS(" not in text
@@ -370,7 +378,7 @@ def test_what_rows_share_is_read_before_products_end() -> None:
 def test_lines_of_results(name: str, size: int) -> None:
     """Where `store_results` writes and reads the lines of a warp: every element once, in the order
     of rows, and no two lanes in one bank."""
-    text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
+    text = Path(printer.__file__).with_name("results.cu").read_text(encoding="utf-8")
     found = re.search(r"int in_lines\(int row, int place\) {\s*return (.*);", text)
     assert found
     place_of = found[1].replace("(int)sizeof(T)", str(size)).replace("/", "//")

@@ -57,12 +57,13 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """`products.cu` for products in tiles, and for products back to back `attention.cu` too."""
+        """`products.cu` and `results.cu` for products in tiles, and for products back to back
+        `attention.cu` too."""
         if self.is_back_to_back:
-            return ("cuda/products.cu", "cuda/attention.cu")
+            return ("cuda/products.cu", "cuda/results.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
-        return ("cuda/products.cu",) if self.nest.product else ()
+        return ("cuda/products.cu", "cuda/results.cu") if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
         """Print a reduction: a product in tiles by one of these texts, any other by its loops."""

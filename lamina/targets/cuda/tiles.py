@@ -25,15 +25,18 @@ from lamina.tiles.decisions import ResultSide, copy_of_tile, stores_by_rows
 FILL_LINES = 0
 FILL_TRANSPOSED = 1
 FILL_ACROSS_LINES = 2
+# The types of so many bytes, which a thread stores at once.
+CHUNKS = {2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 
 
 @dataclass(frozen=True)
 class RowStore:
     """A store by whole rows, the arguments of ROWS in their order:
-    ``ROWS(store0, 0, p3 + <first element>, 4096, <rows left>, <columns left>);``.
+    ``ROWS(store0, 0, uint4, p3 + <first element>, 4096, <rows left>, <columns left>);``.
 
     name          of the function
     offset        in bytes of its lines, in the shared memory for results
+    chunk         the type of what a thread writes at once
     place         where the results of the block begin
     pitch         elements from row to row
     rows_left     rows that there are from the first one of the block on; columns_left likewise
@@ -41,6 +44,7 @@ class RowStore:
 
     name: str
     offset: int
+    chunk: str
     place: str
     pitch: int
     rows_left: str
@@ -159,11 +163,14 @@ class TilePrinter(GpuPrinter):
             f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
         )
         found: dict[Store, RowStore] = {}
-        for store, pitch in stores_by_rows(self.nest, rows, columns, corner).items():
+        for store, whole in stores_by_rows(self.nest, rows, columns, corner).items():
+            chunk = CHUNKS[whole.chunk_bytes]
             offset = LINE_BYTES * self.atom.m * len(found)
             place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
             name = f"store{self.nest.kernel.stores.index(store)}"
-            found[store] = RowStore(name, offset, place, pitch, rows_left, columns_left)
+            found[store] = RowStore(
+                name, offset, chunk, place, whole.pitch, rows_left, columns_left
+            )
         return found
 
     def print_row_stores(self, row_stores: Mapping[Store, RowStore]) -> None:
