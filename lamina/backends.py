@@ -39,7 +39,7 @@ from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts
-from lamina.schedule.gpu.scatters import SCATTERS_OF_INTEGERS
+from lamina.schedule.gpu.scatters import SCATTERS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import program as c
@@ -101,7 +101,7 @@ def _cuda_memory(options: Options) -> FusionTarget:
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
     parts: Sequence[Rule] = (
-        as_nccl_combines, products_apart, columns_in_parts, SCATTERS_OF_INTEGERS, short_orders
+        as_nccl_combines, products_apart, columns_in_parts, SCATTERS, short_orders
     )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
         parts = (bytes_as_floats, *parts)

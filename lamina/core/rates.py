@@ -47,6 +47,8 @@ class Rates:
     launch: seconds of a kernel that does nothing
     call, enqueue: seconds that the host of a GPU takes for a call of a program, and for each of its
         kernels: no call takes less
+    access: seconds from the start of a GPU's thread to its end, where it only reads and writes,
+        with all multiprocessors at work
     update: seconds of a GPU's thread for an update of a scatter that it goes through in order
     atomic: seconds of an atomic operation, with all threads at work at places far apart
     same_place: seconds of one that waits for another at the same place
@@ -71,6 +73,7 @@ class Rates:
     launch: float
     call: float = 0.0
     enqueue: float = 0.0
+    access: float = 0.0
     update: float = 0.0
     atomic: float = 0.0
     same_place: float = 0.0
@@ -109,9 +112,9 @@ GPUS = {
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`
-    # and `enqueue` are fitted to drawn programs, `update`, `atomic` and `same_place` to scatters
-    # among them. The other rates are estimates, of instructions a clock: nobody has measured
-    # them by themselves.
+    # and `enqueue` are fitted to drawn programs, `access` to two of their kernels, `update`,
+    # `atomic` and `same_place` to scatters among them. The other rates are estimates, of
+    # instructions a clock: nobody has measured them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -129,6 +132,7 @@ GPUS = {
         launch=1e-6,
         call=1e-5,
         enqueue=2e-6,
+        access=7.5e-7,
         update=4e-7,
         atomic=2e-11,
         same_place=5e-8,

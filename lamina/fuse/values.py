@@ -102,11 +102,16 @@ def choose_values(
         recomputed = _recomputed(set(sinks), users, never_recomputed)
     stored_first = _updating_sums(users, target.min_updating_results)
     values = _always_stored(sinks, users)
-    epilogues = find_epilogues(users, values, stored_first, row_blocks=target.row_blocks)
+    epilogues = find_epilogues(
+        users, values, stored_first, row_blocks=target.row_blocks,
+        tiled_products=target.tiled_products,
+    )  # fmt: skip
     values |= epilogues.ends
     # An absorbed reduction is computed where its end is and has no buffer, unless it is a result.
     values -= epilogues.absorbed - set(sinks)
-    values |= _repeated(users, values, target)
+    repeated = _repeated(users, values, target)
+    # Again, as what is computed from one of these costs less where that is in memory.
+    values |= repeated & _repeated(users, values | repeated, target)
     if target.row_blocks:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)

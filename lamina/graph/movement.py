@@ -6,8 +6,12 @@ from lamina.core.dtypes import float32, int64
 from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
-from lamina.ir.node import Node
+from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Op
+from lamina.ir.substitute import rebuilt
+
+# Movement that repeats no element and adds none.
+MOVES_ONCE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK})
 
 
 @on(Op.RESHAPE)
@@ -94,6 +98,22 @@ def scatter_into_float32(node: Node) -> Node | None:
     return build.cast(Node(Op.SCATTER, operands, node.arg), node.dtype)
 
 
+@on(Op.CAST)
+def narrow_sum(node: Node) -> Node | None:
+    """A sum that is cut out is rounded first, so that what is stored of it is as narrow as what is
+    read: (4, 64, 240, 128) of float32, cut to (4, 64, 238, 126) of bfloat16, is cast and then cut.
+    """
+    is_narrowed = node.dtype.is_float and node.src[0].dtype.is_float
+    is_narrowed = is_narrowed and node.dtype.bits < node.src[0].dtype.bits
+    total = peel(node.src[0], MOVES_ONCE)
+    steps = toposort([node.src[0]], lambda step: step is not total)
+    is_cut = any(step.op is Op.SHRINK for step in steps)
+    if not (is_narrowed and is_cut and total.op is Op.REDUCE):
+        return None
+    return rebuilt(steps, {total: build.cast(total, node.dtype)})[node.src[0]]
+
+
 MOVEMENT = (
-    reshape, pad, permute, reduce_single, argsort_single, scatter_one, scatter_into_float32,
+    reshape, pad, permute, narrow_sum, reduce_single, argsort_single, scatter_one,
+    scatter_into_float32,
 )  # fmt: skip

@@ -123,15 +123,18 @@ class Planner:
         return False
 
 
-def score(kernel: Kernel, axis: Node) -> int:
+def score(kernel: Kernel, axis: Node, worst: int = ix.BY_LANE) -> int:
     """How well accesses suit lanes along `axis`: the sum of `index.suits` over loads and stores,
     each counted once, without RARE ones. ``y[i] = x[i] + z[j, i]`` scores 3 along i, which is
-    contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
+    contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1. No access scores less than
+    `worst`."""
     accesses: list[tuple[int, int]] = []  # how often each runs, and its score
     for load in kernel.of(Op.LOAD):
-        accesses.append((points(free_axes(load)), ix.suits(axis, *load.src)))
+        suits = max(ix.suits(axis, *load.src), worst)
+        accesses.append((points(free_axes(load)), suits))
     for store in kernel.stores:
-        accesses.append((points(store.axes), ix.suits(axis, store.index, store.condition)))
+        suits = max(ix.suits(axis, store.index, store.condition), worst)
+        accesses.append((points(store.axes), suits))
     most_frequent = max(times for times, _ in accesses)
     return sum(suits for times, suits in accesses if times * RARE >= most_frequent)
 

@@ -1,4 +1,4 @@
-"""`store_results` of `results.cu` on the CPU: which elements a warp writes, for chunks of each size."""
+"""`store_results` of `results.cu` on the CPU: what a warp writes, by chunks of each size."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ template <class C, class T, int count> void walk(i64 pitch, i64 rows, i64 column
 }
 int main() { %s }
 """
-# The chunk, the elements, sums at a time, elements from row to row, rows and columns that there are.
+# The chunk, the elements, sums at a time, elements from row to row, the rows and columns there are.
 CASES = [
     ("u16", "u16", 8, 89, 29, 89),
     ("u16", "u16", 16, 127, 100, 127),

@@ -18,12 +18,16 @@ SUM = build.reduce(ADD, [1], X)  # (8, 4)
 SCAN = Node(Op.SCAN, (leaf(1, (8, 4), float32),), Reduce(ADD, (1,)))
 
 
-def epilogues(sink: Node, *, stored_first: bool = False, row_blocks: bool = True) -> Epilogues:
+def epilogues(
+    sink: Node, *, stored_first: bool = False, row_blocks: bool = True, tiled_products: bool = False
+) -> Epilogues:
     """Those of a graph whose reductions and result are values."""
     users = users_of([sink])
     values = {node for node in users if node.op is Op.REDUCE} | {sink}
     first = {SUM} if stored_first else set()
-    return find_epilogues(users, values, first, row_blocks=row_blocks)
+    return find_epilogues(
+        users, values, first, row_blocks=row_blocks, tiled_products=tiled_products
+    )
 
 
 def relu(x: Node) -> Node:
@@ -60,6 +64,16 @@ def test_uses_that_do_not_meet_are_none() -> None:
 def test_a_transpose_is_in_the_epilogue_and_its_sum_has_no_place_of_its_own() -> None:
     result = build.permute(relu(SUM), [1, 0])
     assert epilogues(result) == Epilogues(frozenset({result}), frozenset({SUM}))
+
+
+def test_movement_that_is_cut_after_it_is_left_to_what_reads_tiles() -> None:
+    """As of a transposed convolution, whose results are interleaved and then cut."""
+    moved = build.reshape(build.permute(SUM, [1, 0]), (32,))
+    result = build.unary(Op.EXP, build.sliced(moved, [range(1, 31)]))
+    assert epilogues(result, tiled_products=True).ends == {SUM}
+    assert epilogues(result).ends == {moved.src[0]}
+    whole = build.unary(Op.EXP, moved)
+    assert epilogues(whole, tiled_products=True).ends == {whole}
 
 
 def test_an_epilogue_ends_with_a_reshape_that_does_more_than_add_axes_of_one() -> None:

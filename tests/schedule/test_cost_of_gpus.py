@@ -142,7 +142,6 @@ def test_factors_that_are_computed_in_float32_are_multiplied_by_instructions() -
 SCATTERS = {
     "as many places as updates": (381, (128, 65536), (128, 65536), 1),
     "columns side by side": (221, (8707, 467), (8707, 467), 0),
-    "all at one place": (142, (1, 744), (1471, 744), 0),
 }
 
 

@@ -11,6 +11,7 @@
 """
 
 from lamina.core.target import Target
+from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, contraction, points
 from lamina.ir.node import Node
 from lamina.loops.moves import Atomic, Partition, Schedule
@@ -27,7 +28,7 @@ from lamina.schedule.planner import score, store_score
 # waits for memory at every update. Chosen: no measurement of it is kept.
 SCATTER_THREADS = 4
 
-
+SECTOR = 8  # elements of 4 bytes that memory moves at least
 # Elements of a row that a thread holds by itself: one access of 16 bits, two of float32.
 REGISTER_ROW = 8
 
@@ -134,10 +135,16 @@ def _walks_neighbours(plan: GpuPlanner, axis: Node) -> bool:
 
 def _best_row(kernel: Kernel) -> Node | None:
     """The row axis along which most accesses are neighbours in memory: in all accesses first, then
-    in stores. None if the kernel has no row."""
+    in stores. None if the kernel has no row. Of axes that suit as well one of SECTOR elements or
+    more is chosen.
 
-    def worth(axis: Node) -> tuple[int, int]:
-        return score(kernel, axis), store_score(kernel, axis)
+    An access at a place that data say is no worse than one of elements a stride apart: each thread
+    has a sector of its own in both cases. Of ``y[n, i] = x[n, p[i]] + x[n, q[i]]`` threads lie
+    along i, by the store, and not along n."""
+
+    def worth(axis: Node) -> tuple[int, int, int]:
+        fills_sector = min(axis.arg.size, SECTOR)
+        return score(kernel, axis, worst=ix.STRIDED), fills_sector, store_score(kernel, axis)
 
     return max(kernel.row_axes, key=worth, default=None)
 
