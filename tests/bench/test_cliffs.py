@@ -207,12 +207,13 @@ def test_a_result_that_is_wrong_on_few_data_is_right(bench: Bench) -> None:
 def test_a_reference_that_is_wrong_on_a_gpu_alone_is_no_reason(bench: Bench) -> None:
     """Such as a pooling of PyTorch whose index overflows in every dtype."""
     crew = MadeUpCrew(bench, _answers, "cuda:0")
-    crew.values |= {"torch": 1.5, "reference": 1.5, "reference.cpu": 1.0}
-    outcome = examine(bench, crew, 0, ["torch"])
+    crew.values |= {"torch": 1.5, "torch.compile": 1.0, "reference": 1.5, "reference.cpu": 1.0}
+    outcome = examine(bench, crew, 0, ["torch", "torch.compile"])
     assert not outcome.failed
-    assert outcome.distances == {"lamina": 0.0, "torch": 0.5}
-    assert not outcome.failures
-    assert outcome.first.keys() == {"lamina", "torch"}
+    assert outcome.distances == {"lamina": 0.0, "torch": 0.5, "torch.compile": 0.0}
+    assert outcome.failures.keys() == {"torch"}  # which is as wrong
+    assert outcome.peer == "torch.compile"
+    assert outcome.first.keys() == {"lamina", "torch", "torch.compile"}
 
 
 def test_a_result_that_both_references_refuse_is_wrong(bench: Bench) -> None:

@@ -589,7 +589,7 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
         const auto where_441 = (eq_440 ? 0.0f : max_439);
         finish(1, where_441);
         FINISH(1);
-        ROWS(store0, 0, p3 + 64 * (256 * batch + 128 * row_band + 128 * row_tile + column_band + column_tile) + 0, 64, 256 - (128 * (row_band + row_tile) + 0), 64 - (0));
+        ROWS(store0, 0, uint4, p3 + 64 * (256 * batch + 128 * row_band + 128 * row_tile + column_band + column_tile) + 0, 64, 256 - (128 * (row_band + row_tile) + 0), 64 - (0));
         const _Bool eq_442 = (row_sums[0][0] == 0.0f);
         const auto where_443 = (eq_442 ? 1.0f : row_sums[0][0]);
         const auto div_444 = (totals[0][0] * (1.0f / where_443));

@@ -67,7 +67,7 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
             });
         };
         BEGIN(16, 128, 2, mma_f16, 0, 1);
-        ROWS(store0, 0, p2 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
+        ROWS(store0, 0, uint4, p2 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
         BEFORE_EPILOGUE {
         PIPELINE(16, 128, 2, mma_f16, 0, 1);
         const auto cast_3 = f32_to_f16(sums[0]);

@@ -42,7 +42,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
             });
         };
         BEGIN(16, 128, 2, mma_bf16, 0, 1);
-        ROWS(store0, 0, p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
+        ROWS(store0, 0, uint4, p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
         BEFORE_EPILOGUE {
         const u16 load_3 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 0];
         const u16 load_4 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 1];
