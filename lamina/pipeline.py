@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 from lamina import stored
@@ -370,7 +369,7 @@ def cost_of(planned: Planned, options: Options) -> ProgramCost:
     return planned.costs[options]
 
 
-@cache
+@kept(64)
 def _can_predict(options: Options) -> bool:
     """Whether the rates of the device of `options` are known; where they are not, a line on
     standard error says why, once."""

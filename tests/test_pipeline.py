@@ -18,6 +18,7 @@ from lamina import Tensor, pipeline
 from lamina.backends import backend
 from lamina.core.options import Options, current, using
 from lamina.core.target import CUDA
+from lamina.frontend.session import SESSION
 from lamina.graph.rewrite import Rule
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -93,7 +94,7 @@ def for_a_gpu() -> None:
 @pytest.fixture(scope="module")
 def called() -> Iterator[set[CodeType]]:
     """What compiling and running `everything` calls, where nothing was compiled before."""
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     with using(device="cpu"):
         yield called_by(everything)
 
@@ -137,7 +138,7 @@ def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
 
 
 def test_a_pass_writes_the_dialect_that_it_names() -> None:
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     with using(device="cpu"), passes() as records:
         (lm.ones((3, 43)) * 1.25).sum().item()
     dialects = {"graph": list, "kernels": pipeline.Program}
@@ -150,7 +151,7 @@ def test_a_pass_writes_the_dialect_that_it_names() -> None:
 
 
 def test_every_pass_and_step_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     with using(device="cpu", debug=3):
         (lm.ones((3, 47)) * 1.25).sum().item()
     lines = capsys.readouterr().err.splitlines()

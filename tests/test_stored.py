@@ -52,7 +52,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run(count: int = LARGE) -> None:
     """Compile and run, as a new process does."""
-    pipeline.compile_sinks.cache_clear()
     SESSION.reset()
     ours = lm.jit(lambda x, w: layers(x, w, count))(Tensor(X), Tensor(W)).numpy()
     np.testing.assert_allclose(ours, wanted(count), atol=1e-3)
@@ -129,7 +128,7 @@ def test_a_damaged_file_is_written_again(content: bytes, compiled: list[Any], fo
 
 def test_reports_know_the_kernels_of_a_stored_program() -> None:
     run()
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     function = lm.jit(lambda x, w: layers(x, w, LARGE))
     x, w = Tensor(X), Tensor(W)
     function(x, w).numpy()

@@ -1,12 +1,38 @@
-"""Tables that forget the keys which nobody asked for in a while."""
+"""Caches: tables that forget the keys which nobody asked for in a while.
+
+`CACHES` lists them all, so that they can be counted and emptied together. What is known of the
+machine, such as its compilers and devices, is no cache: it stays.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import update_wrapper
-from typing import Generic, NamedTuple, ParamSpec, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache, update_wrapper
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One cache of the process.
+
+    name: of the function or the table. size: how many results it keeps. clear: empties it."""
+
+    name: str
+    size: Callable[[], int]
+    clear: Callable[[], object]
+
+
+CACHES: list[Cache] = []
+
+
+def forget() -> None:
+    """Empty every cache."""
+    for one in CACHES:
+        one.clear()
 
 
 class Recent(Generic[T]):
@@ -82,4 +108,30 @@ class Kept(Generic[P, T]):
 
 def kept(size: int) -> Callable[[Callable[P, T]], Kept[P, T]]:
     """A decorator that makes a `Kept` of a function."""
-    return lambda function: Kept(function, size)
+
+    def decorate(function: Callable[P, T]) -> Kept[P, T]:
+        made = Kept(function, size)
+        name = f"{function.__module__}.{function.__qualname__}"
+        CACHES.append(Cache(name, lambda: made.cache_info().currsize, made.cache_clear))
+        return made
+
+    return decorate
+
+
+def memoized(size: int) -> Callable[[F], F]:
+    """A decorator: `functools.lru_cache` for a function of its arguments alone."""
+
+    def decorate(function: F) -> F:
+        cached = lru_cache(size)(function)
+        name = f"{function.__module__}.{function.__qualname__}"
+        CACHES.append(Cache(name, lambda: cached.cache_info().currsize, cached.cache_clear))
+        return cast(F, cached)
+
+    return decorate
+
+
+def recent(name: str, size: int) -> Recent[Any]:
+    """A table of the last `size` keys that is one of the `CACHES`."""
+    table: Recent[Any] = Recent(size)
+    CACHES.append(Cache(name, table.__len__, table.clear))
+    return table

@@ -2,11 +2,11 @@
 
 import operator
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, SupportsIndex
 
 from lamina.core import dtypes
 from lamina.core.dtypes import DType, Scalar
+from lamina.core.recent import memoized
 from lamina.core.shape import Shape
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
@@ -44,7 +44,7 @@ def sizes_of(what: str, *shape: Any, signed: bool = False, argument: str = "") -
     return sizes
 
 
-@lru_cache(maxsize=4096)
+@memoized(4096)
 def broadcast_shapes(what: str, *shapes: Shape, about: str = "") -> Shape:
     """The common shape of `shapes` under NumPy's rule; raises ShapeError, which says what the
     shapes are `about`, when there is none."""

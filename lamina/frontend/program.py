@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 from typing import Any
-from weakref import WeakValueDictionary, finalize
+from weakref import finalize
 
 from lamina import random
 from lamina.core.options import Options
@@ -17,6 +17,7 @@ from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.quick import quick_call
+from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
 from lamina.ir.node import Node, toposort
@@ -189,15 +190,12 @@ class _Use:
     """That functions use a compiled program: with the last of them the compiler drops it."""
 
 
-_uses: WeakValueDictionary[tuple[tuple[Node, ...], Options], _Use] = WeakValueDictionary()
-
-
-def use_of(sinks: tuple[Node, ...], options: Options) -> _Use:
+def use_of(sinks: tuple[Node, ...], options: Options) -> object:
     from lamina import pipeline
 
-    use = _uses.get((sinks, options))
+    use = SESSION.programs.get((sinks, options))
     if use is None:
-        use = _uses.setdefault((sinks, options), _Use())
+        use = SESSION.programs.setdefault((sinks, options), _Use())
         finalize(use, pipeline.compile_sinks.drop, sinks, options).atexit = False
     return use
 

@@ -14,6 +14,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from lamina.core.dtypes import DType
+from lamina.core.recent import memoized, recent
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.explain.origins import ORIGINS, carried, known
@@ -42,8 +43,8 @@ __all__ = ["realize"]
 Nodes = Sequence[Node | None]
 
 stored = SESSION.stored
-_graphs = SESSION.recent(2048)  # the graphs over holes that were built before
-_numbers = SESSION.recent(2048)  # what is known of the numbers of programs
+_graphs = recent("graphs over holes", 2048)  # the graphs over holes that were built before
+_numbers = recent("numbers of programs", 2048)  # what is known of the numbers of programs
 
 
 def not_yet() -> JitError:
@@ -198,7 +199,7 @@ def cut(
     return _opened(tuple([done[sink] for sink in sinks]))
 
 
-@SESSION.cached(256)
+@memoized(256)
 def _opened(sinks: tuple[Node, ...]) -> list[Node]:
     """What is cut, which has no memory, with the content of each CALL, and without the DETACH of
     that: whether a step was built before makes no other program."""
@@ -242,7 +243,7 @@ def _first_of_stretch(shape: Shape, ranges: Sequence[range]) -> int | None:
     return first
 
 
-@SESSION.cached(256)
+@memoized(256)
 def lifted(
     sinks: tuple[Node, ...], count: int, device: str
 ) -> tuple[tuple[Node, ...], list[Buffer]]:

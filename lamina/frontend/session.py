@@ -21,13 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
-from lamina.core.recent import Recent
+from lamina.core.recent import CACHES, forget
 from lamina.core.seeds import SEEDS
 from lamina.errors import user_line
 from lamina.ir.node import Node, toposort
@@ -159,7 +158,8 @@ class Session:
         self.first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         # The tracers of all threads; what a traced function left behind has no value.
         self.traced: WeakSet[Node] = WeakSet()
-        self._caches: list[Callable[[], object]] = []  # what empties each
+        # That functions use a compiled program, by its sinks and options.
+        self.programs: WeakValueDictionary[object, object] = WeakValueDictionary()
 
     # Places.
 
@@ -340,39 +340,28 @@ class Session:
 
     # Caches.
 
-    def cached(self, size: int) -> Callable[[F], F]:
-        """A decorator: the results of the last `size` calls are kept until `forget`."""
-
-        def decorate(function: F) -> F:
-            cached: Any = lru_cache(size)(function)
-            self._caches.append(cached.cache_clear)
-            return cached  # type: ignore[no-any-return]
-
-        return decorate
-
-    def recent(self, size: int) -> Recent[Any]:
-        """A table of the last `size` keys, which `forget` empties."""
-        table: Recent[Any] = Recent(size)
-        self._caches.append(table.clear)
-        return table
-
     def forget(self) -> None:
-        """Empty every cache: what comes next is built as if it were the first."""
-        for clear in self._caches:
-            clear()
+        """Empty every cache (`lamina/core/recent.py`): what comes next is built as if it were the
+        first."""
+        forget()
 
     def reset(self) -> None:
-        """`forget`, and begin the random keys again; tensors keep their values."""
+        """`forget`, and begin the random keys again; tensors keep their values. What a ``with``
+        block sets, such as a recorder or a key for draws, ends with the block."""
         self.forget()
         self.seeds.restart(self.seeds.FIRST)
 
     def counts(self) -> dict[str, int]:
-        """How many ``tensors`` there are, how many of them ``unfinished``, and how many computed
-        nodes have a place in memory (``places``)."""
-        unfinished = len(self.unfinished())
+        """How many ``tensors`` there are, how many of them ``unfinished``, how many computed nodes
+        have a place in memory (``places``), how many ``programs`` functions use, and how many
+        ``results`` the caches keep. Takes time in proportion to the number of tensors."""
         return {
-            "tensors": len(self.tensors()), "unfinished": unfinished, "places": len(self.places),
-        }  # fmt: skip
+            "tensors": len(self.tensors()),
+            "unfinished": len(self.unfinished()),
+            "places": len(self.places),
+            "programs": len(self.programs),
+            "results": sum(cache.size() for cache in CACHES),
+        }
 
 
 _AGE: Callable[[Any], int] = attrgetter("serial")  # tensors are numbered as they are made

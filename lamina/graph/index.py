@@ -13,10 +13,11 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from math import inf
 
 from lamina.core.dtypes import bool_, int64
+from lamina.core.recent import memoized
 from lamina.core.shape import Shape, strides_of
 from lamina.ir.kernel import TRUE as TRUE
 from lamina.ir.kernel import Terms, bounds, divisor_of, free_axes
@@ -120,7 +121,7 @@ def of_integer(value: Node) -> Node | None:
     return _of_integer(value) if value.dtype.is_int else None
 
 
-@lru_cache(maxsize=65536)
+@memoized(65536)
 def _of_integer(value: Node) -> Node | None:
     op = value.op
     if op is Op.AXIS:
@@ -177,7 +178,7 @@ def row_major(index: Sequence[Node], shape: Shape | None = None) -> Node:
     return add(*map(scale, index, strides_of(sizes)))
 
 
-@lru_cache(maxsize=65536)
+@memoized(65536)
 def divided(index: Node, divisor: int) -> tuple[Node, Node]:
     """``index // divisor`` and ``index % divisor`` for a positive divisor: ``8*i + j + 9`` by 4,
     for j < 3, are ``2*i + 2`` and ``j + 1``."""

@@ -16,12 +16,13 @@ parallel. `lamina/ir/verify_kernel.py` lists the invariants.
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 from lamina.core.dtypes import DType, bool_, int64
 from lamina.core.exchange import Exchange
+from lamina.core.recent import memoized
 from lamina.core.shape import Shape
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
@@ -168,7 +169,7 @@ def terms_of(index: Node) -> tuple[Terms, int]:
     return {index: 1}, 0
 
 
-@lru_cache(maxsize=65536)
+@memoized(65536)
 def bounds(index: Node) -> tuple[int, int]:
     """The lowest and highest value that an index can have, both included; of data, those of
     int64. ``4*i - j`` is within -2 and 12 for i < 4 and j < 3."""
@@ -209,7 +210,7 @@ def bound_axes(node: Node) -> tuple[Node, ...]:
     return node.src[node.arg.monoid.arity :] if node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN) else ()
 
 
-@lru_cache(maxsize=1 << 17)
+@memoized(1 << 17)
 def free_axes(node: Node) -> frozenset[Node]:
     """The axes that the value of `node` depends on: not those that a reduction beneath it runs
     over."""

@@ -8,8 +8,8 @@ axis has no loop: values that depend on it are printed once for each of its poin
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from lamina.core.recent import memoized
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node, toposort
@@ -180,7 +180,7 @@ def load_of(fill: Store) -> Node:
     return Node(Op.LOAD, (fill.index,), Load(fill.parameter, fill.value.dtype))
 
 
-@lru_cache(maxsize=4096)
+@memoized(4096)
 def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads, reductions, what is
     `filled`, and what may be looked up."""

@@ -7,11 +7,11 @@ other.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lamina.core.recent import memoized
 from lamina.schedule.gpu.atoms import LINE_BYTES
 
 Places = NDArray[np.int64]
@@ -57,13 +57,13 @@ def places_of(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> Places
     return swizzle.apply(places)
 
 
-@lru_cache(maxsize=1024)
+@memoized(1024)
 def elements_of(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> Places:
     """The number of each element of a tile in its memory, counted in elements; do not write."""
     return places_of(swizzle, shape, itemsize) // itemsize
 
 
-@lru_cache(maxsize=1024)
+@memoized(1024)
 def conflicts_of_columns(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> int:
     """How many accesses more than without bank conflicts it takes to read a tile column of chunks
     by column of chunks, eight rows at once: as tensor cores read it, and as threads that fill
@@ -79,7 +79,7 @@ def conflicts_of_columns(swizzle: Swizzle, shape: tuple[int, int], itemsize: int
     return int((uses.max(axis=-1) - 1).sum())
 
 
-@lru_cache(maxsize=1024)
+@memoized(1024)
 def conflicts_of_pairs(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> int:
     """The same, where the threads of a warp write two neighbours each, four threads a row: so sums
     lie in registers.

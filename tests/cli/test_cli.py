@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lamina import cli, datasets, nn, pipeline
+from lamina.frontend.session import SESSION
 from lamina.io import safetensors
 from lamina.models.digits import DigitsNet
 
@@ -83,7 +84,7 @@ def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_explain_shows_each_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     assert cli.main(["explain"]) == 0
     text = capsys.readouterr().out
     shown = re.findall(r"^-- (\w+)", text, re.MULTILINE)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import backends, pipeline
+from lamina import backends
 from lamina.core.target import cpu_target
+from lamina.frontend.session import SESSION
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -28,7 +29,7 @@ def _vectors_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         backends, "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )  # fmt: skip
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
 
 
 def _text(function: Any, *shapes: tuple[int, ...]) -> str:

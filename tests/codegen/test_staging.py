@@ -11,6 +11,7 @@ import pytest
 import lamina as lm
 from lamina.core.options import using
 from lamina.core.target import Target, cpu_target
+from lamina.frontend.session import SESSION
 from lamina.ir.kernel import Kernel
 from lamina.loops.moves import Accumulate, Move, Split, Stage
 from lamina.loops.nest import Nest
@@ -25,7 +26,7 @@ RNG = np.random.default_rng(7)
 @pytest.fixture
 def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of staged operands of each kernel that is scheduled."""
-    from lamina import backends, pipeline
+    from lamina import backends
 
     counts: list[int] = []
     original = heuristic.schedule_for_cpu
@@ -36,7 +37,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return moves
 
     monkeypatch.setattr(backends, "schedule_for_cpu", counting)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     return counts
 
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import backends, pipeline
+from lamina import backends
 from lamina.core.dtypes import float32
 from lamina.core.target import cpu_target
+from lamina.frontend.session import SESSION
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.loops import nest as loop_nest
@@ -48,7 +49,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         backends, "schedule_for_cpu",
         lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )  # fmt: skip
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamina import pipeline
+from lamina import backends, pipeline
 from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import current, using
@@ -187,7 +187,7 @@ def test_random_schedules_compile(number: int, monkeypatch: pytest.MonkeyPatch) 
     rng = random.Random(number)
     if number % 2:
         schedule = lambda kernel, *_: random_schedule(rng, kernel)  # noqa: E731
-        monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
+        monkeypatch.setattr(backends, "schedule_for_gpu", schedule)
     programs = [random_program(rng, 12, 1000 * copy) for copy in range(4)]
     sinks = [sink.src[-1] if sink.op is Op.ASSIGN else sink
              for program in programs for sink in program.sinks]  # fmt: skip

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline, tuning
+from lamina import Tensor, backends, tuning
 from lamina.cli import Row, doctor
 from lamina.core import options
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
 from lamina.explain.report import profile
+from lamina.frontend.session import SESSION
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
@@ -58,7 +59,7 @@ def test_random_programs(number: int) -> None:
 def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
     schedule = lambda kernel, *_: random_schedule(rng, kernel)  # noqa: E731
-    monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
+    monkeypatch.setattr(backends, "schedule_for_gpu", schedule)
     assert disagreement(batch(40_000 + 4 * number, 4, 12), options.current()) is None
 
 
@@ -228,7 +229,7 @@ def test_schedules_are_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
         kept = [one for one in disk_cache(options.current()).folder.iterdir()
                 if one.read_bytes().startswith(b"# 5 ")]  # fmt: skip
         assert kept
-        pipeline.compile_sinks.cache_clear()
+        SESSION.forget()
         monkeypatch.setattr(tuning, "search", None)  # nothing is measured again
         results()
 

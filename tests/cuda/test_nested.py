@@ -18,6 +18,7 @@ from lamina.core import options
 from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
 from lamina.frontend.realize import rebuilt
+from lamina.frontend.session import SESSION
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
@@ -111,9 +112,9 @@ def test_results(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> None:
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     check(SIZES[1], lm.bfloat16, True)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
 
 
 # A program with its gradients takes NVRTC 4 s: each kind of GPU compiles

@@ -20,6 +20,7 @@ from lamina.core.shape import Shape
 from lamina.core.target import DEFAULT_CUDA
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
+from lamina.frontend.session import SESSION
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -146,7 +147,7 @@ def test_convolutions(
     (n, *sides), (channels, filters), window, how = case
     if not engine:
         monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     rng = np.random.default_rng(0)
     shapes = (n, *sides, channels), (filters, *window, channels // how.get("groups", 1))
     with options.using(device=GPU):
@@ -154,7 +155,7 @@ def test_convolutions(
         y = channels_last(lm.conv2d, x, w, **how)
         dy = Tensor(rng.standard_normal(y.shape)).cast(dtype)
         got = [y, *lm.gradient(y, [x, w], dy)]
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     exact = [torch.from_numpy(one.cast(lm.float64).numpy()).movedim(3, 1) for one in (x, w, dy)]
     left, right, seed = (one.requires_grad_() for one in exact)
     result = torch.nn.functional.conv2d(left, right, **how)
@@ -184,12 +185,12 @@ def test_blocks_share_tiles(size: tuple[int, int, int], dtype: lm.DType) -> None
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     for dtype, size in product(TOLERANCE, SIZES):
         run(lambda a, b: a @ b, [size[:2], size[1:]], dtype)
     with options.using(tf32=True):
         run(lambda a, b: a @ b, [(200, 304), (304, 408)], lm.float32)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
 
 
 @pytest.mark.parametrize("size", [*SIZES, (300, 5000, 700)], ids=str)
@@ -199,14 +200,14 @@ def test_sizes_and_orders_of_tf32(
     size: tuple[int, int, int], arch: str, device: cuda.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "arch", arch or device.arch)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
     m, k, n = size
     with options.using(tf32=True):
         run(lambda a, b: a @ b, [(m, k), (k, n)], lm.float32)
         run(lambda a, b: a @ b.T, [(m, k), (n, k)], lm.float32)
         run(lambda a, b: a.T @ b, [(k, m), (k, n)], lm.float32)
         run(lambda a, b: a.T @ b.T, [(k, m), (n, k)], lm.float32)
-    pipeline.compile_sinks.cache_clear()
+    SESSION.forget()
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -42,7 +42,6 @@ def unknown() -> Iterator[None]:
 
 def forget() -> None:
     SESSION.forget()
-    pipeline.compile_sinks.cache_clear()
 
 
 def programs() -> int:

@@ -39,7 +39,6 @@ def on_the_compiler() -> Iterator[None]:
 
 def forget() -> None:
     SESSION.forget()
-    pipeline.compile_sinks.cache_clear()
 
 
 def programs() -> int:

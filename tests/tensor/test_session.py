@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from dis import get_instructions
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from lamina.core.recent import Recent
 from lamina.frontend import realize as memory
 from lamina.frontend.session import SESSION, Session
 from lamina.ir.node import Node
+from lamina.runtime.profile import passes
 
 
 def test_the_oldest_keys_are_forgotten() -> None:
@@ -169,7 +171,55 @@ def test_what_is_gone_is_in_no_table() -> None:
     assert counts["places"] > before["places"]
     del tensors, lazy
     gc.collect()
-    assert SESSION.counts() == before
+    counts = SESSION.counts()
+    assert all(counts[name] == before[name] for name in ("tensors", "unfinished", "places"))
+
+
+def test_a_session_that_forgets_compiles_again() -> None:
+    x = lm.asarray(np.linspace(0.0, 1.0, 37), device="cpu").realize()
+
+    def run() -> list[str]:
+        with passes() as records:
+            (x * 2.0 + x).sum().realize()
+        return [one.step.name for one in records]
+
+    first = run()
+    assert first
+    assert not run()
+    assert SESSION.counts()["results"] > 0
+    SESSION.forget()
+    assert SESSION.counts()["results"] == 0
+    assert run() == first
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_program_is_counted_while_a_function_uses_it() -> None:
+    gc.collect()
+    before = SESSION.counts()["programs"]
+    function = lm.jit(lambda x: x * 41.0)
+    function(lm.ones((41,)))
+    assert SESSION.counts()["programs"] == before + 1
+    del function
+    gc.collect()
+    assert SESSION.counts()["programs"] == before
+
+
+def test_every_cache_is_the_sessions() -> None:
+    """A cache made by `lru_cache` alone would be one that `forget` leaves full."""
+    package = Path(lm.__file__).parent
+    kept_apart = {
+        "core/recent.py",
+        "interop/onnx/checks.py",  # texts of dtypes
+        "runtime/buffer.py",  # sizes of blocks
+        "runtime/cuda.py",  # what the driver makes of an array, by device
+        "runtime/metal.py",  # what a program recorded, with the program
+    }
+    found = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if "lru_cache" in file.read_text(encoding="utf-8")
+    }
+    assert found == kept_apart
 
 
 def test_a_reset_session_draws_the_same_numbers_and_keeps_values() -> None:

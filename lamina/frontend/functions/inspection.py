@@ -10,6 +10,7 @@ from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError, UnknownDeviceError
 from lamina.frontend.arguments import as_dtype, promote
+from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Data, Tensor, common_dtype, default_device, is_scalar
 from lamina.runtime.buffer import HOST_DEVICES, KINDS, heap_of
 
@@ -131,11 +132,18 @@ def empty_cache(device: str = "cpu") -> None:
 
 
 def memory_stats(device: str = "cpu") -> dict[str, int]:
-    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live, and
-    ``pinned``, of the host, which copies from and to the device go through, live or cached."""
+    """Memory of a device in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak``
+    live, and ``pinned``, of the host, which copies from and to the device go through, live or
+    cached. And of the process, on all devices: how many ``tensors`` there are, how many of them are
+    ``unfinished``, as their value is not in memory, how many computed values have memory
+    (``places``), how many ``programs`` functions use, and how many ``results`` caches keep."""
     heap = heap_of(device)
     staging = heap.staging
     pinned = 0 if staging is heap else staging.allocated + staging.cached
-    return {
-        "allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak, "pinned": pinned,
-    }  # fmt: skip
+    of_device = {
+        "allocated": heap.allocated,
+        "cached": heap.cached,
+        "peak": heap.peak,
+        "pinned": pinned,
+    }
+    return of_device | SESSION.counts()
