@@ -16,6 +16,7 @@ what each pass makes of a program, as ``LAMINA_DEBUG=3`` does; ``LAMINA_CHECK=1`
 each.
 """
 
+import functools
 import sys
 import time
 import warnings
@@ -57,6 +58,7 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
 from lamina.schedule.cost import ProgramCost, program_cost
+from lamina.schedule.kept import with_kept_arrays
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
 from lamina.tiles.stage import TilePrograms, text_of_tiles, tile_programs, verify_tile_programs
@@ -115,6 +117,8 @@ class Planned:
     source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
+    # The same of the program that makes the arrays which this one keeps from call to call.
+    once: "Planned | None" = None
     # Of a program that was read from disk, without its kernels and plans: what it was made of.
     graph: tuple[Node, ...] | None = None
     # The user's lines of each kernel, where they are known.
@@ -181,7 +185,22 @@ def _schedule(program: Program, options: Options) -> Planned:
             else:
                 moves, nest = by_heuristic(target, kernel, options, target_of(options))
         plans[kernel] = Plan(name, moves, nest)
-    return Planned(program, plans)
+    scheduled = with_kept_arrays(program, plans)
+    once = scheduled.program.once
+    planned_once = None if once is None else _schedule(once, replace(options, schedule=""))
+    return Planned(scheduled.program, scheduled.plans, once=planned_once)
+
+
+def _of_both(function: Callable[[Planned, Options], Planned]) -> Callable[..., Planned]:
+    """A pass over a planned program, and over the one that it needs once."""
+
+    @functools.wraps(function)
+    def both(planned: Planned, options: Options) -> Planned:
+        after = function(planned, options)
+        once = planned.once
+        return after if once is None else replace(after, once=both(once, options))
+
+    return both
 
 
 def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
@@ -200,6 +219,7 @@ def _from_kernels_to_source(program: Program, options: Options) -> Planned:
     return _print(_legalize(_schedule(program, options), options), options)
 
 
+@_of_both
 def _legalize(planned: Planned, options: Options) -> Planned:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
     plans = {
@@ -209,15 +229,18 @@ def _legalize(planned: Planned, options: Options) -> Planned:
     return replace(planned, plans=plans)
 
 
+@_of_both
 def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
     return replace(planned, tiles=tile_programs(planned.plans, target_of(options)))
 
 
+@_of_both
 def _print(planned: Planned, options: Options) -> Planned:
     source, launches = backend(options).print(planned.program, planned.plans, options)
     return replace(planned, source=source, launches=launches)
 
 
+@_of_both
 def _load(planned: Planned, options: Options) -> Planned:
     assert planned.source is not None
     return replace(planned, code=backend(options).load(planned.source, planned.launches, options))
@@ -278,6 +301,8 @@ PASSES = (
     )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (
+        Step("constants", "takes what depends on constants alone into a program that runs once",
+             "lamina.fuse.constants:constants_apart"),
         Step("values", "chooses the nodes that get memory",
              "lamina.fuse.values:choose_values"),
         Step("groups", "joins values into kernels",
@@ -307,6 +332,8 @@ PASSES = (
              "lamina.backends:by_heuristic"),
         Step("apply", "applies the moves to the loops of the kernel",
              "lamina.loops.moves:apply"),
+        Step("kept", "fills the arrays of constants that nests keep once, before the first call",
+             "lamina.schedule.kept:with_kept_arrays"),
     )),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
          "nests", _legalize),
@@ -385,9 +412,15 @@ def text_of(value: Any) -> str:
     """What a pass returned, to read."""
     if isinstance(value, list):
         return to_graph_text(value)
+    assert isinstance(value, (Program, Planned))
+    text = _text_of_call(value)
+    return text if value.once is None else f"once:\n{text_of(value.once)}\nin every call:\n{text}"
+
+
+def _text_of_call(value: Program | Planned) -> str:
+    """What every call runs of a program, to read."""
     if isinstance(value, Program):
         return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
-    assert isinstance(value, Planned)
     if value.tiles and value.source is None:
         return text_of_tiles(value.plans, value.tiles)
     return value.listing or "\n".join(
@@ -400,7 +433,9 @@ def verify(value: Any) -> None:
     """Check the invariants of the dialect that a pass wrote. Raises VerifyError."""
     if isinstance(value, list):
         verify_graph(value)
-    elif isinstance(value, Program):
+    elif value.once is not None:
+        verify(value.once)
+    if isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
     elif isinstance(value, Planned) and value.source is None:
@@ -420,14 +455,27 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     key = None if passes else stored.key_of(sinks, options, target_of(options))
     found = stored.load(key, options) if key else None
     if found is not None:
-        planned = Planned(found.program, {}, source=found.source, graph=sinks)
+        planned = _planned_of(found, sinks)
     else:
         planned = compile_source(sinks, options)
         if key and planned.source is not None:
-            stored.store(key, stored.StoredProgram(planned.program, planned.source), options)
+            stored.store(key, _stored_of(planned), options)
     loaded = _run_pass(LOAD, planned, options)
     assert isinstance(loaded, Planned)
     return loaded
+
+
+def _planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
+    """A program that was read from disk, without its kernels and plans."""
+    once = None if found.once is None else _planned_of(found.once, None)
+    return Planned(found.program, {}, source=found.source, once=once, graph=graph)
+
+
+def _stored_of(planned: Planned) -> stored.StoredProgram:
+    """A printed program as it is written to disk."""
+    assert planned.source is not None
+    once = None if planned.once is None else _stored_of(planned.once)
+    return stored.StoredProgram(planned.program, planned.source, once)
 
 
 @kept(64)
@@ -463,8 +511,17 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
     return interpret(sinks, inputs, device)
 
 
-def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
-    """Run a program on the buffers of its numbered inputs; one buffer an output."""
+def run_once(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
+    """The arrays of constants that a program keeps from call to call, computed from the buffers of
+    its inputs, of which only the constants are read."""
+    return [] if planned.once is None else run_compiled(planned.once, inputs, options)
+
+
+def run_compiled(
+    planned: Planned, inputs: Sequence[Buffer], options: Options, kept: Sequence[Buffer] = ()
+) -> list[Buffer]:
+    """Run a program on the buffers of its numbered inputs; one buffer an output. `kept`: what
+    `run_once` returned for the same constants."""
     if planned.graph and (options.debug or options.check or runs):
         planned = _with_steps(planned.graph, options)
     program, code, device = planned.program, planned.code, options.device
@@ -473,7 +530,7 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     for slot in program.outputs:  # in a loop, because this is what every call waits for
         results.append(inputs[slot.number] if slot.kind == "input" else Buffer(slot.nbytes, device))
     arena, count = program.arena, len(program.steps)
-    table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
+    table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *kept, *inputs]
     counter.kernels += count
     timed = count if options.debug or runs else 0
     seconds = _checked(planned, table, options) if options.check else code.run(table, timed)

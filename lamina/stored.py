@@ -36,10 +36,11 @@ MIN_NODES = 1000
 @dataclass(frozen=True)
 class StoredProgram:
     """A program and its text. Of one that was read, steps are known by their number alone: they
-    have no launches."""
+    have no launches. `once`: the same of the program that makes what this one keeps."""
 
     program: Program
     source: Source
+    once: StoredProgram | None = None
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
@@ -68,8 +69,12 @@ def load(key: str, options: Options) -> StoredProgram | None:
 
 def store(key: str, stored: StoredProgram, options: Options) -> None:
     """Write the file of a program. Raises as `DiskCache.store` does."""
+    disk_cache(options).store(f"{key}.json", json.dumps(_parts_of(stored)).encode())
+
+
+def _parts_of(stored: StoredProgram) -> dict[str, Any]:
     program, source = stored.program, stored.source
-    parts = {
+    return {
         "steps": len(program.steps),
         "outputs": [[one.kind, one.number, one.dtype.name, one.size, one.offset]
                     for one in program.outputs],
@@ -78,8 +83,8 @@ def store(key: str, stored: StoredProgram, options: Options) -> None:
         "prelude": source.prelude,
         "kernels": dict(source.kernels),
         "entry": source.entry,
+        "once": None if stored.once is None else _parts_of(stored.once),
     }  # fmt: skip
-    disk_cache(options).store(f"{key}.json", json.dumps(parts).encode())
 
 
 def _read(parts: Any) -> StoredProgram:
@@ -89,7 +94,11 @@ def _read(parts: Any) -> StoredProgram:
     )
     source = Source(parts["prelude"], parts["kernels"], parts["entry"])
     steps = ((),) * parts["steps"]
-    return StoredProgram(Program(steps, outputs, parts["arena"], parts["block"]), source)
+    once = None if parts["once"] is None else _read(parts["once"])
+    program = Program(
+        steps, outputs, parts["arena"], parts["block"], None if once is None else once.program
+    )
+    return StoredProgram(program, source, once)
 
 
 @cache

@@ -7,7 +7,7 @@ by the source that the heuristic's own schedule gives, until a search for more i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from lamina.runtime.cpu import disk_cache
 from lamina.schedule.search import search
 
 if TYPE_CHECKING:
-    from lamina.backends import Backend
+    from lamina.backends import Backend, Code
     from lamina.pipeline import Planned
 
 MIN_RUNS = 4  # of a schedule, the fastest of which counts
@@ -43,7 +43,7 @@ def searched_schedule(
     for number, parameter in enumerate(kernel.parameters):
         slots.append(Slot("input", number, parameter.dtype, parameter.size))
     program = Program(((Launch(kernel, tuple(slots)),),), (), 0, 0)
-    table = [Buffer(0)]  # no arena; then the arrays
+    arrays: list[Buffer] = []  # for the slots
 
     def compiled(schedule: str) -> Planned:
         return compile_program(program, replace(options, schedule=schedule, search=0))
@@ -52,9 +52,8 @@ def searched_schedule(
         planned = compiled(_scheduled(moves))
         assert planned.source is not None
         code = backend.load(planned.source, planned.launches, options)
-        first = code.run(table, 1)[0]
-        runs = MIN_RUNS + int(MEASURED / max(first, 1e-5))
-        return min(code.run(table, 1)[0] for _ in range(runs))
+        kept = [_ones(slot, options.device) for slot in planned.program.kept_slots]
+        return _fastest(code, [Buffer(0), *kept, *arrays])  # no scratch memory
 
     on_host = options.device in HOST_DEVICES
     machine = compiler.find(options).macros if on_host else str(heap_of(options.device))
@@ -62,15 +61,23 @@ def searched_schedule(
     name = digest(compiled("").text, machine, str(options.threads))
     with contextlib.suppress(OSError, ValueError, LookupError):  # the file is damaged
         path = disk.load(name)
-        kept = path.read_text() if path else ""
-        if int(kept.split()[1]) >= options.search:
-            return compiled(kept).plans[kernel].moves
+        found = path.read_text() if path else ""
+        if int(found.split()[1]) >= options.search:
+            (plan,) = compiled(found).plans.values()
+            return plan.moves
     for slot in slots:
-        table.append(_ones(slot, options.device))
+        arrays.append(_ones(slot, options.device))
     schedule = partial(backend.schedule, kernel, options)
     best = search(backend.knobs, schedule, options.search, seconds)
     disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
     return best
+
+
+def _fastest(code: Code, table: Sequence[Buffer]) -> float:
+    """The seconds of the fastest run of a program of one kernel."""
+    first = code.run(table, 1)[0]
+    runs = MIN_RUNS + int(MEASURED / max(first, 1e-5))
+    return min(code.run(table, 1)[0] for _ in range(runs))
 
 
 def _scheduled(moves: Schedule) -> str:

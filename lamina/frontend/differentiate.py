@@ -66,6 +66,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     """The adjoints of `wrt`: those of an earlier graph that differed in its leaves alone, unless y
     is being traced, or a result on the way to it is in memory, where adjoints may read it."""
     nodes = [tensor.node for tensor in (y, *wrt)]
+    SESSION.differentiate(nodes[1:])
     if seed is not None:
         nodes.append(seed.cast(y.dtype).node)
     order = toposort(nodes)
@@ -154,6 +155,7 @@ class _Leaves:
         leaf = Tensor.of(memory.leaf(x.node, x.device), x.device)
         self.wrt.append(leaf)
         self.contents[leaf.node] = x.node
+        SESSION.differentiate([x.node])
         return leaf
 
     def opened(self, x: Tensor) -> Tensor:

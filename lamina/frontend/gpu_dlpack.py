@@ -150,7 +150,7 @@ def exported(
             operation="__dlpack__",
         )
     buffer = memory.memory_of(x.clone() if copy else x)
-    buffer.exported = True
+    buffer.export()
     if stream != _NO_SYNCHRONISATION:
         cast("Device", heap_of(x.device)).lead(_LEGACY_STREAM if stream is None else stream)
     is_versioned = max_version is not None and max_version[0] >= _VERSION[0]
@@ -278,7 +278,7 @@ class _Strided:
         order = self._order
         stored = tuple([self.sizes[axis] for axis in order])
         buffer = Buffer.wrap(pointer, prod(stored) * self.dtype.itemsize, self.device, owner)
-        buffer.exported = True
+        buffer.export()
         node = memory.buffer_node(buffer, stored, self.dtype)
         places = [order.index(axis) for axis in range(len(order))]
         return Tensor.of(build.permute(node, places), self.device)

@@ -30,6 +30,7 @@ from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError, DeviceError, JitError
 from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
+from lamina.frontend.constants import constants_of, with_constants
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
 from lamina.frontend.program import Program, kind_of
@@ -42,6 +43,7 @@ __all__ = ["jit"]
 
 _MAX_PROGRAMS = 256  # of one function; each number that is passed makes another
 _MAX_WAITING = 4  # of one signature
+_MAX_KEEPING = 4  # programs of one function that keep arrays of constants
 
 # What a quick call depends on; the gradient is None in every key that is kept.
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
@@ -66,7 +68,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         # By signature: programs for other gradients than the last call found, as of additions to
         # gradients that are there.
         self._waiting: dict[Hashable, list[Program]] = {}
-        self._quick: dict[Hashable, tuple[Options, Callable[..., Any]]] = {}
+        # By the kinds of arguments: a call, and whether what it captured is the same, or None.
+        self._quick: dict[Hashable, tuple[Options, Callable[..., Any], Any]] = {}
+        self._keeping: list[Program] = []  # the one that was called last at the end
         self._last: dict[str, Hashable] = {}  # what each argument was when last compiled
         self._lock = threading.RLock()
 
@@ -80,10 +84,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         options, is_traced = current(), tracers.get() is not None
         if self._quick and not (is_traced or kwargs or runs):
             try:  # what short programs wait for: of tensors alone, each passed once
-                known, call = self._quick[len({*args}), *map(_kind_and_grad, args)]
+                known, call, check = self._quick[len({*args}), *map(_kind_and_grad, args)]
             except (AttributeError, LookupError, TypeError):
                 known = None
-            if known is options:
+            if known is options and (check is None or check()):
                 return call(args)
         by_id: dict[int, Tensor] = {}
         of_names = _signature(kwargs, by_id) if kwargs else ()
@@ -91,23 +95,61 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         tensors = list(by_id.values())
         program = None if is_traced else self._programs.get(key)
         if program is not None and program.is_pure:
-            is_each_once = not kwargs and [*map(id, args)] == [*map(id, tensors)]
-            # A key with a gradient would keep that alive.
-            if is_each_once and all(tensor._grad is None for tensor in tensors):
-                call = program.quick or program.call
-                self._quick[len(args), *map(_kind_and_grad, args)] = options, call
+            if not kwargs:
+                self._note_quick(program, args, tensors, options)
             return program.call(tensors)
+        quick = None if program is None or runs else program.quick
+        if quick is not None and program is not None and program.is_unchanged():
+            return quick(tensors)
         is_interpreted = "interp" in (options.device, *(tensor.device for tensor in tensors))
         if program is not None or not (is_traced or is_interpreted):
             with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
-                return self._fitting(key, (args, kwargs), by_id, options).call(tensors)
-        args, kwargs = map_tree(lambda one: by_id.get(id(one), one), (args, kwargs), object)
+                fitting = self._fitting(key, (args, kwargs), by_id, options)
+                result = fitting.call(tensors)
+                self._note_state(fitting)
+                if not (kwargs or fitting.is_pure):
+                    self._note_quick(fitting, args, tensors, options)
+                return result
+        return self._call_function((args, kwargs), by_id, is_traced=is_traced)
+
+    def _call_function(self, arguments: Any, by_id: dict[int, Tensor], *, is_traced: bool) -> Any:
+        """What the function itself returns. `by_id`: the tensors in the place of arguments."""
+        args, kwargs = map_tree(lambda one: by_id.get(id(one), one), arguments, object)
         result = self.function(*args, **kwargs)
         # An outer trace or derivative sees through it.
         handles: dict[Tensor, Tensor] = {}  # one for each tensor of the result
         for x in _tensors_in(result):
             handles[x] = Tensor.of(x.node, x.device) if is_traced else leaf(x.node, x.device)
         return map_tree(handles.__getitem__, result)
+
+    def _note_state(self, program: Program) -> None:
+        """Let later calls find out quickly that nothing changed that `program` captured; and free
+        what others keep that were not called for long."""
+        if program.only_reads and not program.is_unchanged():
+            program.note_state()
+        if not program.kept.nbytes:
+            return
+        self._keeping = [other for other in self._keeping if other is not program]
+        self._keeping.append(program)
+        for old in self._keeping[:-_MAX_KEEPING]:
+            old.forget_state()
+            self._quick.clear()  # it holds what they kept
+        del self._keeping[:-_MAX_KEEPING]
+
+    def _note_quick(
+        self, program: Program, args: Any, tensors: list[Tensor], options: Options
+    ) -> None:
+        """Let later calls with such arguments as `args` find `program` in few steps, if these are
+        its `tensors`, each once, and the program has a quick call or captured nothing."""
+        is_each_once = [*map(id, args)] == [*map(id, tensors)]
+        # A key with a gradient would keep that alive.
+        if not is_each_once or any(tensor._grad is not None for tensor in tensors):
+            return
+        key = len(args), *map(_kind_and_grad, args)
+        if program.is_pure:
+            self._quick[key] = options, program.quick or program.call, None
+        elif program.quick is not None:
+            self._quick[key] = options, program.quick, program.is_unchanged
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -123,7 +165,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             self._explain(args, kwargs, options)
             self._drop_programs()
             # The trace holds nodes of tensors, and so has to be gone before the call.
-            program = Program(trace(self.function, arguments, tensors, options.device), options)
+            traced = trace(self.function, arguments, tensors, options.device)
+            has_constants = last is None or not last.gave_up
+            program = Program(traced, options, has_constants=has_constants)
+            del traced
         others = [last, *waiting] if last is not None else waiting
         # The rest fit no call any more.
         kept = [one for one in others if one is not program and not one.finds_gradients()]
@@ -161,6 +206,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             traced = trace(self.function, arguments, tensors, traced_on)
         sinks = list(dict.fromkeys(traced.sinks))
         moved = memory.moved([*sinks, *traced.lines], options.device)
+        if options.kind == "cpu":
+            moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
         return lower_graph(moved[: len(sinks)], options, arch, lines)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 from typing import Any
-from weakref import finalize
+from weakref import finalize, ref
 
 from lamina import random
 from lamina.core.options import Options
 from lamina.errors import JitError
 from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
+from lamina.frontend.constants import MAX_CHANGES, KeptArrays, constants_of, with_constants
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.quick import quick_call
 from lamina.frontend.session import SESSION
@@ -25,6 +26,8 @@ from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
 
 kind_of = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
+_node_of, _requirement_of = attrgetter("node"), attrgetter("_requires_grad")
+_writes = attrgetter("writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,11 @@ class Program:
     """A compiled trace. It holds no node of a tensor but those of `same`: references to a node
     decide whether its memory may be overwritten."""
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        self._compile(trace, options)
+    def __init__(self, trace: Trace, options: Options, *, has_constants: bool = True) -> None:
+        """has_constants: whether it takes captured tensors for the same in most calls."""
+        owners = trace.owners()
+        constants = constants_of(trace, owners) if has_constants else set[int]()
+        self._compile(trace, options, constants)
         self.result = trace.result
         self.gradients, self.requirements = trace.gradients, trace.requirements
         # Each call may find another gradient: so the program knows whose it is.
@@ -71,12 +77,20 @@ class Program:
         }  # fmt: skip
         self.asked = [Asked(tensor, old is None) for tensor, old in trace.asked.items()]
         self._watch(trace, gradient_of)
-        self._bind(trace, gradient_of)
+        self._bind(trace, owners, gradient_of)
         is_left = self.writes or self.gradients or self.requirements
-        self.is_pure = not (self.captured or is_left or self.same or self.asked)
-        self.quick = quick_call(self)
+        self.only_reads = not (is_left or self.asked or self.draws)
+        self.is_pure = self.only_reads and not (self.captured or self.same)
+        self.quick: Callable[[Sequence[Tensor]], Any] | None = None
+        self._nodes_then: list[ref[Node]] | None = None
+        self._requirements_then: list[bool] = []
+        self._watched: list[Tensor] = []
+        self._memory_then: list[Buffer] = []
+        self._writes_then: list[int] = []
+        if self.is_pure:
+            self.note_state()
 
-    def _compile(self, trace: Trace, options: Options) -> None:
+    def _compile(self, trace: Trace, options: Options, constants: set[int]) -> None:
         from lamina import pipeline  # the compiler loads when it is first needed
 
         sinks = list(dict.fromkeys(trace.sinks))
@@ -85,9 +99,13 @@ class Program:
             raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
         self.device = next(iter(devices), trace.key.device)
         self.options = replace(options, device=self.device)
-        program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
+        if self.device != "cpu":  # GPUs keep nothing from call to call
+            constants = set()
+        marked = tuple(with_constants(sinks, constants))
+        program, self.numbers = memory.lifted(marked, len(trace.inputs), self.device)
         with known(carried(sinks, program, trace.lines)):
             self.compiled = pipeline.compile_sinks(program, self.options)
+        self.kept = KeptArrays(self.compiled, self.options, constants)
         self._use = use_of(program, self.options)
         self.run = pipeline.run_compiled
         self.inputs = [*trace.inputs, *self.numbers]
@@ -111,15 +129,16 @@ class Program:
         self.same = [gradient_of.get(tensor, Captured(tensor)) for tensor in same]
         self.nodes = list(same.values())
 
-    def _bind(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:
+    def _bind(
+        self,
+        trace: Trace,
+        owners: dict[Buffer, Tensor | None],
+        gradient_of: dict[Tensor, Captured],
+    ) -> None:
         """Find the tensor of each input, and what the program writes."""
-        storages, numbers = trace.storages, trace.inputs
-        self.draws = storages[-1] in numbers
-        owners: dict[Buffer, Tensor | None] = dict.fromkeys(storages)
-        for tensor, home in trace.around.homes.items():
-            home = home or memory.stored(tensor.node)
-            if home is not None and home.arg.storage in numbers:
-                owners.setdefault(home.arg.storage, tensor)
+        numbers = trace.inputs
+        self.arguments = len(trace.arguments)
+        self.draws = trace.storages[-1] in numbers
         held = [tensor for tensor in owners.values() if tensor is not None]
         self.captured = [gradient_of.get(tensor, Captured(tensor)) for tensor in held]
         self.kinds = [*map(kind_of, held)]
@@ -146,7 +165,61 @@ class Program:
             return False
         if [tensor.node for tensor in _now(self.same)] != self.nodes:
             return False
+        if self.gave_up or self.kept.is_shared:
+            return False
         return all(map(eq, map(kind_of, _now(self.captured)), self.kinds))
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether its constants have turned out to change from call to call."""
+        return self.kept.changes > MAX_CHANGES
+
+    def note_state(self) -> None:
+        """Note the captured tensors and their memory, for `is_unchanged`; from now on a quick call
+        reads that memory, where there is one."""
+        if not self.only_reads:
+            return
+        tensors = [one.tensor for one in self.captured]
+        self._memory_then = [memory.memory_of(tensor) for tensor in tensors]
+        self._watched = [*tensors, *[one.tensor for one in self.same]]
+        # Weak, as references to a node decide whether its memory may be overwritten.
+        self._nodes_then = [*map(ref, map(_node_of, self._watched))]
+        self._requirements_then = [*map(_requirement_of, self._watched)]
+        self._writes_then = [*map(_writes, self._memory_then)]
+        self.quick = quick_call(self)
+
+    def forget_state(self) -> None:
+        """Free the arrays that it keeps from call to call; the next call makes them again."""
+        self._nodes_then, self._memory_then, self._writes_then = None, [], []
+        self.quick = None
+        self.kept.drop()
+
+    @property
+    def argument_reads(self) -> list[Binding]:
+        """What it reads of the arguments."""
+        return [binding for binding in self.reads if binding.tensor < self.arguments]
+
+    def captured_buffers(self) -> list[Buffer]:
+        """What it keeps from call to call, and its inputs with the memory of the captured tensors;
+        nothing in the places of others, which each call fills."""
+        inputs = self.inputs.copy()
+        for binding in self.reads:
+            place = binding.tensor - self.arguments - 1  # after the arguments and the random key
+            if place >= 0:
+                inputs[binding.input] = self._memory_then[place]
+        return [*self.kept.of(inputs), *inputs]
+
+    def is_unchanged(self) -> bool:
+        """Are the captured tensors, and what is in their memory, as they were when that was noted?
+        Then the program fits."""
+        if [*map(_writes, self._memory_then)] != self._writes_then:
+            return False
+        if [*map(ref, map(_node_of, self._watched))] != self._nodes_then:
+            return False
+        if [*map(_requirement_of, self._watched)] != self._requirements_then:
+            return False
+        self.kept.changes = 0
+        return True
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         """Run on the tensors of the arguments."""
@@ -156,13 +229,15 @@ class Program:
             tensors = [*tensors, key, *_now(self.captured)]
         for binding in self.writes:
             inputs[binding.input] = _own_memory(tensors[binding.tensor])
+        for binding in self.writes:
+            inputs[binding.input].writes += 1
         written = {inputs[binding.input].pointer for binding in self.writes}
         for binding in self.reads:
             inputs[binding.input] = buffer = memory.memory_of(tensors[binding.tensor])
             if buffer.pointer in written:  # as it was before
                 copy = tensors[binding.tensor].clone()
                 inputs[binding.input] = memory.memory_of(copy)
-        buffers = self.run(self.compiled, inputs, self.options)
+        buffers = self.run(self.compiled, inputs, self.options, self.kept.in_call(inputs))
         # Those of ASSIGN come last, and are in the tensors' own memory.
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]

@@ -36,9 +36,10 @@ class _Kept:
 
 
 def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
-    """`Program.call` for a program that reads the tensors of its arguments and returns new ones.
-    None for every other program, where something watches the runs, and for programs of Metal and
-    programs of the CPU with large results, whose calls take long anyway.
+    """`Program.call` for a program that reads the tensors of its arguments, and captured ones where
+    they are now, and returns new ones. None for every other program, where something watches the
+    runs, and for programs of Metal and programs of the CPU with large results, whose calls take
+    long anyway.
 
     Results go over those of the last call, if nobody has these any more and they are small.
     """
@@ -46,9 +47,7 @@ def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     outputs, arena = planned.program.outputs, planned.program.arena
     is_watched = program.draws or options.debug or options.check
     has_collectives = planned.source is not None and bool(planned.source.exchanges)
-    only_reads = program.is_pure and len(program.reads) + len(program.numbers) == len(
-        program.inputs
-    )
+    only_reads = program.only_reads if options.kind == "cpu" else program.is_pure
     has_own_results = not program.repeated and all(slot.kind != "input" for slot in outputs)
     if is_watched or has_collectives or not (only_reads and has_own_results):
         return None
@@ -64,22 +63,22 @@ def _quick_call(program: Program, *, is_kept: bool) -> Callable[[Sequence[Tensor
     planned, device = program.compiled, program.device
     arena, kernels = planned.program.arena, len(planned.program.steps)
     sizes = [slot.nbytes for slot in planned.program.outputs]
-    count = len(program.inputs)
     code = cast("CpuProgram | CudaProgram", planned.code)
     kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
     memory_of, unique, of = memory.memory_of, Node.unique, Tensor.of
     rebuilt = _rebuilt(program)
-    # Where each buffer is in a job, from its end on: what is read, and before it the results.
-    read_places = [(binding.tensor, binding.input - count) for binding in program.reads]
-    result_places = list(enumerate(range(-count - len(sizes), -count)))
+    # Where each buffer is in a job, from its end on: what is read, before it the arrays that are
+    # kept from call to call, and before these the results.
+    read_places = [(one.tensor, one.input - len(program.inputs)) for one in program.argument_reads]
+    read = program.captured_buffers()  # with these arrays in front
+    result_places = list(enumerate(range(-len(read) - len(sizes), -len(read))))
     # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
     kept: list[_Kept] = []
 
     def begin() -> _Kept:
         scratch = Buffer(arena, device) if arena else _NO_SCRATCH
         results = [Buffer(size, device) for size in sizes]
-        unknown = [scratch] * len(program.reads)
-        return _Kept(results, code.job([scratch, *results, *unknown, *program.numbers]), scratch)
+        return _Kept(results, code.job([scratch, *results, *read]), scratch)
 
     def call(tensors: Sequence[Tensor]) -> Any:
         try:

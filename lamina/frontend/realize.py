@@ -419,8 +419,9 @@ def _execute(
         owner = old if old.owner is None else old.owner
         same = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
         new = buffer_node(same, tensor.shape, tensor.dtype)
-        changes += ((old, "overwritten", True), (tensor, "node", new),
-                    (tensor, "assigned", 0), (tensor, "target", None))  # fmt: skip
+        changes += ((old, "overwritten", True), (old, "writes", old.writes + 1),
+                    (tensor, "node", new), (tensor, "assigned", 0),
+                    (tensor, "target", None))  # fmt: skip
         SESSION.unsettle(tensor, new)
     # What a handler of signals raises, such as KeyboardInterrupt, comes between two steps of
     # Python, and after a program wrote nothing may be written again. So all changes are one call.

@@ -125,6 +125,8 @@ tracers: ContextVar[Set[Node] | None] = ContextVar("tracers", default=None)
 changed: ContextVar[dict[Tensor, Before] | None] = ContextVar("changed", default=None)
 # The tensors that it made require their derivative, by their handles, with the user's lines.
 required: ContextVar[dict[ref[Tensor], str] | None] = ContextVar("required", default=None)
+# The nodes whose derivative it took.
+differentiated: ContextVar[set[Node] | None] = ContextVar("differentiated", default=None)
 
 
 @contextmanager
@@ -330,6 +332,12 @@ class Session:
         no value that could be computed."""
         if changed.get() is None:
             self.first[id(tensor)] = tensor
+
+    def differentiate(self, nodes: Iterable[Node]) -> None:
+        """Note that derivatives of `nodes` are taken, for a trace that this thread is in."""
+        noted = differentiated.get()
+        if noted is not None:
+            noted.update(nodes)
 
     def require(self, tensor: Tensor) -> None:
         """Note the user's line that made `tensor` require its derivative, for a trace that this

@@ -19,7 +19,15 @@ from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import TensorSpec
-from lamina.frontend.session import SESSION, Before, changed, during, required, tracers
+from lamina.frontend.session import (
+    SESSION,
+    Before,
+    changed,
+    differentiated,
+    during,
+    required,
+    tracers,
+)
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -104,7 +112,8 @@ class Trace:
 
     arguments: the tracer of each tensor, by its id. key: the tracer of the random key. result: the
     function's, with a Place for each tensor. gradients, requirements: what it leaves behind. asked:
-    the captured tensors whose gradient it asked for, with that. read: the nodes that the sinks are
+    the captured tensors whose gradient it asked for, with that. differentiated: the nodes whose
+    derivative it took. read: the nodes that the sinks are
     computed from which are in memory or those of tensors. sinks: the results, the gradients, then
     one ASSIGN for each tensor that got a new value. inputs: the memory that the sinks read, with
     its numbers. lines: the user's line of nodes below the sinks, while ORIGINS takes notes."""
@@ -116,6 +125,7 @@ class Trace:
     gradients: list[LeftGradient] = field(default_factory=list)
     requirements: list[LeftRequirement] = field(default_factory=list)
     asked: dict[Tensor, Tensor | None] = field(default_factory=dict)
+    differentiated: set[Node] = field(default_factory=set)
     read: set[Node] = field(default_factory=set)
     sinks: list[Node] = field(default_factory=list)
     inputs: dict[Buffer, int] = field(default_factory=dict)
@@ -126,6 +136,16 @@ class Trace:
         """The storage of each argument's tracer, then that of the key's."""
         return [tracer.node.arg.storage for tracer in (*self.arguments.values(), self.key)]
 
+    def owners(self) -> dict[Buffer, Tensor | None]:
+        """The tensor that each call reads an input from, by the memory that stands for it here;
+        None for the arguments and for the random key."""
+        owners: dict[Buffer, Tensor | None] = dict.fromkeys(self.storages)
+        for tensor, home in self.around.homes.items():
+            home = home or memory.stored(tensor.node)
+            if home is not None and home.arg.storage in self.inputs:
+                owners.setdefault(home.arg.storage, tensor)
+        return owners
+
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
         before: dict[Tensor, Before] = {}
@@ -134,7 +154,8 @@ class Trace:
         SESSION.traced.update(nodes)
         with during(changed, before), during(required, lines):
             try:
-                with during(tracers, nodes), random.using(self.key):
+                derivatives = during(differentiated, self.differentiated)
+                with during(tracers, nodes), derivatives, random.using(self.key):
                     args, kwargs = map_tree(
                         lambda one: self.arguments.get(id(one), one), arguments, object
                     )

@@ -8,6 +8,7 @@ from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.launch import Slot
 from lamina.ir.kernel import Kernel, Parameter
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 
 
 def kernel_of(
@@ -40,6 +41,7 @@ def parameters_of(
             slot.size,
             written=slot in written,
             memory="block" if slot.kind == "block" else "device",
+            constant=slot.constant,
         )
         for slot in slots
     )
@@ -55,6 +57,7 @@ def expected_kernel(group: KernelGroup, stored: Sequence[Node]) -> Kernel:
         block_shape = group.block.shape(node)
         kind = "scratch" if block_shape is None else "block"
         shape = block_shape or group.values.get(node, node.shape)
-        slots.append(Slot(kind, number, node.dtype, prod(shape)))
+        is_constant = node.op is Op.BUFFER and node.arg.constant
+        slots.append(Slot(kind, number, node.dtype, prod(shape), constant=is_constant))
     kernel, _ = kernel_of(group, stored, slots[: len(read)], slots[len(read) :])
     return kernel

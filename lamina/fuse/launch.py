@@ -20,6 +20,7 @@ class Slot:
     The buffer, by `kind`:
 
     - "input": parameter `number` of the program
+    - "kept": array `number` of those that the program `once` of this one makes
     - "output": its fresh result `number`
     - "scratch": the arena; `number` only tells slots apart
     - "block": the memory that each thread has for a block of rows; `number` as for scratch
@@ -30,6 +31,7 @@ class Slot:
     dtype: DType
     size: int  # in elements
     offset: int = 0  # in bytes
+    constant: bool = False  # it is the same in most calls
 
     @property
     def nbytes(self) -> int:

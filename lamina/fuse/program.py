@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lamina.core.shape import prod
+from lamina.fuse.constants import Kept, constants_apart
 from lamina.fuse.groups import group_values, readers_of
 from lamina.fuse.in_place import Overwriting
 from lamina.fuse.kernel_group import KernelGroup
@@ -30,12 +31,25 @@ class Program:
     one block of rows after the other. `outputs` holds a slot for each requested result.
 
     A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
-    then comes a buffer for each output, then one for each input."""
+    then comes a buffer for each output, then one for each array that is kept from call to call,
+    then one for each input. `once` is a program of its own, with the same inputs, whose outputs are
+    the arrays that are kept; None if there are none."""
 
     steps: tuple[tuple[Launch, ...], ...]
     outputs: tuple[Slot, ...]
     arena: int  # bytes of scratch memory
     block: int  # bytes that each thread needs for a block of rows
+    once: "Program | None" = None
+
+    @property
+    def kept_slots(self) -> tuple[Slot, ...]:
+        """The arrays that are kept from call to call, as the outputs of `once`."""
+        return self.once.outputs if self.once is not None else ()
+
+    @property
+    def kept(self) -> int:
+        """How many arrays are kept from call to call."""
+        return len(self.kept_slots)
 
     @cached_property
     def launches(self) -> list[Launch]:
@@ -51,14 +65,25 @@ class Program:
         number = 0
         if slot.kind == "output":
             number = 1 + slot.number
-        elif slot.kind == "input":
+        elif slot.kind == "kept":
             number = 1 + len(self.outputs) + slot.number
+        elif slot.kind == "input":
+            number = 1 + len(self.outputs) + self.kept + slot.number
         return number, slot.offset
 
 
 def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that it names, any other sink
     into a fresh output. A BUFFER has the number of a program input as its storage.
+
+    What depends on constants alone is a program of its own, `Program.once`."""
+    apart = constants_apart(sinks)
+    program = _built(apart.every_call, target)
+    return replace(program, once=_built(apart.once, target)) if apart.once else program
+
+
+def _built(sinks: Sequence[Node], target: FusionTarget) -> Program:
+    """The program of a graph, all of which every call computes.
 
     Kernels may compute sums of products again inside their own sums. Whether a kernel gains by that
     shows only when it is complete. Where it does not, its sums go to memory, and the program is
@@ -167,11 +192,16 @@ class _Builder:
         if array not in self.slot_of:
             group = self.group_of.get(node)
             shape = group.values.get(node, node.shape) if group else node.shape
-            if node.op is Op.BUFFER:
-                kind, number = "input", node.arg.storage
-            else:
+            is_constant = node.op is Op.BUFFER and node.arg.constant
+            if node.op is not Op.BUFFER:
                 kind, number = "scratch", next(self.numbers)
-            self.slot_of[array] = Slot(kind, number, node.dtype, prod(shape))
+            elif isinstance(node.arg.storage, Kept):
+                kind, number = "kept", node.arg.storage.number
+            else:
+                kind, number = "input", node.arg.storage
+            self.slot_of[array] = Slot(
+                kind, number, node.dtype, prod(shape), constant=is_constant
+            )
         return self.slot_of[array]
 
     def _slot_in(self, group: KernelGroup, node: Node) -> Slot:

@@ -41,6 +41,7 @@ class Parameter:
     # "device"; "block", what each thread has for a block of rows; or "scratch", what it has for a
     # schedule that stages values
     memory: str = "device"
+    constant: bool = False  # it is the same in most calls of the program
 
     @property
     def nbytes(self) -> int:

@@ -90,7 +90,7 @@ class Node(_Draft):
         """A BUFFER that no other node names, so that none can equal it: it is not interned."""
         node = _Draft()
         node.op, node.src, node.shape, node.dtype = _BUFFER, (), shape, dtype
-        node.arg = tuple.__new__(BufferRef, (storage, shape, dtype, device))
+        node.arg = tuple.__new__(BufferRef, (storage, shape, dtype, device, False))
         node.__class__ = cls
         return node  # type: ignore[return-value]
 

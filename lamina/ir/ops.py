@@ -50,6 +50,7 @@ class BufferRef(NamedTuple):
     shape: Shape
     dtype: DType
     device: str
+    constant: bool = False  # a parameter that is the same in most calls of a program
 
 
 class Iota(NamedTuple):

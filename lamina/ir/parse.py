@@ -61,7 +61,9 @@ def _parse_node(line: str, names: dict[str, Node]) -> None:
     op = _known("an operation of the graph", op_name, _BY_NAME)
     dtype = _known("a dtype", dtype_name, BY_SHORT)
     shape = tuple(int(size) for size in sizes.split(",") if size)
-    parts = {"dtype": dtype, "shape": shape, "size": prod(shape)}
+    parts: dict[str, Any] = {
+        "dtype": dtype, "shape": shape, "size": prod(shape), "constant": False
+    }  # fmt: skip
     for assignment in words.split():
         field, _, word = assignment.partition("=")
         parts[field] = _read(field, word, dtype)

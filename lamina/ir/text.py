@@ -41,7 +41,8 @@ def line_of(node: Node, names: Mapping[Node, str]) -> str:
     if node.src:
         words.append(", ".join(names[operand] for operand in node.src))
     for field, part in parts.items():
-        if field not in _UNSAID:
+        is_said = part if field == "constant" else field not in _UNSAID
+        if is_said:
             words.append(f"{field}={part}".replace(" ", ""))
     body = " ".join(words)
     return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"

@@ -28,7 +28,8 @@ from lamina.ir.kernel import (
     points,
 )
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Load, Op
+from lamina.ir.substitute import rebuilt
 from lamina.loops.nest import (
     BINDINGS,
     Axes,
@@ -76,6 +77,13 @@ class Move:
         """Raise FormatError, naming the move, unless `holds`."""
         if not holds:
             raise FormatError(f"{self}: {why}")
+
+    @staticmethod
+    def lanes_last(nest: Nest, axes: Iterable[Node]) -> Axes:
+        """`axes` in their order, but lanes of vectors after the others, and those of dot products
+        after all."""
+        places = {"vector": 1, "dot": 2}
+        return tuple(sorted(axes, key=lambda axis: places.get(nest.bound(axis), 0)))
 
     def reindexed(
         self, nest: Nest, index_of: Mapping[Node, Node], new: Axes, guard: Node = ix.TRUE
@@ -249,6 +257,67 @@ class Bind(Move):
 
 
 @dataclass(frozen=True)
+class Keep(Move):
+    """Keep a value of constants alone from call to call, laid out as the loops read it: all axes
+    that it depends on in the order of their loops, the lanes of vectors last.
+
+    ``keep(%1)``, where %1 is the load of w, a constant, and a2 is a vector::
+
+        for a1 in 4:                                  for a1 in 4:
+            for r3 in 64:                       ->        for r3 in 64:
+                f(w[64 * (16 * a1 + a2) + r3])                f(p[1024 * a1 + 16 * r3 + a2])
+
+    The array p is filled once, by a kernel of its own, before the first call of the program.
+    """
+
+    value: int
+    text = "keep(%{value:d})"
+
+    def apply(self, nest: Nest) -> Nest:
+        kernel = nest.kernel
+        self.require(not nest.fills, "stage comes last")
+        self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
+        value = kernel.values[self.value]
+        self._require_constant(kernel, value)
+        walked = [axis for axis in nest.order if axis in free_axes(value)]
+        axes = self.lanes_last(nest, walked)
+        number = len(kernel.parameters)
+        parameter = Parameter(value.dtype, points(axes), constant=True)
+        index = ix.row_major(axes)
+        load = Node(Op.LOAD, (index,), Load(number, value.dtype))
+        done = rebuilt(kernel.nodes, {value: load}, ix.rebuild)
+        new_kernel = replace(
+            kernel,
+            parameters=(*kernel.parameters, parameter),
+            stores=tuple(store.rebuilt(done) for store in kernel.stores),
+        )
+        condition = _runs(nest, axes)
+        fill = Store(number, index, value, axes, condition)
+        return replace(nest, kernel=new_kernel, kept=(*nest.kept, fill))
+
+    def _require_constant(self, kernel: Kernel, value: Node) -> None:
+        """Raise FormatError unless `value` is made of loads of constants, element by element."""
+        beneath = toposort([value])
+        loads = [node for node in beneath if node.op is Op.LOAD]
+        is_constant = all(kernel.parameters[load.arg.parameter].constant for load in loads)
+        self.require(bool(loads) and is_constant, f"%{self.value} is not of constants alone")
+        has_loops = any(bound_axes(node) for node in beneath)
+        self.require(not has_loops, f"%{self.value} is a reduction or a scan, or made of one")
+
+
+def _runs(nest: Nest, axes: Axes) -> Node:
+    """The condition under which the point `axes` is one that loops run: an axis of 10 that was
+    split into 3 and 4, ``a3`` and ``a4``, has two of 12 points that never do, but for
+    ``4 * a3 + a4 < 10``."""
+    conditions: list[Node] = []
+    for split in nest.splits:
+        walked = [axis if axis in axes else ix.affine({}, 0) for axis in split.axes]
+        sizes = [axis.arg.size for axis in split.axes]
+        conditions.append(ix.inside(ix.row_major(walked, tuple(sizes)), split.extent))
+    return ix.both(*conditions)
+
+
+@dataclass(frozen=True)
 class Stage(Move):
     """Keep a value in scratch memory of the thread, for all loops inside the row loop `axis`.
 
@@ -302,8 +371,7 @@ class Stage(Move):
         """
         walked = [axis for axis in nest.inside(loop) if axis in free_axes(value)]
         self.require(bool(walked), f"no loop inside a{self.axis} walks it")
-        places = {"vector": 1, "dot": 2}
-        return tuple(sorted(walked, key=lambda axis: places.get(nest.bound(axis), 0)))
+        return self.lanes_last(nest, walked)
 
     def _require_stageable(self, nest: Nest, value: Node, loop: Node, *, is_reduced: bool) -> None:
         """Raise FormatError unless `value` can be staged in the body of the row loop `loop`.
@@ -479,7 +547,8 @@ class Plan(NamedTuple):
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     """The loop nest of `kernel` under `schedule`. Raises FormatError if a move does not fit.
 
-    What `Stage` fills is laid out along the loops of that time, so that no other move may follow.
+    What `Keep` and `Stage` fill is laid out along the loops of that time, so that no other move may
+    follow.
     Nor may any after `Tensorize`, which sets `Nest.product`.
     """
     # At first axes come as stores and then reductions list them, each once.
@@ -487,6 +556,8 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     nest = Nest(kernel, tuple(order), binding={})
     for move in schedule:
         move.require(not nest.product, "tensorize comes last")
-        move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
+        is_laid_out = bool(nest.fills or nest.kept)
+        fits = not is_laid_out or isinstance(move, (Keep, Stage))
+        move.require(fits, "keep and stage come last")
         nest = move.apply(nest)
     return nest

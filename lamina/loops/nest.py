@@ -52,6 +52,8 @@ class Nest:
     order: every axis of the kernel, the outermost loop first
     binding: who runs an axis, one of BINDINGS; an axis left out is serial
     splits: the sub-loops of every axis that was split
+    kept: the stores that fill arrays which the program keeps from call to call. None of them runs
+        in the kernel; the arrays are parameters of the kernel behind those that it had before
     fills: the stores that fill scratch memory, which the last parameters of the kernel are
     product: the atom of a product of tiles that a block shares; "" for any other nest
     tiles: how the tiles of a product are filled: a store for each factor, into memory that is no
@@ -68,6 +70,7 @@ class Nest:
     order: Axes
     binding: Mapping[Node, str]
     splits: tuple[SubLoops, ...] = ()
+    kept: tuple[Store, ...] = ()
     fills: tuple[Store, ...] = ()
     product: str = ""
     tiles: tuple[Store, ...] = ()

@@ -176,6 +176,7 @@ class Buffer:
 
     owner: object = None  # of the memory, where that is wrapped
     exported = False
+    writes = 0  # by programs, in place: who made something of the content compares it
     overwritten = False  # since it was made: a wrapper of the same memory has the new content
     _block = 0  # until there is one, so that the finaliser of a failed construction finds it
 
@@ -197,6 +198,11 @@ class Buffer:
         self = cls.__new__(cls)
         self.device, self.nbytes, self.pointer, self.owner = device, nbytes, pointer, owner
         return self
+
+    def export(self) -> None:
+        """Note that another library has this memory from now on, and may write to it unseen."""
+        self.exported = True
+        self.writes += 1
 
     def __del__(self) -> None:
         if self._block:

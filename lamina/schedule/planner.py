@@ -106,6 +106,11 @@ class Planner:
             with contextlib.suppress(FormatError):
                 self.do(moves.Stage(self.kernel.values.index(value), loop.arg.number))
 
+    def keep(self, values: Iterable[Node]) -> None:
+        """Keep each of `values` of constants from call to call, in the order of the loops."""
+        for value in values:
+            self.do(moves.Keep(self.kernel.values.index(value)))
+
     def fuse_all(self) -> None:
         """Fuse neighbouring axes until no pair of them fits: rows of 3 and 8 that every index
         walks as ``8 * a0 + a1`` become one of 24."""

@@ -208,7 +208,7 @@ def to_dlpack(
         raise ArgumentError(
             f"stream {stream!r} on {x.device}, which has none", operation="__dlpack__"
         )
-    memory.memory_of(x).exported = True
+    memory.memory_of(x).export()
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
         return array.__dlpack__(max_version=max_version, copy=copy)
@@ -240,7 +240,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
         return Tensor(array, dtype, where)
     buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
     shared = Tensor.of(memory.buffer_node(buffer, array.shape, dtype), where)
-    buffer.exported = True
+    buffer.export()
     return shared
 
 
@@ -279,7 +279,7 @@ def to_numpy(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     """The values as a NumPy array: of their memory, which is then never overwritten, or a copy."""
     import numpy as np
 
-    memory.memory_of(x).exported = True
+    memory.memory_of(x).export()
     array = memory.download(x)
     array.flags.writeable = False
     return np.array(array, dtype, copy=copy)

@@ -23,7 +23,13 @@ from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
 from lamina.schedule.cpu.lanes import cheapest_row
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
-from lamina.schedule.cpu.packing import Packed, computed_from, instructions_of, packed_row
+from lamina.schedule.cpu.packing import (
+    Packed,
+    computed_from,
+    instructions_of,
+    kept_values,
+    packed_row,
+)
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
@@ -50,13 +56,18 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     plan.fuse_all()
     reduction = contraction((store.value for store in plan.kernel.stores), plan.rows)
     packed = _schedule_vectors(plan, reduction)
+    packing_loops = [operand.loop for operand in packed if operand.loop is not None]
     if not kernel.blocks:
-        _parallelize(plan, _operations(kernel), [operand.loop for operand in packed])
+        _parallelize(plan, _operations(kernel), packing_loops)
     for axis in dot_axes(plan.kernel):
         plan.bind(axis, "dot")
-    # Only other stages may follow a stage: see `moves.apply`.
+    # Nothing else may follow what lays memory out along loops: see `moves.apply`.
     for operand in packed:
-        plan.stage(computed_from(plan.kernel, operand.parameter), operand.loop)
+        if operand.loop is None:
+            plan.keep(kept_values(plan.kernel, operand.parameter))
+    for operand in packed:
+        if operand.loop is not None:
+            plan.stage(computed_from(plan.kernel, operand.parameter), operand.loop)
     if plan.nest.row_loops:
         # Exponentials and the like that several passes over a row need are computed once.
         values = needed_again(plan.kernel, Group.TRANSCENDENTAL)

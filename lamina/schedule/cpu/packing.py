@@ -42,10 +42,10 @@ class Panel:
 @dataclass(frozen=True)
 class Packed:
     """What varies as loads of `parameter` do, and is computed from them, is staged in the loop over
-    rows `loop`."""
+    rows `loop`; where that is None, it is of constants, and kept from call to call."""
 
     parameter: int
-    loop: Node
+    loop: Node | None
 
 
 def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
@@ -60,7 +60,9 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
     candidates = []
     for axis in plan.rows:
         is_stored_along = store_score(plan.kernel, axis) > 0
-        may_have_vectors = is_stored_along or not has_one_axis
+        # Constants are packed once: that their results lie apart is all that it costs.
+        is_packed_once = reads_constants(plan.kernel, loads_along(reduction, axis))
+        may_have_vectors = is_stored_along or not has_one_axis or is_packed_once
         if may_have_vectors and panel_of(plan, reduction, axis) is not None:
             candidates.append(axis)
     return min(candidates, key=lambda axis: instructions_of(plan, reduction, axis), default=None)
@@ -80,7 +82,8 @@ def instructions_of(plan: CpuPlanner, reduction: Node, vector: Node) -> float:
     is_stored_along = store_score(plan.kernel, vector) > 0
     stored = instructions if is_stored_along else STORED_APART
     instructions += stored / points(bound_axes(reduction))
-    if panel_of(plan, reduction, vector) is not None:
+    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
+    if not is_packed_once and panel_of(plan, reduction, vector) is not None:
         uses = points(plan.reused_rows(reduction, vector))  # of a packed element
         instructions += (LOADED_APART + 1) / uses
     return instructions
@@ -94,6 +97,8 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     reused = plan.reused_rows(reduction, vector)
     if not reused:
         return None
+    if reads_constants(plan.kernel, loads_along(reduction, vector)):
+        return _panel_of_constants(plan, reduction, vector)
     sharing = _sharing_rows(plan, reused)
     *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
     if points(sharing) < _min_uses(plan, reduction):
@@ -106,6 +111,41 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if block.columns < 2 * plan.width or vector.arg.size < plan.width:
         return None  # narrower than a register tile, or than one vector
     return Panel(block.columns, block.steps, rows_inside)
+
+
+def reads_constants(kernel: Kernel, loads: list[Node]) -> bool:
+    """Are `loads` all of constants, so that what they read may be kept from call to call in the
+    order of the loops? Not where they read elements again, as in windows or where one byte has two
+    numbers: that would be kept several times."""
+    for load in loads:
+        array = kernel.parameters[load.arg.parameter]
+        if not array.constant or points(free_axes(load)) > array.size:
+            return False
+    return bool(loads)
+
+
+def kept_values(kernel: Kernel, parameter: int) -> list[Node]:
+    """What to keep of the constant `parameter`: `computed_from` it, or the loads alone where that
+    has wider elements, such as floats that are made of bytes."""
+    values = computed_from(kernel, parameter)
+    itemsize = kernel.parameters[parameter].dtype.itemsize
+    if all(value.dtype.itemsize <= itemsize for value in values):
+        return values
+    return [load for load in kernel.of(Op.LOAD) if load.arg.parameter == parameter]
+
+
+def _panel_of_constants(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
+    """A panel that is packed once has all steps of the reduction, and the columns of a register
+    tile, so that it is read from end to end. None where lanes are neighbours in a small array
+    already, and for an axis that is shorter than a vector."""
+    if vector.arg.size < plan.width:
+        return None
+    loads = loads_along(reduction, vector)
+    lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
+    is_small = all(points(free_axes(load)) <= plan.knobs.cached for load in loads)
+    if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
+        return None
+    return Panel(0, 0, [])
 
 
 def _min_uses(plan: CpuPlanner, reduction: Node) -> int:

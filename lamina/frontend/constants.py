@@ -1,0 +1,118 @@
+"""Which inputs of a traced program are constants, and what the program keeps that is made of them.
+
+A tensor that a function captures and neither assigns nor differentiates is most likely the same in
+the next call: a weight in inference, a table. It is a constant input. The compiler takes what
+depends on such inputs alone into a program that runs once (`lamina.fuse.constants`,
+`lamina.schedule.kept`). Its results are kept here, and made anew when a constant has changed after
+all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lamina.core.options import Options
+from lamina.frontend.tensor import Tensor
+from lamina.frontend.trace import Trace
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.ir.substitute import substitute
+from lamina.runtime.buffer import Buffer
+
+if TYPE_CHECKING:
+    from lamina.pipeline import Planned
+
+# Runs of a program in a row that each find other constants, after which it is made without any.
+MAX_CHANGES = 3
+
+
+def constants_of(trace: Trace, owners: Mapping[Buffer, Tensor | None]) -> set[int]:
+    """The numbers of the inputs of `trace` that are the same in most calls. owners: the tensor that
+    each call reads an input from; None for arguments, and for the random key.
+
+    Memory that another library shares is none of them: nothing tells when that writes to it."""
+    written = {sink.src[0].arg.storage for sink in trace.sinks if sink.op is Op.ASSIGN}
+    gradients = {*trace.asked.values()}
+    constants: set[int] = set()
+    for storage, number in trace.inputs.items():
+        owner = owners.get(storage)
+        is_argument = storage in owners and owner is None
+        varies = is_argument or number in written or storage.exported
+        if owner is not None:
+            node = trace.around.nodes[owner]
+            varies = varies or owner in gradients or node in trace.differentiated
+            varies = varies or is_shared(owner)
+        if not varies:
+            constants.add(number)
+    return constants
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Whether another library has the memory of `tensor`, which is computed."""
+    from lamina.frontend.realize import memory_of
+
+    return memory_of(tensor).exported
+
+
+def with_constants(sinks: Sequence[Node], constants: set[int]) -> list[Node]:
+    """`sinks` over numbered memory, with a mark on each input among `constants`."""
+    marked: dict[Node, Node] = {}
+    for node in toposort(sinks):
+        is_real = not node.dtype.is_complex  # `split_complex` has two inputs for one that is not
+        if node.op is Op.BUFFER and node.arg.storage in constants and is_real:
+            marked[node] = Node(Op.BUFFER, (), node.arg._replace(constant=True))
+    return substitute(sinks, marked)
+
+
+class KeptArrays:
+    """The arrays that a program keeps from call to call."""
+
+    def __init__(self, planned: Planned, options: Options, constants: Iterable[int]) -> None:
+        """constants: the numbers of the inputs that they are made of."""
+        self._planned, self._options = planned, options
+        self._constants = sorted(constants) if planned.once is not None else []
+        self._made_of: list[Buffer] = []
+        self._writes: list[int] = []
+        self._arrays: list[Buffer] = []
+        self.changes = 0  # how many calls in a row found other constants than the call before
+
+    def in_call(self, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """`of` for a call, which counts whether its constants are those of the call before."""
+        changes = self.changes
+        arrays = self.of(inputs)
+        if self.changes == changes:
+            self.changes = 0
+        return arrays
+
+    def of(self, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """The arrays that are made of `inputs`, those that are there if the constants are the
+        same."""
+        if not self._constants:
+            return self._arrays
+        constants = [inputs[number] for number in self._constants]
+        writes = [buffer.writes for buffer in constants]
+        if constants == self._made_of and writes == self._writes:
+            return self._arrays
+        from lamina import pipeline  # the compiler loads when it is first needed
+
+        self.drop()
+        self._arrays = pipeline.run_once(self._planned, inputs, self._options)
+        self._made_of, self._writes = constants, writes
+        self.changes += 1
+        return self._arrays
+
+    def drop(self) -> None:
+        """Free the arrays; the next call makes them again."""
+        self._arrays, self._made_of, self._writes = [], [], []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(buffer.nbytes for buffer in self._arrays)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another library has come to share the memory of a constant, and may write to it
+        unseen."""
+        return any(buffer.exported for buffer in self._made_of)

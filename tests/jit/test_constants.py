@@ -1,0 +1,211 @@
+"""Captured tensors as constants: what is made of them is kept, and follows every change."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import Tensor
+from lamina.core.options import using
+from lamina.frontend.program import Program
+from lamina.runtime.profile import counter
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def program_of(function: lm.jit) -> Program:
+    (program,) = function._programs.values()
+    return program
+
+
+class Layer:
+    """relu(x @ (w * exp(s)) + b), with NumPy's value beside lamina's."""
+
+    def __init__(self) -> None:
+        self.w = Tensor(drawn(40, 96, seed=1))
+        self.s, self.b = Tensor(drawn(96, seed=2)), Tensor(drawn(96, seed=3))
+        self.x = drawn(24, 40, seed=4)
+        self.compiled = lm.jit(lambda x: (x @ (self.w * self.s.exp()) + self.b).relu())
+
+    def check(self) -> None:
+        w, s, b = (tensor.numpy() for tensor in (self.w, self.s, self.b))
+        expected = np.maximum(self.x @ (w * np.exp(s)) + b, 0)
+        got = self.compiled(Tensor(self.x)).numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_are_computed_once() -> None:
+    layer = Layer()
+    layer.check()
+    x = Tensor(layer.x).realize()
+    before = counter.kernels
+    layer.compiled(x)
+    assert counter.kernels - before == 1  # the scale of the weights is not computed again
+    assert program_of(layer.compiled).kept.nbytes >= layer.w.nbytes
+
+
+def assign(layer: Layer) -> None:
+    layer.w.assign(layer.w * 2.0)
+
+
+def assign_realized(layer: Layer) -> None:
+    layer.w.assign(layer.w + 1.0).realize()
+
+
+def write_an_element(layer: Layer) -> None:
+    layer.s[3] = 2.0
+
+
+def assign_in_a_program(layer: Layer) -> None:
+    def step() -> None:
+        layer.w.assign(layer.w - 0.5)
+
+    lm.jit(step)()
+
+
+def write_from_outside(layer: Layer) -> None:
+    shared = np.from_dlpack(layer.b)  # NumPy itself refuses to write there
+    ctypes.c_float.from_address(shared.ctypes.data + 5 * shared.itemsize).value += 7.0
+
+
+CHANGES = [assign, assign_realized, write_an_element, assign_in_a_program, write_from_outside]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_constants_are_read_anew(change: Any) -> None:
+    layer = Layer()
+    for _ in range(3):
+        layer.check()
+    for _ in range(6):  # more often than a program tries to keep anything
+        change(layer)
+        layer.check()
+        layer.check()
+
+
+def test_constants_that_change_in_each_call_are_constants_no_more() -> None:
+    layer = Layer()
+    for _ in range(6):
+        assign_realized(layer)
+        layer.check()
+    assert program_of(layer.compiled).kept.nbytes == 0
+
+
+def test_memory_that_was_shared_before_is_no_constant() -> None:
+    layer = Layer()
+    outside = drawn(40, 96, seed=7)
+    layer.w = lm.from_dlpack(outside)
+    layer.check()
+    outside[:] = drawn(40, 96, seed=8)
+    layer.check()
+
+
+def test_what_is_kept_is_freed_with_its_program() -> None:
+    layer = Layer()
+    gc.collect()
+    before = lm.memory_stats()["allocated"]
+    layer.check()
+    gc.collect()
+    kept = program_of(layer.compiled).kept.nbytes
+    assert lm.memory_stats()["allocated"] >= before + kept > before
+    del layer.compiled
+    gc.collect()
+    assert lm.memory_stats()["allocated"] <= before
+
+
+def test_many_signatures_keep_few_arrays() -> None:
+    layer = Layer()
+    for rows in range(2, 12):
+        layer.x = drawn(rows, 40)
+        layer.check()
+    keeping = [one for one in layer.compiled._programs.values() if one.kept.nbytes]
+    assert 1 <= len(keeping) <= 4
+
+
+def test_what_is_differentiated_is_no_constant() -> None:
+    w = Tensor(drawn(40, 96), requires_grad=True)
+    x = Tensor(drawn(24, 40))
+
+    @lm.jit
+    def slope(x: Tensor) -> Tensor:
+        return lm.gradient(((x @ (w * 2.0)) ** 2).sum(), [w])[0]
+
+    expected = 2 * x.numpy().T @ (x.numpy() @ (w.numpy() * 2)) * 2
+    np.testing.assert_allclose(slope(x).numpy(), expected, rtol=1e-3, atol=1e-3)
+    assert program_of(slope).kept.nbytes == 0
+
+
+def test_bytes_are_not_kept_as_floats() -> None:
+    w = Tensor(np.random.default_rng(0).integers(-9, 9, (1024, 1024)).astype(np.int8))
+    scale = Tensor(np.float32(0.1))
+    compiled = lm.jit(lambda x: w.cast(lm.float32) * scale @ x)
+    x = drawn(1024)
+    got = compiled(Tensor(x)).numpy()
+    np.testing.assert_allclose(got, w.numpy() * np.float32(0.1) @ x, rtol=1e-3, atol=1e-3)
+    assert program_of(compiled).kept.nbytes < w.nbytes
+
+
+sizes = st.integers(1, 70)
+
+
+@settings(max_examples=12)
+@given(
+    rows=sizes, steps=sizes, columns=sizes, images=st.booleans(), transposed=st.booleans(),
+    seed=st.integers(0, 9),
+)  # fmt: skip
+def test_products_with_constants(
+    rows: int, steps: int, columns: int, images: bool, transposed: bool, seed: int
+) -> None:
+    """Every kernel is compared with the reference, which reads the constants themselves."""
+    x, w = drawn(rows, steps, seed=seed), drawn(steps, columns, seed=seed + 1)
+    weights = Tensor(np.ascontiguousarray(w.T)) if transposed else Tensor(w)
+    if images:
+        x = np.stack([x, x + 1])
+
+    def product(x: Tensor) -> Tensor:
+        return x @ (weights.T if transposed else weights)
+
+    with using(check=True):
+        got = lm.jit(product)(Tensor(x)).numpy()
+    np.testing.assert_allclose(got, x @ w, rtol=1e-3, atol=1e-3)
+
+
+@settings(max_examples=12)
+@given(
+    channels=st.integers(1, 40), filters=st.integers(1, 40), size=st.integers(3, 20),
+    window=st.integers(1, 3), stride=st.integers(1, 2),
+)  # fmt: skip
+def test_convolutions_with_constants(
+    channels: int, filters: int, size: int, window: int, stride: int
+) -> None:
+    x = Tensor(drawn(1, channels, size, size))
+    w = Tensor(drawn(filters, channels, window, window, seed=1))
+    scale = Tensor(drawn(filters, 1, 1, 1, seed=2))
+
+    def convolved(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+        return lm.conv2d(x, w * scale, stride=stride, padding=1)
+
+    with using(check=True):
+        got = lm.jit(lambda x: convolved(x, w, scale))(x).numpy()
+    with using(device="interp"):
+        same = [Tensor(one.numpy()) for one in (x, w, scale)]
+        expected = convolved(*same).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_order_of_a_kept_array_is_part_of_the_schedule() -> None:
+    w = Tensor(drawn(96, 256))
+    function = lm.jit(lambda x: x @ w.T)
+    lowered = function.lower(Tensor(drawn(8, 256)))
+    assert "keep(%" in lowered.stages["schedule"]
+    assert "keep(%" not in lm.jit(lambda x, w: x @ w.T).lower(
+        Tensor(drawn(8, 256)), Tensor(drawn(96, 256))
+    ).stages["schedule"]  # fmt: skip
