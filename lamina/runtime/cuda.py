@@ -343,7 +343,8 @@ class CudaProgram:
                 ordered.begin(self._exchanges[one.exchange], *values)
                 is_early = is_early and overlaps
             else:
-                is_early = is_early and not ordered.wait_for(one.after)
+                waits = ordered.wait_for(one.after)
+                is_early = is_early and not waits
                 self._launch_kernel(function, one, values, stream, is_early)
                 is_early = self.device.engine
             yield one

@@ -85,12 +85,14 @@ def noted(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Noted:
     return calls
 
 
-@pytest.fixture
-def program(noted: Noted) -> cuda.CudaProgram:
+@pytest.fixture(params=[True, False], ids=["sm_90", "before"])
+def program(noted: Noted, request: pytest.FixtureRequest) -> cuda.CudaProgram:
+    """On a GPU whose kernels may begin while others end, as they can from sm_90 on, and on one
+    before."""
     source = Source("", SOURCE.kernels, exchanges=(SUM, GATHER))
     made = cuda.CudaProgram(source, LAUNCHES, OPTIONS)
     made.device.stream, made.device.recorder = Stream(1), Stream(2)
-    made.device.engine = True
+    made.device.engine = request.param
     noted.clear()
     return made
 
@@ -101,14 +103,15 @@ def test_collectives_run_beside_kernels_and_in_the_graph(
     """Recorded on the first run, as it would be on other ranks, whatever they ran before."""
     program.call(PLACES)
     a, b = PLACES
+    may_begin_early = program.device.engine
     assert noted == [
         ("compare", (str(SUM), str(GATHER))),
-        ("kernel", 2, True),
+        ("kernel", 2, may_begin_early),
         ("EventRecord", 0, 2),
         ("StreamWaitEvent", 3, 0),
         ("all_reduce", a, a + 64, 3),
         ("EventRecord", 1, 3),
-        ("kernel", 2, True),  # which may begin while the one before ends
+        ("kernel", 2, may_begin_early),  # while the one before ends
         ("EventRecord", 2, 2),
         ("StreamWaitEvent", 3, 2),
         ("all_gather", b, b + 64, 3),
@@ -139,7 +142,8 @@ def test_steps_that_are_timed_run_one_after_the_other(
     list(program._launched(PLACES, program.device.stream, overlaps=False))
     kinds = [(name, *rest[-1:]) for name, *rest in noted]
     assert kinds == [
-        ("kernel", True), ("all_reduce", 1), ("kernel", False), ("all_gather", 1), ("kernel", False)
+        ("kernel", program.device.engine), ("all_reduce", 1),
+        ("kernel", False), ("all_gather", 1), ("kernel", False),
     ]  # fmt: skip
 
 

@@ -34,7 +34,9 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.fails = ""
-        self.CUresult = SimpleNamespace(CUDA_ERROR_OUT_OF_MEMORY=Code(2))
+        self.CUresult = SimpleNamespace(
+            CUDA_ERROR_OUT_OF_MEMORY=Code(2), CUDA_ERROR_NOT_READY=Code(600)
+        )
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or name == "cuuint64_t":
