@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 from lamina.core.options import kind_of
 from lamina.distributed.children import free_port, run_children
+from lamina.distributed.launched import LAUNCHERS
 from lamina.errors import DeviceError, MissingPackageError
 from lamina.runtime import mpi
 from lamina.runtime.cpu import usable_cores
@@ -58,13 +60,18 @@ def environment_of(count: int, device: str, environment: Mapping[str, str]) -> d
 
 def gpu_environments(count: int, port: int, environment: Mapping[str, str]) -> list[dict[str, str]]:
     """The variables of each of `count` processes of this machine, which are those of torchrun.
-    port: for their server."""
+    port: for their server. Those of other launchers, inside of which this one may run, go: a
+    process would take itself for one of theirs."""
+    inherited = dict(environment)
+    for launcher in LAUNCHERS:
+        for name in (launcher.rank, launcher.size, launcher.local_rank):
+            inherited.pop(name, None)
     shared = {
-        **environment_of(count, "cuda", environment),
+        **environment_of(count, "cuda", inherited),
         "WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port - 1),  # after which the server's comes
-        "TORCHELASTIC_RUN_ID": f"lamina {os.getpid()}",
+        "TORCHELASTIC_RUN_ID": secrets.token_hex(16),  # only who has it is let in
     }
     return [
         {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "LAMINA_DEVICE": f"cuda:{rank}"}

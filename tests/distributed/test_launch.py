@@ -68,11 +68,13 @@ def test_one_gpu_for_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not on cuda:0: each process has a GPU of its own" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("outer", [{}, *VARIABLES.values()], ids=["nothing", *VARIABLES])
 def test_each_process_has_a_gpu_and_the_variables_of_torchrun(
-    monkeypatch: pytest.MonkeyPatch,
+    outer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever has started `lamina launch` itself."""
     monkeypatch.setattr("lamina.distributed.launch.usable_cores", lambda: 8)
-    first, second = gpu_environments(2, 5001, {"HOME": "/home/x", "RANK": "7"})
+    first, second = gpu_environments(2, 5001, {"HOME": "/home/x", "RANK": "7"} | outer)
     assert first["HOME"] == "/home/x"
     assert (first["LAMINA_DEVICE"], first["LAMINA_THREADS"]) == ("cuda:0", "4")
     assert second["LAMINA_DEVICE"] == "cuda:1"
@@ -81,6 +83,8 @@ def test_each_process_has_a_gpu_and_the_variables_of_torchrun(
         assert (found.rank, found.size, found.local_rank) == (rank, 2, rank)
     assert meeting(first) == meeting(second)
     assert (meeting(first).host, meeting(first).port) == ("127.0.0.1", 5001)
+    assert len(meeting(first).token) == 32
+    assert meeting(first).token != meeting(gpu_environments(1, 5001, {})[0]).token
 
 
 def test_gpus_need_a_place_to_meet() -> None:
