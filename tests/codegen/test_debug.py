@@ -76,10 +76,10 @@ def test_a_machine_that_cannot_be_measured_gets_no_predictions(
     with lm.using(debug=1, cache_dir=str(tmp_path)):  # options that no other test has
         results = [(x * number).realize() for number in (0.4375, 0.8125)]
     assert [result.numpy()[0, 0] for result in results] == [0.4375, 0.8125]
-    first, *runs = capfd.readouterr().err.splitlines()
-    assert first.startswith("no times are predicted: ")
-    assert len(runs) == 2
-    assert not any("predicted" in line for line in runs)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("no times are predicted: ")  # what the compiler says may follow
+    assert not any("predicted" in line for line in lines[1:])
+    assert sum(" us" in line for line in lines[1:]) == 2
 
 
 @pytest.mark.usefixtures("on_cpu")

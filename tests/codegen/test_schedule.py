@@ -263,6 +263,7 @@ def _counting(*, of_rows: bool = False) -> Kernel:
     return kernel
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_updates_of_integers_run_in_any_order() -> None:
     kernel = _counting()
     row, column = (axis.arg.number for axis in kernel.stores[0].axes)

@@ -349,7 +349,7 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     (plan,) = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans.values()
     text, launch = CudaPrinter(plan.nest, "sums", DEFAULT_CUDA).print_kernel()
     assert launch.threads % 128 == 0
-    assert "SHARE(1, " in text
+    assert "STREAM_K(1, " in text
     assert "BARRIER" not in text
     assert "THREAD <" not in text
 
