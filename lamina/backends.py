@@ -52,6 +52,20 @@ Printed = tuple[Source, tuple[GpuLaunch, ...]]
 
 
 @dataclass(frozen=True)
+class QuickCalls:
+    """Which calls of functions are quick (`lamina/frontend/quick.py`).
+
+    max_kept_bytes: results and scratch memory of so many bytes are kept for the next call
+    with_large_results: whether calls are quick whose results and scratch memory are larger, too
+    with_captured: whether programs that read captured tensors have quick calls
+    """
+
+    max_kept_bytes: int
+    with_large_results: bool = False
+    with_captured: bool = False
+
+
+@dataclass(frozen=True)
 class Backend:
     """What differs from one kind of device to another.
 
@@ -61,6 +75,10 @@ class Backend:
     and such knobs. print: from a program, its plans and the options to source, with the launches
     where the source does not hold them. load: what runs on a table of buffers, from those and the
     options. compile: the binaries of a source by name, for an architecture, without loading them.
+    quick: which calls are quick, if any. stored: whether the source is all that a program needs, so
+    that a file holds it. skips_masked_tiles: whether attention of 16-bit floats computes no tile
+    of scores that a mask leaves out. keeps_constants: whether arrays that depend on constant inputs
+    alone are kept from call to call.
     """
 
     memory: Callable[[Options], FusionTarget]
@@ -70,6 +88,10 @@ class Backend:
     print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     compile: Callable[[Source, str, Options], dict[str, bytes]]
+    quick: QuickCalls | None = None
+    stored: bool = False
+    skips_masked_tiles: bool = False
+    keeps_constants: bool = False
 
 
 @kept(256)
@@ -143,6 +165,9 @@ CPU = Backend(
         source.text, options, source.units, source.exchanges
     ),
     lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
+    quick=QuickCalls(max_kept_bytes=1 << 16, with_captured=True),
+    stored=True,
+    keeps_constants=True,
 )
 CUDA = Backend(
     _cuda_memory,
@@ -154,6 +179,8 @@ CUDA = Backend(
         gpu.print_program(CudaPrinter, target_of(options), program, plans),
     CudaProgram,
     cubins,
+    quick=QuickCalls(max_kept_bytes=1 << 20, with_large_results=True),
+    skips_masked_tiles=True,
 )  # fmt: skip
 METAL = Backend(
     lambda options: OF_GPUS,

@@ -452,7 +452,8 @@ def verify(value: Any) -> None:
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options: by this process, or of a large graph by an earlier one."""
-    key = None if passes else stored.key_of(sinks, options, target_of(options))
+    is_stored = backend(options).stored and not passes
+    key = stored.key_of(sinks, options, target_of(options)) if is_stored else None
     found = stored.load(key, options) if key else None
     if found is not None:
         planned = _planned_of(found, sinks)

@@ -44,11 +44,10 @@ class StoredProgram:
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
-    """The name of the program of `sinks`; None of a small graph, of one with collectives, as a file
-    does not hold what they exchange, and where options ask for what the passes show, or for a
-    search, which measures."""
-    is_watched = options.debug or options.check or options.search
-    if options.kind != "cpu" or is_watched:
+    """The name of the program of `sinks`, whose backend stores programs; None of a small graph, of
+    one with collectives, as a file does not hold what they exchange, and where options ask for what
+    the passes show, or for a search, which measures."""
+    if options.debug or options.check or options.search:
         return None
     nodes = toposort(sinks)
     has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)

@@ -117,6 +117,69 @@ def test_the_runtime_knows_no_graph() -> None:
     assert not above
 
 
+KINDS = {"cpu", "cuda", "metal"}  # the interpreter is no device: it compiles nothing
+# Files above the runtime that compare a device with a kind by name, and why they may.
+BY_NAME = {
+    "distributed/launch.py": "the user names the kind; a process for each GPU is CUDA's way",
+    "distributed/setup.py": "NCCL, which it sets up, is a library for CUDA alone",
+    "interop/torch/draws.py": "PyTorch's kinds of devices",
+    "interop/torch/plan.py": "PyTorch's kinds of devices",
+    "interop/torch/program.py": "PyTorch's kinds of devices",
+}
+
+
+def names_of_kinds(node: ast.expr) -> set[str]:
+    """The kinds that an operand of a comparison names: "cuda", or those of a tuple or a set."""
+    parts = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return {text for text in texts if isinstance(text, str)} & KINDS
+
+
+def compared_kinds(source: str) -> list[int]:
+    """The lines that ask whether something is a kind of device, or a name begins with one, or that
+    look one up in a table of their own."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        named: set[str] = set()
+        if isinstance(node, ast.Compare):
+            named = set().union(*map(names_of_kinds, [node.left, *node.comparators]))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("startswith", "removeprefix"):
+                named = set().union(*map(names_of_kinds, node.args))
+        elif isinstance(node, ast.Dict):
+            named = set().union(*(names_of_kinds(key) for key in node.keys if key is not None))
+        if named:
+            lines.append(node.lineno)
+    return lines
+
+
+def test_nothing_above_the_runtime_asks_for_a_kind_of_device_by_name() -> None:
+    """Facts of a `Target` and fields of a `Backend` say what differs."""
+    tables = {"backends.py", "frontend/foreign.py"}  # one row a kind; names of other libraries
+    found = set()
+    for file in PACKAGE.rglob("*.py"):
+        name = file.relative_to(PACKAGE).as_posix()
+        is_below = name.startswith(("runtime/", "core/")) or name in tables
+        if not is_below and compared_kinds(file.read_text(encoding="utf-8")):
+            found.add(name)
+    assert found == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x = device == "cuda"',
+        'x = kind in ("cpu", "interp")',
+        'x = device.startswith("cuda")',
+        'limits = {"cpu": 1, "cuda": 2}',
+        'x = "metal" != target.kind',
+    ],
+)
+def test_a_planted_kind_is_found(line: str) -> None:
+    assert compared_kinds(f"import os\n{line}\n") == [2]
+    assert not compared_kinds('x = device == "interp"')
+
+
 def test_modules_do_not_import_in_circles() -> None:
     edges: dict[str, set[str]] = {}
     for one in all_imports():

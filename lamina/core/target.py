@@ -24,6 +24,8 @@ class Target:
         (those before sm_80 lack most of this), "wgmma" has them do so while threads do other work,
         "tma" copies tiles; of a CPU, "unsigned_by_signed" multiplies bytes of these kinds and adds
         up four products in one instruction
+    adds_atomically: whether threads can combine integers of 32 and 64 bits at one place in memory,
+        in any order, each by one instruction
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Target:
     shared_bytes: int
     vector_bytes: int
     engines: frozenset[str] = frozenset()
+    adds_atomically: bool = False
 
 
 # NVIDIA's data sheets; shared memory is what one block can opt in to.
@@ -41,14 +44,15 @@ CUDA = {
     for row in (
         Target(
             "cuda", "sm_75", multiprocessors=40, warp=32, shared_bytes=64 << 10, vector_bytes=16,
+            adds_atomically=True,
         ),
         Target(
             "cuda", "sm_80", multiprocessors=108, warp=32, shared_bytes=163 << 10, vector_bytes=16,
-            engines=frozenset({"tensor_cores"}),
+            engines=frozenset({"tensor_cores"}), adds_atomically=True,
         ),
         Target(
             "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10, vector_bytes=16,
-            engines=frozenset({"tensor_cores", "tma", "wgmma"}),
+            engines=frozenset({"tensor_cores", "tma", "wgmma"}), adds_atomically=True,
         ),
     )
 }  # fmt: skip

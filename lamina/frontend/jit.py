@@ -197,6 +197,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         arch: the architecture of the GPU that CUDA's programs are for.
         Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
         interpreter and for what is no architecture, and what a call would raise."""
+        from lamina.backends import backend  # the compiler loads when it is first needed
+
         options = replace(current(), device=device or current().device, arch=arch)
         traced_on = _tracing_device()
         arguments = map_tree(lambda spec: placeholder(spec, traced_on), (args, kwargs), TensorSpec)
@@ -206,7 +208,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             traced = trace(self.function, arguments, tensors, traced_on)
         sinks = list(dict.fromkeys(traced.sinks))
         moved = memory.moved([*sinks, *traced.lines], options.device)
-        if options.kind == "cpu":
+        if backend(options).keeps_constants:
             moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
         return lower_graph(moved[: len(sinks)], options, arch, lines)

@@ -92,6 +92,7 @@ class Program:
 
     def _compile(self, trace: Trace, options: Options, constants: set[int]) -> None:
         from lamina import pipeline  # the compiler loads when it is first needed
+        from lamina.backends import backend
 
         sinks = list(dict.fromkeys(trace.sinks))
         devices = dict.fromkeys(buffer.device for buffer in trace.inputs)
@@ -99,7 +100,7 @@ class Program:
             raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
         self.device = next(iter(devices), trace.key.device)
         self.options = replace(options, device=self.device)
-        if self.device != "cpu":  # GPUs keep nothing from call to call
+        if not backend(self.options).keeps_constants:
             constants = set()
         marked = tuple(with_constants(sinks, constants))
         program, self.numbers = memory.lifted(marked, len(trace.inputs), self.device)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lamina.runtime.cpu import CpuProgram
     from lamina.runtime.cuda import CudaProgram
 
-# By the kind of device: results and scratch memory of more bytes are not kept for the next call.
-_MAX_KEPT_BYTES = {"cpu": 1 << 16, "cuda": 1 << 20}
 _NO_SCRATCH = Buffer(0)
 
 
@@ -38,22 +36,27 @@ class _Kept:
 def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     """`Program.call` for a program that reads the tensors of its arguments, and captured ones where
     they are now, and returns new ones. None for every other program, where something watches the
-    runs, and for programs of Metal and programs of the CPU with large results, whose calls take
+    runs, and where the backend has no quick calls, or none with results as large: such calls take
     long anyway.
 
     Results go over those of the last call, if nobody has these any more and they are small.
     """
+    from lamina.backends import backend  # the compiler loads when it is first needed
+
     planned, options = program.compiled, program.options
     outputs, arena = planned.program.outputs, planned.program.arena
     is_watched = program.draws or options.debug or options.check
     has_collectives = planned.source is not None and bool(planned.source.exchanges)
-    only_reads = program.only_reads if options.kind == "cpu" else program.is_pure
     has_own_results = not program.repeated and all(slot.kind != "input" for slot in outputs)
-    if is_watched or has_collectives or not (only_reads and has_own_results):
+    quick = backend(options).quick
+    if quick is None or is_watched or has_collectives:
+        return None
+    only_reads = program.only_reads if quick.with_captured else program.is_pure
+    if not (only_reads and has_own_results):
         return None
     total = arena + sum(slot.nbytes for slot in outputs)
-    is_kept = total <= _MAX_KEPT_BYTES.get(options.kind, 0)
-    if options.kind == "cuda" or is_kept:
+    is_kept = total <= quick.max_kept_bytes
+    if quick.with_large_results or is_kept:
         return _quick_call(program, is_kept=is_kept)
     return None
 

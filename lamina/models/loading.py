@@ -65,14 +65,15 @@ def load(
 
 
 def _lanes(device: str) -> int | None:
-    """The words of four bytes in a vector register; None where products are not of words."""
-    if device != "cpu":
+    """The words of four bytes in a vector register; None where products are not of words: in the
+    interpreter, and on GPUs, whose threads share a program."""
+    if device == "interp":
         return None
     try:
         target = target_of(replace(current(), device=device))
     except CompilerNotFoundError:
         return None
-    return target.vector_bytes // 4
+    return target.vector_bytes // 4 if target.warp == 1 else None
 
 
 def _network(

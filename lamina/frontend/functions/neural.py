@@ -491,6 +491,8 @@ def scaled_dot_product_attention(
     is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
     (the axis before the last two) of key and value serves a group of the query's. A row without
     any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
+    from lamina.backends import BACKENDS  # the compiler loads when it is first needed
+
     dtype = common_dtype(_WHAT, query, key, value)
     sum_dtype = accumulator(dtype)
     query, key, value = (exact(_WHAT, x).cast(sum_dtype) for x in (query, key, value))
@@ -506,7 +508,7 @@ def scaled_dot_product_attention(
         key, value = _for_heads(query, key), _for_heads(query, value)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
-    whole = dtype.is_small and kind_of(query.device) == "cuda"  # there, tiles are left out
+    whole = dtype.is_small and BACKENDS[kind_of(query.device)].skips_masked_tiles
     if whole or not is_causal or attn_mask is not None:
         return attend(query, key, value, attn_mask, 0 if is_causal else None)
     return _causal(attend, query, key, value)

@@ -42,7 +42,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     """
     plan = GpuPlanner(kernel, target, knobs)
     plan.fuse_all()
-    if target.kind == "cuda" and has_atomics(kernel):
+    if target.adds_atomically and has_atomics(kernel):
         _scatter_in_any_order(plan)
     else:
         _partition_scatter(plan)
