@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -40,6 +41,8 @@ __all__ = ["Limits", "Server"]
 
 _OPEN_PATHS = frozenset({"/", "/health"})  # without a key
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+# A name or an address, and a port, as RFC 9112 has them in the header Host.
+_HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[0-9a-f:.]+\])(:[0-9]*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS = 30.0  # until a body has come
 _PAGE_RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
 _PAGE_RULES += "connect-src 'self'"
@@ -250,13 +253,16 @@ class _Guard:
             await _error_response(error)(scope, receive, counted)
 
     def _refusal(self, request: Request) -> ApiError | None:
+        host = request.headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            return ApiError(400, f"host {host[:60]!r} is no name or address with a port")
         if self._key is None:
-            host = request.headers.get("host", "")
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if name.lower() in _LOCAL_NAMES:
                 return None
             return ApiError(403, f"host {host[:60]!r}: this server answers to localhost alone")
-        if request.url.path in _OPEN_PATHS:
+        # The path that is routed: `request.url` is made of the client's own words for the host.
+        if request.scope["path"] in _OPEN_PATHS:
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         is_known = hmac.compare_digest(given.strip().encode(), self._key.encode())
@@ -278,7 +284,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     """No such route, or not with this method."""
     assert isinstance(error, HTTPException)
-    reason = f"{request.method} {request.url.path[:60]}: {error.detail}"
+    reason = f"{request.method} {request.scope['path'][:60]}: {error.detail}"
     return _error_response(ApiError(error.status_code, reason))
 
 
