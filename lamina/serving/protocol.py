@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_CHOICES, _MOST_STOPS = 16, 16
+_LONGEST_PARAM = 200  # characters of a field's name in an error
 # Settings that change nothing of the text.
 _IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
@@ -46,6 +47,11 @@ _SETTINGS = frozenset({
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
+def _sendable(text: str) -> str:
+    """`text` with "?" for halves of pairs of surrogates, which JSON can name and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class ApiError(Exception):
     """An answer with an error. kind, param and code are the fields of OpenAI's object: the class
     of the error, the field of the request that is wrong, and a word for programs."""
@@ -59,10 +65,9 @@ class ApiError(Exception):
         self.param, self.code, self.kind = param, code, kind
 
     def body(self) -> dict[str, Any]:
-        error = {
-            "message": self.message, "type": self.kind, "param": self.param, "code": self.code
-        }  # fmt: skip
-        return {"error": error}
+        param = None if self.param is None else _sendable(self.param[:_LONGEST_PARAM])
+        message = _sendable(self.message)
+        return {"error": {"message": message, "type": self.kind, "param": param, "code": self.code}}
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,8 @@ def _content(value: Any, where: str) -> str:
     parts = value if isinstance(value, list) else [None]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
-    if all(isinstance(text, str) for text in texts) and set(kinds) <= {"text"}:
+    # A kind is compared and not hashed: it may be a list.
+    if all(isinstance(text, str) for text in texts) and all(kind == "text" for kind in kinds):
         return "".join(map(str, texts))
     raise ApiError(400, f"{where}: a text, or a list of parts of type 'text', is needed", where)
 

@@ -121,6 +121,8 @@ def test_the_server_goes_on(answer: Ask, made: Any) -> None:
         ("POST", "/v1/completions", b'{"seed": NaN}', JSON, 400, "NaN is no number of JSON"),
         ("POST", "/v1/completions", b"{}", JSON, 400, "model: missing"),
         ("POST", "/v1/chat/completions", b"[]", JSON, 400, "not a JSON object"),
+        ("GET", "/v1/models", b"", {"host": "["}, 400, "host '[' is no name or address"),
+        ("GET", "/v1/models", b"", {"host": "a/?"}, 400, "host 'a/?' is no name or address"),
     ],
 )  # fmt: skip
 def test_each_error_says_what_is_wrong(
@@ -130,6 +132,46 @@ def test_each_error_says_what_is_wrong(
     reply = answer(method, path, body, headers)
     assert reply.status == status
     assert message in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host", ["a/?", "a/health?", "a/#", "a\\", "[", "[::1", "a:b", "a b", "u@a"]
+)
+def test_a_host_of_no_form_opens_no_door(host: str) -> None:
+    """The words of a client for the host are no part of the path that a key is asked for."""
+    app = make(key="a secret")[0].app
+    for path in ("/v1/models", "/metrics", "/health"):
+        reply = asyncio.run(ask(app, "GET", path, headers={"host": host}))
+        assert reply.status == 400
+        assert "is no name or address with a port" in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host", ["", "example.org", "example.org:80", "10.0.0.1:80", "[fe80::1]:80"]
+)
+def test_a_key_is_asked_for_at_every_host(host: str) -> None:
+    app = make(key="a secret")[0].app
+    statuses = {
+        path: asyncio.run(ask(app, "GET", path, headers={"host": host})).status
+        for path in ("/", "/v1/models", "/metrics")
+    }
+    assert statuses == {"/": 200, "/v1/models": 401, "/metrics": 401}
+
+
+def test_parts_of_odd_kinds_are_refused(answer: Ask) -> None:
+    for kind in ([], {}, ["text"], None, 1):
+        message = {"role": "user", "content": [{"type": kind, "text": "pip"}]}
+        reply = post(answer, "/v1/chat/completions", CHAT | {"messages": [message]})
+        assert reply.status == 400
+        assert "a list of parts of type 'text'" in reply.json["error"]["message"]
+
+
+def test_names_of_fields_that_utf_8_cannot_say_are_refused(answer: Ask) -> None:
+    for name, shown in (("\ud800", "?"), ("x" * 900, "x" * 200)):
+        reply = post(answer, "/v1/completions", FINE | {name: 1})
+        assert reply.status == 400
+        assert reply.json["error"]["param"] == shown
+        assert reply.json["error"]["code"] == "unknown_parameter"
 
 
 def test_names_of_this_machine_are_answered(answer: Ask) -> None:
