@@ -59,17 +59,28 @@ def _position(term: Node) -> float:
 
 def _join_modulus(terms: Terms, constant: int, modulus: Node) -> Node | None:
     """``terms + constant`` with ``k*x`` in place of ``k*c*(x // c) + k*(x % c)``, where `modulus`
-    is ``x % c`` and k its coefficient; None if `terms` lack the quotient."""
+    is ``x % c`` and k its coefficient; None if `terms` lack the quotient.
+
+    What is divided and what is left of it may differ by a multiple of c, as the normal form of
+    ``(9*i + j) % 4`` is ``(i + j) % 4``."""
     divisor, factor = divisor_of(modulus), terms[modulus]
     if not divisor:
         return None
-    dividend = modulus.src[0]
-    quotient, _ = divided(dividend, divisor)
-    whole, offset = terms_of(scale(quotient, divisor * factor))
-    if not whole or offset or any(terms.get(term) != whole[term] for term in whole):
-        return None
-    others = {term: terms[term] for term in terms if term is not modulus and term not in whole}
-    return add(affine(others, constant), scale(dividend, factor))
+    for term, coefficient in terms.items():
+        is_quotient = term.op is Op.IDIV and divisor_of(term) == divisor
+        if not is_quotient or coefficient != divisor * factor:
+            continue
+        dividend = term.src[0]
+        if _is_multiple(add(dividend, scale(modulus.src[0], -1)), divisor):
+            others = {one: terms[one] for one in terms if one is not modulus and one is not term}
+            return add(affine(others, constant), scale(dividend, factor))
+    return None
+
+
+def _is_multiple(index: Node, divisor: int) -> bool:
+    """Whether `index` is a multiple of `divisor` by its coefficients."""
+    terms, constant = terms_of(index)
+    return all(factor % divisor == 0 for factor in (constant, *terms.values()))
 
 
 def add(*indices: Node) -> Node:

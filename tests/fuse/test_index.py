@@ -85,6 +85,18 @@ def test_quotient_and_remainder(index: Node, divisor: int) -> None:
     assert values(ix.add(ix.scale(quotient, divisor), rest)) == values(index)
 
 
+@given(st.lists(st.integers(-30, 30), min_size=3, max_size=3), st.integers(-9, 9), DIVISORS)
+def test_a_quotient_and_its_remainder_are_the_index(
+    factors: list[int], constant: int, divisor: int
+) -> None:
+    """Also where the normal form of the remainder has other coefficients: ``9*i % 4`` is ``i % 4``.
+    """
+    index = ix.add(*map(ix.scale, AXES[2:], factors), const(constant, int64))
+    quotient, rest = ix.divided(index, divisor)
+    assert ix.add(ix.scale(quotient, divisor), rest) is index
+    assert ix.add(ix.scale(quotient, -3 * divisor), ix.scale(rest, -3)) is ix.scale(index, -3)
+
+
 def test_every_quotient_and_remainder_of_short_axes() -> None:
     """Also of an axis as long as the divisor, and one longer, where random indices are rarely; and
     a quotient is a constant wherever it is the same all along the axis."""
