@@ -2,16 +2,18 @@
 they calculate with shapes. Kernels have indices in place of movement: here is only what changes how
 kernels are made."""
 
-from lamina.core.dtypes import float32, int64
+from lamina.core.dtypes import float32, int32, int64
 from lamina.graph.rewrite import on
 from lamina.ir import build
-from lamina.ir.monoids import ADD, COMPLEX_MUL
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, COMPLEX_MUL
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Op
 from lamina.ir.substitute import rebuilt
 
 # Movement that repeats no element and adds none.
 MOVES_ONCE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK})
+# Movement that adds no element of another value.
+REPEATS = MOVES_ONCE | {Op.EXPAND}
 
 
 @on(Op.RESHAPE)
@@ -67,6 +69,22 @@ def reduce_single(node: Node) -> Node | None:
     return build.reduce(monoid, reduced, *parts, part=component)
 
 
+@on(Op.REDUCE)
+def places_of_32_bits(node: Node) -> Node | None:
+    """The place of an extreme is found as int32 where an axis has no more elements, and the values
+    are no wider: in half of the registers, and in as many lanes of a vector as float32 has."""
+    monoid, axes, component = node.arg
+    if monoid not in (ARGMAX, ARGMIN) or node.src[0].dtype.itemsize > int32.itemsize:
+        return None
+    values, places = node.src
+    numbers = peel(places, REPEATS)
+    if numbers.op is not Op.IOTA or numbers.dtype is not int64 or numbers.arg.size > int32.max:
+        return None
+    steps = toposort([places], lambda step: step is not numbers)
+    narrow = rebuilt(steps, {numbers: build.iota(numbers.arg.size, int32)})[places]
+    return build.cast(build.reduce(monoid, axes, values, narrow, part=component), node.dtype)
+
+
 @on(Op.ARGSORT)
 def argsort_single(node: Node) -> Node | None:
     """The order of a row of one element is [0]."""
@@ -114,6 +132,6 @@ def narrow_sum(node: Node) -> Node | None:
 
 
 MOVEMENT = (
-    reshape, pad, permute, narrow_sum, reduce_single, argsort_single, scatter_one,
-    scatter_into_float32,
+    reshape, pad, permute, narrow_sum, reduce_single, places_of_32_bits, argsort_single,
+    scatter_one, scatter_into_float32,
 )  # fmt: skip

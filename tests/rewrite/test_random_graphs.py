@@ -80,7 +80,9 @@ def test_random_programs_reach_every_function() -> None:
         rewrite(sinks, rules)
     functions = {one.name for one in SIMPLIFY if not one.forms}
     of_large_arrays = {"reduce_in_parts", "scan_in_parts"}
-    of_indices = {"argsort_single", "scatter_one", "scatter_into_float32"}
+    of_indices = {
+        "argsort_single", "scatter_one", "scatter_into_float32", "places_of_32_bits",
+    }  # fmt: skip
     of_sums = {"narrow_sum"}  # of float32, rounded to 16 bits
     missed = of_indices | of_large_arrays | of_sums
     assert functions.difference(trace) == missed
@@ -135,6 +137,22 @@ def test_a_sum_is_rounded_before_it_is_cut() -> None:
     ]
     of_input = build.cast(cut(leaf(1, (6, 4), float32)), bfloat16)
     assert rewrite([of_input], SIMPLIFY) == [of_input]
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_places_of_extremes_are_found_in_32_bits(part: int) -> None:
+    x = leaf(0, (4, 6), float32)
+    before = build.reduce(ARGMAX, [1], x, build.broadcasted_iota(x.shape, 1), part=part)
+    (after,) = rewrite([before], SIMPLIFY)
+    (reduced,) = (node for node in toposort([after]) if node.op is Op.REDUCE)
+    assert reduced.src[1].dtype is int32
+    assert after.dtype is before.dtype
+    values = {x: np.array([[1, 3, 3, 0, 2, 3], [np.nan, 1, 2, 3, 4, 5], [0.0] * 6, [-1.0] * 6])}
+    values[x] = values[x].astype(np.float32)
+    assert same_values(*evaluate([before, after], values))
+    data = leaf(1, (4, 6), int64)  # is no number of an axis
+    of_data = build.reduce(ARGMAX, [1], x, data, part=part)
+    assert rewrite([of_data], SIMPLIFY) == [of_data]
 
 
 @pytest.mark.parametrize("monoid", [None, ADD, MAX])
