@@ -22,9 +22,9 @@ Row = Callable[..., Any]
 
 # The modules of this package that have rows.
 _MODULES = (
-    "activations", "casts", "control", "conv", "elementwise", "images", "indexing", "ml",
-    "movement", "norms", "pooling", "products", "quantized", "random", "recurrent", "reductions",
-    "regions", "resize", "sequences", "signal", "strings", "training", "vision",
+    "activations", "casts", "control", "conv", "elementwise", "images", "indexing", "microsoft",
+    "ml", "movement", "norms", "pooling", "products", "quantized", "random", "recurrent",
+    "reductions", "regions", "resize", "sequences", "signal", "strings", "training", "vision",
 )  # fmt: skip
 
 _MAPS = "lamina has no maps: take the tensors that the map is made of"
