@@ -425,7 +425,7 @@ def _cache_row(options: Options) -> Row:
 
 def _kind_row(kind: str) -> Row:
     try:
-        devices = [str(heap_of(name)) for name in KINDS[kind][0]()]
+        devices = [str(heap_of(name)) for name in KINDS[kind].names()]
     except UnknownDeviceError as error:
         return Row(kind, error.problem, False, error.remedy)
     return Row(kind, "; ".join(devices) or "the driver finds none", bool(devices))

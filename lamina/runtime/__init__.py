@@ -1,6 +1,6 @@
 """Devices, memory, compilers and launches. This package knows bytes and source text, no IR."""
 
-from lamina.runtime.buffer import KINDS, Heap
+from lamina.runtime.buffer import KINDS, DeviceKind, Heap
 
 
 def _cuda_names() -> list[str]:
@@ -28,4 +28,5 @@ def _metal_device(number: int) -> Heap:
 
 
 # The module of a kind loads when the kind is first asked for.
-KINDS.update(cuda=(_cuda_names, _cuda_device), metal=(_metal_names, _metal_device))
+KINDS["cuda"] = DeviceKind(_cuda_names, _cuda_device)
+KINDS["metal"] = DeviceKind(_metal_names, _metal_device)

@@ -147,9 +147,19 @@ class Launch(NamedTuple):
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"
 
 
-# Of each kind of device their names, which raises UnknownDeviceError with what to do when none can
-# work, and the one of a number, made ready.
-KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[int], Heap]]] = {}
+@dataclass(frozen=True)
+class DeviceKind:
+    """How the devices of a kind are found.
+
+    names: of those that are here; raises UnknownDeviceError, with what to do, when none can work.
+    open: the one of a number, made ready.
+    """
+
+    names: Callable[[], list[str]]
+    open: Callable[[int], Heap]
+
+
+KINDS: dict[str, DeviceKind] = {}
 
 
 def heap_of(device: str) -> Heap:
@@ -159,13 +169,13 @@ def heap_of(device: str) -> Heap:
     name = str(device)
     if name not in _heaps:
         kind = name.partition(":")[0]
-        names = KINDS[kind][0]() if kind in KINDS else [*HOST_DEVICES, *KINDS]
+        names = KINDS[kind].names() if kind in KINDS else [*HOST_DEVICES, *KINDS]
         name = names[0] if name in KINDS and names else name
         if kind not in KINDS or name not in names:
             raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(names)}")
         with _opening:
             if name not in _heaps:
-                _heaps[name] = KINDS[kind][1](names.index(name))
+                _heaps[name] = KINDS[kind].open(names.index(name))
     return _heaps[name]
 
 

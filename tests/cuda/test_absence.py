@@ -12,17 +12,17 @@ import lamina as lm
 from lamina.cli import Row, doctor
 from lamina.errors import DeviceError, UnknownDeviceError
 from lamina.runtime import buffer, cuda
-from lamina.runtime.buffer import KINDS, heap_of
+from lamina.runtime.buffer import KINDS, DeviceKind, heap_of
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> int:
+    def missing() -> list[str]:
         raise UnknownDeviceError(
             "the driver does not work: it is not installed", operation="cuda", remedy="install it"
         )
 
-    monkeypatch.setitem(KINDS, "cuda", (missing, cuda.Device))
+    monkeypatch.setitem(KINDS, "cuda", DeviceKind(missing, cuda.Device))
     monkeypatch.setattr(buffer, "_heaps", {"cpu": heap_of("cpu")})
 
 

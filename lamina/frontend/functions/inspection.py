@@ -90,9 +90,9 @@ class NamespaceInfo:
 
     def devices(self) -> list[str]:
         names = list(HOST_DEVICES)
-        for present, _ in KINDS.values():
+        for kind in KINDS.values():
             with contextlib.suppress(UnknownDeviceError):
-                names += present()
+                names += kind.names()
         return names
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:

@@ -54,7 +54,8 @@ class MaxPool(NamedTuple):
     indices: Tensor
 
 
-class _Axis(NamedTuple):
+@dataclass(frozen=True)
+class _Axis:
     """The windows along a spatial axis of `size` elements."""
 
     size: int
@@ -89,7 +90,8 @@ class _Axis(NamedTuple):
         return Node(Op.MIN, (stop, stop.lift(self.size + margin))) - start
 
 
-class _Windows(NamedTuple):
+@dataclass(frozen=True)
+class _Windows:
     """The windows of a pool over inputs of some spatial sizes."""
 
     what: str
@@ -107,7 +109,10 @@ class _Windows(NamedTuple):
         margins = per_axis(what, "padding", padding, rank, minimum=0)
         gaps = per_axis(what, "dilation", dilation, rank)
         rows = zip(sizes, kernels, steps, margins, gaps, strict=True)
-        axes = [_Axis(*row, ceil_mode) for row in rows]
+        axes = [
+            _Axis(size, length, step, margin, gap, ceil_mode)
+            for size, length, step, margin, gap in rows
+        ]
         if any(2 * axis.padding > axis.kernel for axis in axes):
             raise ShapeError(
                 f"padding {margins} is over half of the kernel {kernels}", operation=what
