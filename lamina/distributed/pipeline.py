@@ -10,7 +10,9 @@ of 2 processes and 3 micro-batches
 
 At each time all processes call the same `permute`s, for those that have something to pass on. A
 stage keeps the inputs of at most as many micro-batches as there are stages from it to the last one,
-and computes its forward pass again in the backward pass.
+and computes its forward pass again in the backward pass: with the random key of the first time, so
+that dropout drops the same elements, and without assigning anything, so that running statistics
+move once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lamina.core.dtypes import DType
+from lamina import random
+from lamina.core.dtypes import DType, accumulator
 from lamina.core.shape import Shape
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import broadcast, permute
@@ -28,6 +31,7 @@ from lamina.frontend.differentiate import gradient
 from lamina.frontend.functions.creation import zeros
 from lamina.frontend.jit import jit
 from lamina.frontend.realize import realize
+from lamina.frontend.session import changes_undone
 from lamina.frontend.tensor import Tensor
 
 __all__ = ["Pipeline"]
@@ -62,7 +66,10 @@ class Pipeline:
     stage: this process's layers, from one tensor to one. loss: of the last stage, from its result
     and a micro-batch of targets, a single value. parameters: of `stage` and, on the last one, of
     `loss`. shape, dtype: of what stages pass on, the same everywhere. Both are compiled, once for
-    each shape of micro-batches."""
+    each shape of micro-batches.
+
+    A stage may draw random numbers, by keys that it does not name, and assign tensors, such as
+    running statistics; its result must not depend on what it assigns."""
 
     def __init__(
         self,
@@ -76,16 +83,23 @@ class Pipeline:
         self._parameters, self._over = list(parameters), over
         self._shape, self._dtype = shape, dtype
         self._device = self._parameters[0].device if self._parameters else None
-        self._forward = jit(stage)
 
-        def of_last(x: Tensor, target: Any) -> tuple[Tensor, list[Tensor]]:
-            value = loss(stage(x), target)
+        def forward(x: Tensor, key: Tensor) -> Tensor:
+            with random.using(key):
+                return stage(x)
+
+        def of_last(x: Tensor, target: Any, key: Tensor) -> tuple[Tensor, list[Tensor]]:
+            with random.using(key):
+                value = loss(stage(x), target)
             return value, _derivatives(value, x, self._parameters, None)
 
-        def of_others(x: Tensor, adjoint: Tensor) -> list[Tensor]:
-            return _derivatives(stage(x), x, self._parameters, adjoint)
+        def of_others(x: Tensor, adjoint: Tensor, key: Tensor) -> list[Tensor]:
+            with changes_undone():  # the forward pass has made them
+                y = forward(x, key)
+                result = Tensor.of(y.node, y.device)  # y itself may be one that was assigned
+            return _derivatives(result, x, self._parameters, adjoint)
 
-        self._last, self._others = jit(of_last), jit(of_others)
+        self._forward, self._last, self._others = jit(forward), jit(of_last), jit(of_others)
 
     def step(self, inputs: Sequence[Tensor], targets: Sequence[Any]) -> Tensor:
         """The mean loss of micro-batches of one size, which all processes get; each parameter has
@@ -114,6 +128,7 @@ class _Step:
         # By micro-batch, what has come and waits for its pass.
         self._inputs = dict(enumerate(inputs)) if self._is_first else {}
         self._adjoints: dict[int, Tensor] = {}
+        self._keys = [random.next_key(pipeline._device) for _ in inputs]  # one a micro-batch
         self._sums: list[Tensor] = []
         self._losses: list[Tensor] = []
 
@@ -124,7 +139,7 @@ class _Step:
             sent = self._do(tasks[self._over.place])
             self._pass_on(tasks, sent)
         for parameter, total in zip(self._pipeline._parameters, self._sums, strict=True):
-            parameter.grad = total / self._count
+            parameter.grad = (total / self._count).cast(parameter.dtype)
         device = self._pipeline._device
         mean = sum(self._losses, zeros((), device=device)) / self._count
         return broadcast(mean, stages - 1, self._over)
@@ -136,20 +151,23 @@ class _Step:
         if task is None:
             return nothing
         number = task.micro_batch
+        key = self._keys[number]
         if task.is_forward:
             # The last stage computes its forward pass in the backward pass, which comes next.
-            return nothing if self._is_last else pipeline._forward(self._inputs[number])
+            return nothing if self._is_last else pipeline._forward(self._inputs[number], key)
         x = self._inputs.pop(number)
         if self._is_last:
-            loss, derivatives = pipeline._last(x, self._targets[number])
+            loss, derivatives = pipeline._last(x, self._targets[number], key)
             self._losses.append(loss)
         else:
-            derivatives = pipeline._others(x, self._adjoints.pop(number))
+            derivatives = pipeline._others(x, self._adjoints.pop(number), key)
         of_input, *of_parameters = derivatives
         self._add(of_parameters)
         return nothing if self._is_first else of_input
 
     def _add(self, gradients: list[Tensor]) -> None:
+        """Add to the sums over micro-batches: those of halves are float32."""
+        gradients = [gradient.cast(accumulator(gradient.dtype)) for gradient in gradients]
         if self._sums:
             pairs = zip(self._sums, gradients, strict=True)
             gradients = [total + gradient for total, gradient in pairs]

@@ -139,6 +139,19 @@ def during(variable: ContextVar[Any], value: object) -> Iterator[None]:
         variable.reset(token)
 
 
+@contextmanager
+def changes_undone() -> Iterator[None]:
+    """Inside the ``with`` block tensors may get other values; after it each has the one that it had
+    before. What was computed from the others meanwhile stays as it is."""
+    before: dict[Tensor, Before] = {}
+    try:
+        with during(changed, before):
+            yield
+    finally:
+        for tensor, state in before.items():
+            state.restore(tensor)
+
+
 class Session:
     """What a process knows of its tensors; see the module."""
 
