@@ -26,8 +26,9 @@ def ring_attention(
     if their softmax were one. No process has the scores of more than one pair of parts.
 
     query, key, value: (..., own tokens, width), the same shape everywhere; process i of the axis
-    has the tokens from i * own tokens on. is_causal: no query sees a key behind it. Scores and sums
-    are float32; the result has query's shape and dtype. Raises ShapeError."""
+    has the tokens from i * own tokens on. is_causal: no query sees a key behind it. Keys and values
+    are sent as they are; products, scores and sums are float32; the result has query's shape and
+    dtype. Raises ShapeError."""
     if not query.shape == key.shape == value.shape or query.ndim < 2:
         raise ShapeError(
             f"query {query.shape}, key {key.shape} and value {value.shape} are not "
@@ -72,13 +73,14 @@ def _sees(query: Tensor, over: Axis, step: int) -> Tensor:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, sees: Tensor | None) -> _Softmax:
-    """The softmax over the keys of one process. Where a query sees none of them, the softmax has a
+    """The softmax over the keys of one process, computed in float32: products of halves may be
+    larger than the largest float16, 65,504. Where a query sees none of them, the softmax has a
     `largest` so low that it counts for nothing beside another one."""
-    scores = (query @ key.mT).cast(float32) / math.sqrt(query.shape[-1])
+    query, key, value = (operand.cast(float32) for operand in (query, key, value))
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
     if sees is not None:
         scores = where(sees, scores, UNSEEN)
     # Any shift gives the same results: so derivatives leave it out.
     largest = maximum_of(scores.detach(), axis=-1, keepdims=True)
     weights = exp(scores - largest)
-    values = (weights.cast(value.dtype) @ value).cast(float32)
-    return _Softmax(largest, weights.sum(axis=-1, keepdims=True), values)
+    return _Softmax(largest, weights.sum(axis=-1, keepdims=True), weights @ value)
