@@ -44,6 +44,7 @@ _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A name or an address, and a port, as RFC 9112 has them in the header Host.
 _HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[0-9a-f:.]+\])(:[0-9]*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS = 30.0  # until a body has come
+_TOKENIZED_AT_ONCE = 2  # texts; the rest of the machine is for the model
 _PAGE_RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
 _PAGE_RULES += "connect-src 'self'"
 
@@ -75,6 +76,7 @@ class Server:
         self.metrics = Metrics()
         self._worker = Worker(batch, limits.waiting, self.metrics)
         self._created = int(time.time())
+        self._tokenizing = asyncio.Semaphore(_TOKENIZED_AT_ONCE)
         routes = [
             Route("/", self._page),
             Route("/health", self._health),
@@ -183,7 +185,8 @@ class Server:
         """The tokens of a text or a conversation. A thread of its own makes them: other clients
         need not wait for a long text."""
         try:
-            tokens: list[int] = await asyncio.to_thread(encode, text)
+            async with self._tokenizing:
+                tokens: list[int] = await asyncio.to_thread(encode, text)
         except LaminaError as error:
             raise ApiError(400, error.message, field) from None
         return tokens

@@ -69,7 +69,9 @@ class Tokenizer:
                 "decode the bytes as UTF-8 first",
                 operation="encode",
             ) from None
-        ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+        # A batch of one: unlike `encode` of the package it lets other threads run meanwhile.
+        (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         is_first = self.adds_bos if with_bos is None else with_bos
         return [self.bos, *ids] if is_first and self.bos is not None else ids
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -156,6 +158,33 @@ def test_a_key_is_asked_for_at_every_host(host: str) -> None:
         for path in ("/", "/v1/models", "/metrics")
     }
     assert statuses == {"/": 200, "/v1/models": 401, "/metrics": 401}
+
+
+def test_few_texts_are_tokenized_at_once(
+    answer: Ask, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, running, lock = list[int](), 0, threading.Lock()
+    words = made[0]._tokenizer
+
+    class Counting:
+        stops = words.stops
+        decode = words.decode
+
+        def encode(self, text: str) -> list[int]:
+            nonlocal running
+            with lock:
+                running += 1
+                counts.append(running)
+            time.sleep(0.02)
+            with lock:
+                running -= 1
+            return [7]
+
+    monkeypatch.setattr(made[0], "_tokenizer", Counting())
+    with ThreadPoolExecutor(6) as pool:
+        replies = list(pool.map(lambda _: post(answer, "/v1/completions", FINE), range(6)))
+    assert [reply.status for reply in replies] == [200] * 6
+    assert max(counts) == 2
 
 
 def test_parts_of_odd_kinds_are_refused(answer: Ask) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,28 @@ def test_texts_and_tokens_that_cannot_be_are_refused() -> None:
     for token in (-1, 1 << 32):
         with pytest.raises(ArgumentError, match="decode: a number of a token"):
             tokenizer.decode([token])
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    tokenizer = Tokenizer.from_gguf(tables("smollm"))
+    text = README.read_text(encoding="utf-8") * 60
+    times, is_done = list[float](), threading.Event()
+
+    def tick() -> None:
+        while not is_done.is_set():
+            times.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.perf_counter()
+    ids = tokenizer.encode(text)
+    seconds = time.perf_counter() - start
+    is_done.set()
+    thread.join()
+    assert len(ids) > 100_000
+    longest = max(after - before for before, after in pairwise([*times, time.perf_counter()]))
+    assert longest < seconds / 2
 
 
 def test_special_tokens_are_hidden_and_texts_of_users_are_not() -> None:
