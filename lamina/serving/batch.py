@@ -4,6 +4,10 @@ A text waits until a slot and all the pages that it may need are free: a text th
 never stopped for want of memory. Then its prompt is read, a chunk in each step, and after that a
 token is written in each step, together with those of all other texts that are written. So a long
 prompt slows the others down by one chunk a step, and a short text need not wait for a long one.
+
+The chunk is of the text that would have been read first if each were read alone: its time is the
+tokens that were read before it began and its own ones. So a text of 2,000 tokens lets shorter ones
+pass, which have 2,000 tokens together at most, and nobody waits for ever.
 Source: Yu et al. 2022, "Orca"; Agrawal et al. 2023, "Sarathi" (chunks).
 """
 
@@ -31,6 +35,7 @@ class Text:
     new: list[int] = field(default_factory=list)
     held: int = 0  # tokens whose keys and values are in the caches
     reused: int = 0  # of these, the ones that were there before
+    due: int = 0  # when its prompt would be read if it were alone, in tokens that the batch read
     pages: TextPages | None = None  # once it has begun
 
     @property
@@ -62,6 +67,7 @@ class Batch:
         self.pool = PagePool(room.pages, room.page_size)
         self.waiting: deque[Text] = deque()
         self.active: list[Text] = []
+        self._read_tokens = 0  # of all prompts, since the start
 
     @property
     def capacity(self) -> int:
@@ -93,19 +99,34 @@ class Batch:
         """Write a token of each text that is read, then read a chunk of one that is not."""
         self._admit()
         written = self._write([text for text in self.active if text.is_read])
-        unread = next((text for text in self.active if not text.is_read), None)
-        return written if unread is None else written + self._read(unread)
+        unread = [text for text in self.active if not text.is_read]
+        return written + self._read(min(unread, key=_due)) if unread else written
 
     def _admit(self) -> None:
         """Begin the texts that have waited longest, while there is room for them."""
         while self.waiting and len(self.active) < self._engine.room.slots:
             text = self.waiting[0]
-            pages = self.pool.take(text.prompt, len(text.prompt) + text.limit)
-            if pages is None:
+            if not self._take_pages(text):
                 return
-            text.pages = pages
-            text.held = text.reused = pages.full * self.pool.size
+            text.due = self._read_tokens + len(text.prompt) - text.held
             self.active.append(self.waiting.popleft())
+
+    def _take_pages(self, text: Text) -> bool:
+        """Give a text of which nothing is computed all its pages; False where too few are free."""
+        pages = self.pool.take(text.prompt, len(text.prompt) + text.limit)
+        if pages is None:
+            return False
+        text.pages = pages
+        text.held = text.reused = pages.full * self.pool.size
+        return True
+
+    def _find_more(self, text: Text) -> None:
+        """Look the pages of a text up again before its first chunk: others may have read a prompt
+        that begins alike since it began. What it gives back is enough for it."""
+        assert text.pages is not None
+        self.pool.give_back(text.pages)
+        is_taken = self._take_pages(text)
+        assert is_taken
 
     def _write(self, texts: Sequence[Text]) -> list[Written]:
         if not texts:
@@ -115,8 +136,11 @@ class Batch:
 
     def _read(self, text: Text) -> list[Written]:
         """The first new token, if the chunk is the last one of the prompt."""
+        if text.held == text.reused:
+            self._find_more(text)
         chunk = text.prompt[text.held : text.held + self._engine.room.chunk]
         token = self._engine.read(self._row(text, chunk))
+        self._read_tokens += len(chunk)
         if text.held + len(chunk) == len(text.prompt):
             return [self._added(text, token, len(chunk))]
         self._keep(text, len(chunk))
@@ -147,3 +171,7 @@ class Batch:
         assert text.pages is not None
         self.active.remove(text)
         self.pool.give_back(text.pages)
+
+
+def _due(text: Text) -> int:
+    return text.due

@@ -82,6 +82,45 @@ def test_texts_with_one_begin_share_pages_while_they_are_written(plain: Llama) -
                                        for one in (first, second)]  # fmt: skip
 
 
+def test_a_short_prompt_passes_a_long_one(plain: Llama) -> None:
+    """80 tokens are 5 chunks of 16; 4 tokens are one, which is read next."""
+    batch = Batch(Engine(plain, ROOM, "interp"))
+    long, short = text([*PROMPTS[1], *PROMPTS[1][:33], *range(5, 15)], 2), text(PROMPTS[4], 2)
+    batch.add(long)
+    batch.step()
+    batch.add(short)
+    batch.step()
+    assert (len(short.new), long.is_read) == (1, False)
+    run(batch)
+    for one in (long, short):
+        assert one.new == greedy(plain, one.prompt, one.limit)
+
+
+def test_short_prompts_that_keep_coming_do_not_starve_a_long_one(plain: Llama) -> None:
+    """After 80 tokens of others at most a text of 80 tokens is read on."""
+    batch = Batch(Engine(plain, ROOM, "interp"))
+    long, passed = text(list(range(5, 85)), 1), 0
+    batch.add(long)
+    for number in range(40):
+        if long.new:
+            break
+        short = text([number + 100, *PROMPTS[3][1:]], 1)
+        batch.add(short)
+        batch.step()
+        passed += len(short.prompt) if short.new else 0
+    assert long.new == greedy(plain, long.prompt, 1)
+    assert 0 < passed <= 80
+
+
+def test_texts_of_one_prompt_that_begin_together_read_it_once(plain: Llama) -> None:
+    batch = Batch(Engine(plain, ROOM, "interp"))
+    texts = [text(PROMPTS[1], 3) for _ in range(3)]
+    new = run(batch, *texts)
+    assert new == [greedy(plain, PROMPTS[1], 3)] * 3
+    assert [one.reused for one in texts] == [0, 32, 32]
+    assert batch.pool.free == ROOM.pages
+
+
 def test_cancelled_texts_free_their_pages(plain: Llama) -> None:
     batch = Batch(Engine(plain, ROOM, "interp"))
     texts = [text(prompt, 30) for prompt in PROMPTS]
