@@ -22,6 +22,7 @@ from lamina.loops.nest import WARP, Axes, Nest, scatter_indices
 from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
+from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.language import Point, Value
 from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
@@ -242,7 +243,7 @@ def print_program(
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
             tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
     texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
-    helpers = "\n".join(map(helper_text, texts))
+    helpers = used_parts([HelperText(helper_text(text)) for text in texts], kernels.values())
     launches = []
     exchanges: list[Exchange] = []
     for launch, after in zip(program.launches, collectives_before(program), strict=True):

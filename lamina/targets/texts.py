@@ -13,4 +13,9 @@ def helper_text(name: str, lanes: int = 0) -> str:
     lanes are for a text that is about scalars, which stays as it is.
     """
     text = (FOLDER / name).read_text(encoding="utf-8")
-    return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
+    return for_lanes(text, lanes) if lanes else text
+
+
+def for_lanes(text: str, lanes: int) -> str:
+    """A text about vectors of ``N`` lanes, with a number of lanes."""
+    return re.sub(r"\bN\b|(?<=x)N", str(lanes), text)

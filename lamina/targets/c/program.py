@@ -31,13 +31,15 @@ from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
 from lamina.targets.c.dots import DotPrinter
 from lamina.targets.c.operations import VECTORS
+from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
+DOTS = "c/dots.c"
 EXCHANGES = "c/exchanges.c"
 TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/doubles.c", "c/dots.c", EXCHANGES,
+    "c/doubles.c", DOTS, EXCHANGES,
 )  # fmt: skip
 OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 
@@ -93,7 +95,8 @@ class _ProgramPrinter:
             launches.append(f"    LAUNCH({arguments})")
         start = "EXCHANGES\nRUN {" if exchanges else "RUN {"
         entry = "\n".join([start, *launches, "}\n"])
-        return Source(_helpers(self.needed), self.texts, entry, tuple(exchanges))
+        helpers = _helpers(self.needed, [*self.texts.values(), entry])
+        return Source(helpers, self.texts, entry, tuple(exchanges))
 
     def _exchange(self, number: int, at: int, launch: Launch, collective: Collective) -> str:
         """The step of a collective, the one `at` of the program's. Two programs that differ in what
@@ -147,9 +150,12 @@ def _memory_of(step: Sequence[Launch]) -> list[Slot]:
     return [slot for slot in slots if slot.kind != "block"]
 
 
-def _helpers(needed: set[tuple[str, int]]) -> str:
-    """The helper texts that kernels use, each once for each number of lanes, in their order. Every
-    text of vectors needs `vectors.c` for as many lanes."""
+def _helpers(needed: set[tuple[str, int]], users: Sequence[str]) -> str:
+    """What the functions `users` use of the helper texts that are `needed`, each once for each
+    number of lanes, in their order. Every text of vectors needs `vectors.c` for as many lanes."""
     vectors = {(VECTORS, lanes) for _, lanes in needed if lanes}
-    texts = sorted(needed | vectors, key=lambda text: (TEXTS.index(text[0]), text[1]))
-    return "\n".join(helper_text(*text) for text in texts)
+    order = sorted(needed | vectors, key=lambda text: (TEXTS.index(text[0]), text[1]))
+    texts = [HelperText(helper_text(name), lanes) for name, lanes in order]
+    # It pastes the names of its types, so that all of it is printed.
+    whole = [helper_text(*text) for text in order if text[0] == DOTS]
+    return used_parts(texts, users, whole)
