@@ -112,6 +112,7 @@ def choose_values(
     repeated = _repeated(users, values, target)
     # Again, as what is computed from one of these costs less where that is in memory.
     values |= repeated & _repeated(users, values | repeated, target)
+    values |= _gathered(users, values, target)
     if target.row_blocks:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)
@@ -279,6 +280,24 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
     return repeated
+
+
+def _gathered(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
+    """The nodes that several GATHERs read, each at places of its own, where computing them for each
+    costs `target.min_shared_cost` or more an element of what is gathered.
+
+    A bicubic interpolation along rows is a sum of four elements, 15 additions with their reads.
+    That along columns gathers four of these sums for each result, which would be 60."""
+    costs = element_costs(users, values)
+    stored: set[Node] = set()
+    for node, after in users.items():
+        if node.op not in Group.ELEMENTWISE or node in values:
+            continue
+        gathers = [user for user in after if user.op is Op.GATHER and user.src[0] is node]
+        repeated = costs[node] * (len(gathers) - 1)
+        if len(gathers) == len(after) > 1 and repeated >= target.min_shared_cost:
+            stored.add(node)
+    return stored
 
 
 def _scattered(users: Users, values: Set[Node]) -> set[Node]:

@@ -113,3 +113,25 @@ def test_a_scatter_without_vectors_reads_costly_updates(
     update = x.apply(op)
     total = Node(Op.SCATTER, (base, index, update), Scatter(axis, ADD))
     assert (update in choose_values([total], target).regions) == is_value
+
+
+@pytest.mark.parametrize(
+    ("target", "gathers", "exponentials", "is_value"),
+    [
+        (CPU, 2, 2, True),
+        (CPU, 2, 1, False),  # an exponential more for each element
+        (CPU, 1, 2, False),  # is computed once
+        (GPU, 2, 2, False),
+        (GPU, 3, 2, True),
+    ],
+)
+def test_what_several_gathers_read_at_places_of_their_own_is_stored(
+    target: FusionTarget, gathers: int, exponentials: int, is_value: bool
+) -> None:
+    total = leaf(0, (M, K), float32)
+    for _ in range(exponentials):
+        total = total.apply(Op.EXP)
+    result = build.full((M, K), 0.0, float32)
+    for number in range(gathers):
+        result = result + Node(Op.GATHER, (total, leaf(1 + number, (M, K), int64)), 1)
+    assert (total in choose_values([result], target).regions) == is_value
