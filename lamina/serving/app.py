@@ -44,6 +44,7 @@ _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A name or an address, and a port, as RFC 9112 has them in the header Host.
 _HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[0-9a-f:.]+\])(:[0-9]*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS = 30.0  # until a body has come
+_STOP_SECONDS = 10.0  # for the step that runs when the server ends
 _TOKENIZED_AT_ONCE = 2  # texts; the rest of the machine is for the model
 _PAGE_RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
 _PAGE_RULES += "connect-src 'self'"
@@ -65,11 +66,12 @@ class Server:
 
     name: of the model, as clients ask for it. key: what they have to know, if there is one; without
     one only requests to this machine by its local names are answered, so that no page of another
-    site reaches the server by a name of its own."""
+    site reaches the server by a name of its own. host: where it listens, which is one of these
+    names; an address of IPv6 in brackets."""
 
     def __init__(
         self, name: str, tokenizer: Tokenizer, batch: Batch, vocabulary: int, limits: Limits,
-        key: str | None = None,
+        key: str | None = None, host: str = "localhost",
     ) -> None:  # fmt: skip
         self.name, self._tokenizer, self._limits = name, tokenizer, limits
         self._batch, self._vocabulary = batch, vocabulary
@@ -91,7 +93,7 @@ class Server:
         self.app = Starlette(
             routes=routes,
             lifespan=self._lifespan,
-            middleware=[Middleware(_Guard, metrics=self.metrics, key=key, paths=paths)],
+            middleware=[Middleware(_Guard, self.metrics, key, _LOCAL_NAMES | {host}, paths)],
             exception_handlers={
                 ApiError: _answer_error, HTTPException: _answer_http, Exception: _answer_failure,
                 ClientDisconnect: _answer_nobody, ClientGoneError: _answer_nobody,
@@ -102,7 +104,7 @@ class Server:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         self._worker.start()
         yield
-        self._worker.stop()
+        await asyncio.to_thread(self._worker.stop, _STOP_SECONDS)
 
     # What is there.
 
@@ -111,6 +113,8 @@ class Server:
         return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_RULES})
 
     async def _health(self, _: Request) -> Response:
+        if not self._worker.is_alive:
+            raise ApiError(503, "no text is written any more; see the log", kind="api_error")
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, _: Request) -> Response:
@@ -196,6 +200,9 @@ class Server:
     ) -> list[Text]:
         """What the batch is to write: each prompt as often as is asked for."""
         texts, capacity = list[Text](), self._batch.capacity
+        count, most = len(prompts) * settings.count, self._worker.most
+        if count > most:
+            raise ApiError(400, f"n: {count} texts are asked for; {most} find room", "n")
         for prompt in prompts:
             if not prompt or not all(0 <= token < self._vocabulary for token in prompt):
                 reason = f"one or more tokens from 0 to {self._vocabulary - 1} are needed"
@@ -234,26 +241,33 @@ class _Guard:
     """Refuses who may not ask, and counts what is answered."""
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, key: str | None, paths: frozenset[str]
-    ) -> None:
-        self._app, self._metrics, self._key, self._paths = app, metrics, key, paths
+        self, app: ASGIApp, metrics: Metrics, key: str | None, names: frozenset[str],
+        paths: frozenset[str],
+    ) -> None:  # fmt: skip
+        self._app, self._metrics, self._key = app, metrics, key
+        self._names, self._paths = names, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = scope["path"] if scope["path"] in self._paths else "other"
+        is_counted = False
 
         async def counted(message: Message) -> None:
+            nonlocal is_counted
             if message["type"] == "http.response.start":
                 self._metrics.request(path, message["status"])
+                is_counted = True
             await send(message)
 
         error = self._refusal(Request(scope))
-        if error is None:
-            await self._app(scope, receive, counted)
-        else:
-            await _error_response(error)(scope, receive, counted)
+        try:
+            await (self._app if error is None else _error_response(error))(scope, receive, counted)
+        except Exception:
+            if not is_counted:  # what is around this middleware answers it
+                self._metrics.request(path, 500)
+            raise
 
     def _refusal(self, request: Request) -> ApiError | None:
         host = request.headers.get("host", "")
@@ -261,7 +275,7 @@ class _Guard:
             return ApiError(400, f"host {host[:60]!r} is no name or address with a port")
         if self._key is None:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() in _LOCAL_NAMES:
+            if name.lower() in self._names:
                 return None
             return ApiError(403, f"host {host[:60]!r}: this server answers to localhost alone")
         # The path that is routed: `request.url` is made of the client's own words for the host.

@@ -75,6 +75,11 @@ class Batch:
         room = self._engine.room
         return min(room.capacity, room.pages * room.page_size)
 
+    @property
+    def slots(self) -> int:
+        """The texts that are written at once."""
+        return self._engine.room.slots
+
     def fits(self, text: Text) -> bool:
         """Whether a text is no longer than the `capacity`."""
         return len(text.prompt) + text.limit <= self.capacity
@@ -104,7 +109,7 @@ class Batch:
 
     def _admit(self) -> None:
         """Begin the texts that have waited longest, while there is room for them."""
-        while self.waiting and len(self.active) < self._engine.room.slots:
+        while self.waiting and len(self.active) < self.slots:
             text = self.waiting[0]
             if not self._take_pages(text):
                 return

@@ -25,7 +25,8 @@ class Failed:
 
 
 class Worker:
-    """Steps of `batch` in a thread of its own. most_waiting: texts that wait for a slot."""
+    """Steps of `batch` in a thread of its own. most_waiting: texts that wait for a slot, beside
+    those that get a free one at once."""
 
     def __init__(self, batch: Batch, most_waiting: int, metrics: Metrics) -> None:
         self._batch, self._most_waiting, self._metrics = batch, most_waiting, metrics
@@ -42,12 +43,23 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread after the step it is in; texts that are not finished never will be."""
+    def stop(self, seconds: float) -> None:
+        """End the thread after the step it is in; texts that are not finished never will be. A
+        step that takes longer than `seconds` is left behind: it ends with the process."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(seconds)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether texts that are submitted will be written."""
+        return self._thread.is_alive()
+
+    @property
+    def most(self) -> int:
+        """The texts of the largest request that an idle worker takes."""
+        return self._most_waiting + self._batch.slots
 
     def submit(self, texts: Sequence[Text], deliver: Deliver) -> None:
         """Write `texts`, all of which fit the batch. deliver: is called by the thread for each new
@@ -56,7 +68,8 @@ class Worker:
             waiting = len(self._batch.waiting) + len(self._added)
             if self._is_ending:
                 raise BusyError("the server is about to end")
-            if waiting + len(texts) > self._most_waiting:
+            free = self._batch.slots - len(self._batch.active)
+            if waiting + len(texts) > self._most_waiting + free:
                 raise BusyError(f"{waiting} texts wait already; ask again later")
             self._added.extend((text, deliver) for text in texts)
             self._changed.notify()

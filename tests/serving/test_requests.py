@@ -15,9 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamina.models.sampling import Sampling
+from lamina.serving.batch import Batch, Text
+from lamina.serving.engine import Engine, Row
+from lamina.serving.metrics import Metrics
 from lamina.serving.stopping import StoppingStream
-from tests.serving.running import JSON, NAME, Reply, ask, make
-from tests.serving.tiny import ROOM, tokenizer
+from lamina.serving.worker import Worker
+from tests.serving.running import JSON, NAME, Reply, ask, make, wait_until
+from tests.serving.tiny import ROOM, network, tokenizer
 
 Ask = Callable[..., Reply]
 FINE = {"model": NAME, "prompt": "pip", "max_tokens": 1, "temperature": 0}
@@ -185,6 +190,53 @@ def test_few_texts_are_tokenized_at_once(
         replies = list(pool.map(lambda _: post(answer, "/v1/completions", FINE), range(6)))
     assert [reply.status for reply in replies] == [200] * 6
     assert max(counts) == 2
+
+
+def test_failures_are_counted(answer: Ask, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(text: str) -> list[int]:
+        raise RuntimeError("a fault of the server")
+
+    class Failing:
+        encode = staticmethod(fail)
+
+    monkeypatch.setattr(made[0], "_tokenizer", Failing())
+    with pytest.raises(RuntimeError, match="a fault of the server"):
+        post(answer, "/v1/completions", FINE)  # answered with 500, and then raised for the log
+    lines = answer("GET", "/metrics").body.decode()
+    assert 'lamina_requests_total{path="/v1/completions",status="500"} 1' in lines
+
+
+def test_a_server_whose_thread_has_ended_is_not_healthy() -> None:
+    server = make()[0]
+
+    async def statuses() -> list[int]:
+        async with server.app.router.lifespan_context(server.app):
+            before = await ask(server.app, "GET", "/health")
+            server._worker.stop(60.0)
+            after = await ask(server.app, "GET", "/health")
+        return [before.status, after.status]
+
+    assert asyncio.run(statuses()) == [200, 503]
+
+
+def test_a_step_that_does_not_end_does_not_hold_the_end_up() -> None:
+    goes_on = threading.Event()
+
+    class Stuck(Engine):
+        def read(self, row: Row) -> int:
+            goes_on.wait(60)
+            return 0
+
+    batch = Batch(Stuck(network("cpu"), ROOM, "cpu"))
+    worker = Worker(batch, 1, Metrics())
+    worker.start()
+    worker.submit([Text([7], 1, Sampling())], lambda event: None)
+    wait_until(lambda: batch.active)
+    worker.stop(0.1)
+    assert worker.is_alive
+    goes_on.set()
+    worker.stop(60.0)
+    assert not worker.is_alive
 
 
 def test_parts_of_odd_kinds_are_refused(answer: Ask) -> None:

@@ -174,9 +174,18 @@ def test_a_client_that_leaves_without_a_stream_frees_pages_too(address: str, mad
 
 
 def test_too_many_texts_are_refused(client: Any, made: Any) -> None:
+    """There are 3 slots, and 4 texts may wait: an idle server has room for 7, and never for 8."""
+    settings = {"model": NAME, "prompt": "pip", "temperature": 0}
+    done = client.completions.create(n=7, max_tokens=2, **settings)
+    assert len(done.choices) == 7
+    with pytest.raises(openai.BadRequestError, match="n: 8 texts are asked for; 7 find room"):
+        client.completions.create(n=8, max_tokens=2, **settings)
+    running = client.completions.create(n=2, max_tokens=80, stream=True, **settings)
+    next(iter(running))
     with pytest.raises(openai.RateLimitError, match="texts wait already"):
-        client.completions.create(model=NAME, prompt="pip", n=5, max_tokens=2)
-    assert not made[1].active
+        client.completions.create(n=6, max_tokens=2, **settings)
+    running.close()
+    wait_until(lambda: not made[1].active)
 
 
 def test_a_page_and_metrics(client: Any, address: str) -> None:
