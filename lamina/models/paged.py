@@ -13,10 +13,12 @@ PagedAttention".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from lamina.errors import OutOfMemoryError
 from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.indexing import take, take_along_axis
 from lamina.frontend.functions.movement import permute_dims
@@ -28,14 +30,23 @@ __all__ = ["PagedCache", "PagedTexts"]
 
 
 class PagedCache:
-    """Keys and values of one layer: (heads, pages * page_size, size), float32."""
+    """Keys and values of one layer: (heads, pages * page_size, size), float32. Raises
+    OutOfMemoryError where there is no room for them."""
 
     def __init__(
         self, heads: int, pages: int, page_size: int, size: int, device: str | None = None
     ) -> None:
         self.pages, self.page_size = pages, page_size
         # Data, and no expression: it is in memory before a program that writes to it is traced.
-        nothing = np.zeros((heads, pages * page_size, size), np.float32)
+        shape = (heads, pages * page_size, size)
+        try:
+            nothing = np.zeros(shape, np.float32)
+        except (MemoryError, ValueError):  # the second: for more than any machine can address
+            wanted = 2 * math.prod(shape) * np.dtype(np.float32).itemsize
+            raise OutOfMemoryError(
+                f"no room for the keys and values of a layer, {wanted} bytes",
+                operation="PagedCache", remedy="have fewer pages",
+            ) from None  # fmt: skip
         self.keys, self.values = Tensor(nothing, device=device), Tensor(nothing, device=device)
 
     def texts(self, table: Tensor) -> PagedTexts:

@@ -6,11 +6,12 @@ import ipaddress
 import socket
 import sys
 from argparse import Namespace
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import uvicorn
 
-from lamina.errors import ArgumentError
+from lamina.errors import ArgumentError, OutOfMemoryError
 from lamina.models.fetch import find
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
@@ -28,30 +29,52 @@ def run_serve(options: Namespace) -> None:
     """Serve until the process is asked to end."""
     key = _key(options.api_key_file)
     _check_address(options.host, key)
-    with socket.create_server((options.host, options.port), backlog=_BACKLOG) as listener:
+    with _listener(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host  # as URLs and the header Host have it
         model = load(find(options.model))
-        batch = Batch(Engine(model.network, _room(options, model), model.device))
+        batch = Batch(_engine(model, _room(options, model)))
         _warm_up(batch)
         name = options.name or _name(options.model)
         limits = Limits(options.max_body, options.queue, options.max_tokens, options.timeout)
-        server = Server(name, model.tokenizer, batch, model.config.vocabulary, limits, key)
+        server = Server(name, model.tokenizer, batch, model.config.vocabulary, limits, key, host)
         settings = uvicorn.Config(
             server.app, log_level="warning", server_header=False,
             timeout_graceful_shutdown=options.grace,
         )  # fmt: skip
-        host, port = listener.getsockname()[:2]
         print(f"{name} at http://{host}:{port}/", file=sys.stderr)
         uvicorn.Server(settings).run(sockets=[listener])
 
 
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _engine(model: Model, room: Room) -> Engine:
+    """Raises OutOfMemoryError where there is no room for the caches."""
+    try:
+        return Engine(model.network, room, model.device)
+    except OutOfMemoryError as error:
+        tokens = room.pages * room.page_size
+        raise OutOfMemoryError(
+            f"caches for {tokens} tokens: {error.problem}", operation="--cache-tokens",
+            remedy="ask for fewer",
+        ) from None  # fmt: skip
+
+
 def _key(path: Path | None) -> str | None:
-    """The first line of the file; raises ArgumentError where there is nothing in it."""
+    """The first line of the file, which may begin with a byte order mark as editors of Windows
+    write it. Raises ArgumentError where there is nothing in it, and for what is not ASCII:
+    clients cannot send that in a header."""
     if path is None:
         return None
-    key = path.read_text(encoding="utf-8").partition("\n")[0].strip()
-    if not key:
+    line = path.read_bytes().removeprefix(BOM_UTF8).partition(b"\n")[0].strip()
+    if not line:
         raise ArgumentError(f"--api-key-file: {path} has no key in its first line")
-    return key
+    if not line.isascii():
+        raise ArgumentError(f"--api-key-file: the first line of {path} has more than ASCII in it")
+    return line.decode("ascii")
 
 
 def _check_address(host: str, key: str | None) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,30 @@ def test_a_server_that_is_asked_to_end_finishes_its_answers(folder: Path) -> Non
         process.wait()
 
 
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")])
+def test_a_server_answers_at_the_address_that_it_says(folder: Path, host: str, shown: str) -> None:
+    process = start(folder, "--slots", "1", "--host", host)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        found = re.fullmatch(r"tiny at (http://(.*):\d+/)\n", line)
+        assert found is not None, line + process.stderr.read()
+        assert found[2] == shown
+        with urllib.request.urlopen(f"{found[1]}v1/models", timeout=30) as reply:
+            assert json.load(reply)["data"][0]["id"] == "tiny"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_key_may_follow_a_byte_order_mark(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    from lamina.serving.command import _key
+
+    (tmp_path / "key").write_text("a secret\r\nmore", encoding="utf-8-sig")
+    assert _key(tmp_path / "key") == "a secret"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -79,10 +104,15 @@ def test_a_server_that_is_asked_to_end_finishes_its_answers(folder: Path) -> Non
         (["--host", "example.org"], "--host: example.org can be reached from other machines"),
         (["--api-key-file", "{folder}/none"], "No such file"),
         (["--api-key-file", "{folder}/empty"], "has no key in its first line"),
+        (["--api-key-file", "{folder}/umlaut"], "umlaut has more than ASCII in it"),
+        (["--api-key-file", "{folder}/latin"], "latin has more than ASCII in it"),
+        (["--cache-tokens", str(1 << 60)], "--cache-tokens: caches for 1152921504606846976 tokens"),
     ],
 )
 def test_what_is_refused(folder: Path, tmp_path: Path, options: list[str], message: str) -> None:
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "umlaut").write_text("schlüssel\n", encoding="utf-8")
+    (tmp_path / "latin").write_text("schlüssel\n", encoding="latin-1")
     process = start(folder, *(option.format(folder=tmp_path) for option in options))
     _, said = process.communicate(timeout=100)
     assert process.returncode == 1
