@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -13,16 +14,17 @@ import pytest
 import lamina as lm
 from lamina import backends, pipeline
 from lamina.core.options import current, kind_of, using
-from lamina.core.target import CUDA, DEFAULT_CUDA, METAL
+from lamina.core.target import CUDA, DEFAULT_CUDA, METAL, cpu_target
 from lamina.errors import UnknownDeviceError
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.runtime import cuda
+from lamina.runtime import cpu, cuda
 from lamina.runtime.devices import target_of
+from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.gpu.loops import schedule_for_gpu
-from lamina.schedule.knobs import GpuKnobs
+from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from tests.generators import leaf
 
 
@@ -58,6 +60,7 @@ class FakeDriver:
         "COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 6,
         "MULTIPROCESSOR_COUNT": 20, "WARP_SIZE": 32,
         "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 99 << 10,
+        "L2_CACHE_SIZE": 2 << 20,
     }  # fmt: skip
     CUdevice_attribute = SimpleNamespace(  # its numbers here are the answers
         **{f"CU_DEVICE_ATTRIBUTE_{name}": value for name, value in facts.items()}
@@ -87,6 +90,7 @@ def small_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_gpu_is_asked_for_its_facts() -> None:
     facts = cuda.target_of("cuda:0")
     assert (facts.arch, facts.multiprocessors, facts.shared_bytes) == ("sm_86", 20, 99 << 10)
+    assert facts.l2_bytes == 2 << 20
     assert facts.engines == {"tensor_cores"}
     assert cuda.target_of("cuda") == facts
     assert cuda.target_of("cuda:1") == DEFAULT_CUDA  # which this machine does not have
@@ -107,3 +111,36 @@ def test_schedules_depend_on_the_number_of_multiprocessors() -> None:
         schedule_for_gpu(launch.kernel, target, "f32", GpuKnobs()) for target in (few, DEFAULT_CUDA)
     )
     assert on_few != on_many
+
+
+def test_the_second_level_cache_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_LEVEL2_CACHE_SIZE": 3 << 20}[name])
+    cpu.l2_bytes.cache_clear()
+    assert cpu.l2_bytes() == 3 << 20
+    cpu.l2_bytes.cache_clear()
+
+
+def test_a_system_that_knows_no_cache_has_that_of_the_common_cpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unknown(name: str) -> int:
+        raise ValueError(name)
+
+    monkeypatch.setattr("os.sysconf", unknown)
+    monkeypatch.setattr(cpu, "_L2_SIZE", str(tmp_path / "size"))
+    cpu.l2_bytes.cache_clear()
+    assert cpu.l2_bytes() == 1 << 20
+    (tmp_path / "size").write_text("2048K\n")
+    cpu.l2_bytes.cache_clear()
+    assert cpu.l2_bytes() == 2 << 20
+    cpu.l2_bytes.cache_clear()
+
+
+@pytest.mark.parametrize("mebibytes", [1, 2])
+def test_what_stays_in_the_cache_follows_its_size(mebibytes: int) -> None:
+    """Half of it, in elements of float32."""
+    options = replace(current(), device="cpu")
+    (launch,) = pipeline.compile_source([column_sum(1024)], options).program.launches
+    target = cpu_target(64, 2, l2_bytes=mebibytes << 20)
+    assert isinstance(launch.kernel, Kernel)
+    assert CpuPlanner(launch.kernel, target, CpuKnobs()).cached == mebibytes << 17

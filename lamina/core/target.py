@@ -19,6 +19,7 @@ class Target:
     multiprocessors: how many run blocks of threads side by side; of a CPU, its cores
     warp: threads that run in step and exchange registers; 1 on a CPU
     shared_bytes: memory that the threads of a block can share; 0 on a CPU
+    l2_bytes: the second-level cache: of a core of a CPU, of a whole GPU
     vector_bytes: a vector register, or the widest access of a GPU's thread to memory
     engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
         (those before sm_80 lack most of this), "wgmma" has them do so while threads do other work,
@@ -33,6 +34,7 @@ class Target:
     multiprocessors: int
     warp: int
     shared_bytes: int
+    l2_bytes: int
     vector_bytes: int
     engines: frozenset[str] = frozenset()
     adds_atomically: bool = False
@@ -43,16 +45,18 @@ CUDA = {
     row.arch: row
     for row in (
         Target(
-            "cuda", "sm_75", multiprocessors=40, warp=32, shared_bytes=64 << 10, vector_bytes=16,
+            "cuda", "sm_75", multiprocessors=40, warp=32, shared_bytes=64 << 10,
+            l2_bytes=4 << 20, vector_bytes=16, adds_atomically=True,
+        ),
+        Target(
+            "cuda", "sm_80", multiprocessors=108, warp=32, shared_bytes=163 << 10,
+            l2_bytes=40 << 20, vector_bytes=16, engines=frozenset({"tensor_cores"}),
             adds_atomically=True,
         ),
         Target(
-            "cuda", "sm_80", multiprocessors=108, warp=32, shared_bytes=163 << 10, vector_bytes=16,
-            engines=frozenset({"tensor_cores"}), adds_atomically=True,
-        ),
-        Target(
-            "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10, vector_bytes=16,
-            engines=frozenset({"tensor_cores", "tma", "wgmma"}), adds_atomically=True,
+            "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10,
+            l2_bytes=50 << 20, vector_bytes=16, engines=frozenset({"tensor_cores", "tma", "wgmma"}),
+            adds_atomically=True,
         ),
     )
 }  # fmt: skip
@@ -91,13 +95,19 @@ def _arch_number(arch: str) -> int:
 
 
 # Metal tells no number of cores, and no Mac has measured which number suits the heuristics: it is
-# that of DEFAULT_CUDA.
-METAL = Target("metal", "", multiprocessors=132, warp=32, shared_bytes=32 << 10, vector_bytes=16)
+# that of DEFAULT_CUDA. The cache is the last one of an M1.
+METAL = Target(
+    "metal", "", multiprocessors=132, warp=32, shared_bytes=32 << 10, l2_bytes=8 << 20,
+    vector_bytes=16,
+)  # fmt: skip
 
 
-def cpu_target(vector_bytes: int, cores: int, engines: frozenset[str] = frozenset()) -> Target:
-    """A CPU with vector registers of so many bytes: 64 with AVX-512, 32 with AVX2, or else 16."""
+def cpu_target(
+    vector_bytes: int, cores: int, engines: frozenset[str] = frozenset(), l2_bytes: int = 1 << 20
+) -> Target:
+    """A CPU with vector registers of so many bytes: 64 with AVX-512, 32 with AVX2, or else 16; by
+    default with the second-level cache of `COMMON_CPU` (`lamina/core/rates.py`)."""
     return Target(
-        "cpu", "", multiprocessors=cores, warp=1, shared_bytes=0, vector_bytes=vector_bytes,
-        engines=engines,
+        "cpu", "", multiprocessors=cores, warp=1, shared_bytes=0, l2_bytes=l2_bytes,
+        vector_bytes=vector_bytes, engines=engines,
     )  # fmt: skip

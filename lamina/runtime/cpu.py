@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lamina.core.exchange import Exchange
 from lamina.core.options import Options, cache_folder
+from lamina.core.rates import COMMON_CPU
 from lamina.errors import CompileError, DeviceError
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
@@ -24,12 +25,28 @@ from lamina.runtime.collectives import exchanges_of
 from lamina.runtime.temporary import private_folder
 
 _POOL = Path(__file__).with_name("pool.c")
+_L2_SIZE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
 
 def usable_cores() -> int:
     """The cores this process may use."""
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
+
+
+@functools.cache
+def l2_bytes() -> int:
+    """The second-level cache of a core, as the system says; that of `COMMON_CPU`, 1 MiB, where it
+    does not."""
+    try:
+        size = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (ValueError, OSError):  # a name that only the C library of Linux has
+        size = 0
+    if size <= 0:
+        with contextlib.suppress(OSError, ValueError):  # "1024K"
+            text = Path(_L2_SIZE).read_text(encoding="ascii").strip()
+            size = int(text.removesuffix("K")) << 10
+    return size if size > 0 else int(COMMON_CPU.levels[1].size)
 
 
 _cache = functools.cache(DiskCache)

@@ -38,7 +38,6 @@ from lamina.runtime.source import KERNELS, Source, located
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
-_IN_NO_CACHE = 128 << 20  # bytes, more than any cache holds
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
@@ -99,6 +98,7 @@ def _ask(number: int) -> Target:
         multiprocessors=fact("MULTIPROCESSOR_COUNT"),
         warp=fact("WARP_SIZE"),
         shared_bytes=fact("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        l2_bytes=fact("L2_CACHE_SIZE"),
         engines=cuda_engines(arch),
     )
 
@@ -370,7 +370,8 @@ class CudaProgram:
     def _timed(self, places: Sequence[int]) -> list[float]:
         call, stream = self.device.call, self.device.stream
         events = [call("cuEventCreate", 0) for _ in range(len(self.launches) + 1)]
-        other = Buffer(_IN_NO_CACHE, self.device.name)  # written while the host gets ahead
+        # Written while the host gets ahead: twice what the cache holds, so that nothing else stays.
+        other = Buffer(2 * self.device.target.l2_bytes, self.device.name)
         call("cuMemsetD8Async", other.pointer, 0, other.nbytes, stream)
         if self._exchanges:
             engine_for(self._exchanges[0], "cuda").compare(self._parts)

@@ -6,7 +6,7 @@ from lamina.core.target import METAL, Target, cpu_target, cuda_target
 from lamina.errors import ArgumentError
 from lamina.runtime import compiler, cuda
 from lamina.runtime.calibrate import cpu_rates
-from lamina.runtime.cpu import usable_cores
+from lamina.runtime.cpu import l2_bytes, usable_cores
 
 
 def target_of(options: Options) -> Target:
@@ -21,7 +21,7 @@ def target_of(options: Options) -> Target:
         return METAL
     used = compiler.find(options)
     cores = options.threads or usable_cores()
-    return cpu_target(used.vector_bytes, cores, used.engines)
+    return cpu_target(used.vector_bytes, cores, used.engines, l2_bytes())
 
 
 def rates_of(options: Options) -> Rates:

@@ -21,9 +21,9 @@ class CpuKnobs:
     # Largest height of a product's register tile, in rows; 0: as many as registers hold, such as 14
     # of 2 vectors in 32 registers. Only the search sets it.
     height: int = 0
-    # Elements that stay in the second-level cache: 2**17 of float32 are half of 1 MiB. An array of
-    # more is read in blocks, or its loop is the outer one.
-    cached: int = 1 << 17
+    # An array stays in the second-level cache if it takes up to one part of so many: 2**17 elements
+    # of float32, half of 1 MiB. A larger one is read in blocks, or its loop is the outer one.
+    cache_parts: int = 2
     # Rows that are computed together where no register tile says how many: 8 rows are reduced at
     # once. A tile of fewer than 8 rows reads too much for each multiply-add, so heights that divide
     # the rows are looked for from 8 up.

@@ -142,7 +142,7 @@ def _panel_of_constants(plan: CpuPlanner, reduction: Node, vector: Node) -> Pane
         return None
     loads = loads_along(reduction, vector)
     lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
-    is_small = all(points(free_axes(load)) <= plan.knobs.cached for load in loads)
+    is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
     if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
         return None
     return Panel(0, 0, [])
@@ -183,7 +183,7 @@ def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row:
         return True  # lanes do not lie next to each other
     # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
     # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
-    return any(points(free_axes(load)) > plan.knobs.cached for load in packed)
+    return any(points(free_axes(load)) > plan.cached for load in packed)
 
 
 def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
@@ -246,7 +246,7 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
     were as fast as panels of all steps, which need no sums in memory, so they are left out.
     """
     tile_columns = 2 * plan.width
-    max_columns = min(4 * plan.knobs.panel, plan.knobs.cached // steps)
+    max_columns = min(4 * plan.knobs.panel, plan.cached // steps)
     widest = max_columns // tile_columns * tile_columns
     for columns in range(widest, tile_columns, -tile_columns):
         if columns < size and size % columns == 0:

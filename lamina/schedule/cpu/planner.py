@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
@@ -28,6 +29,8 @@ class CpuPlanner(Planner):
     def __init__(self, kernel: Kernel, target: Target, knobs: CpuKnobs) -> None:
         super().__init__(kernel, width=target.vector_bytes // _widest_element(kernel))
         self.target, self.knobs = target, knobs
+        # Elements of float32 that stay in the second-level cache.
+        self.cached = target.l2_bytes // knobs.cache_parts // float32.itemsize
 
     def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:
         """The row axes along which all that varies along `vector` is used again, the best one for a
@@ -50,7 +53,7 @@ class CpuPlanner(Planner):
         along `axis`, and can the result accumulate blocks of `steps` steps?"""
         reduced = bound_axes(reduction)[0]
         loads = loads_along(reduction, axis)
-        large = [load for load in loads if points(free_axes(load)) > self.knobs.cached]
+        large = [load for load in loads if points(free_axes(load)) > self.cached]
         is_even = reduced.arg.size % steps == 0
         return is_even and bool(self.distant(large, reduced)) and self.accumulates(reduction)
 

@@ -282,7 +282,7 @@ def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) 
     rows walks a whole panel."""
     largest = max(points(free_axes(load)) for load in product.row_loads)  # in elements
     # The cache holds four times as many bytes as float32, which the knob counts.
-    is_cached = largest <= plan.knobs.cached * product.in_word
+    is_cached = largest <= plan.cached * product.in_word
     if is_cached and blocks.panels is None:
         return [tile.outer_columns, tile.outer_rows]
     return [tile.outer_rows, tile.outer_columns]

@@ -62,11 +62,9 @@ from lamina.targets.cuda.products import PRODUCER_THREADS, ProductPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
-from lamina.tiles.decisions import ResultSide
+from lamina.tiles.decisions import RESERVED_BYTES, ResultSide
 from lamina.tiles.program import GROUP_ROWS
 
-# Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
-SHARED_BYTES = 226 << 10
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
 PANEL = 64  # elements of a line of 128 bytes
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
@@ -144,7 +142,8 @@ class AttentionPrinter(ProductPrinter):
         tiles = self._tiles(sums)
         # On GPUs whose threads have no roles these only help to fill tiles.
         self.threads += PRODUCER_THREADS
-        self.shared_bytes, self.has_all_registers = SHARED_BYTES, True
+        self.shared_bytes = self.target.shared_bytes - RESERVED_BYTES  # which the text divides up
+        self.has_all_registers = True
         self._print_tiles(tiles, sums)
         steps = sums.steps
         corner = self.corner(steps.group, steps.lane, steps.neighbour)
