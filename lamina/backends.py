@@ -56,12 +56,10 @@ class QuickCalls:
     """Which calls of functions are quick (`lamina/frontend/quick.py`).
 
     max_kept_bytes: results and scratch memory of so many bytes are kept for the next call
-    with_large_results: whether calls are quick whose results and scratch memory are larger, too
     with_captured: whether programs that read captured tensors have quick calls
     """
 
     max_kept_bytes: int
-    with_large_results: bool = False
     with_captured: bool = False
 
 
@@ -165,7 +163,7 @@ CPU = Backend(
         source.text, options, source.units, source.exchanges
     ),
     lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
-    quick=QuickCalls(max_kept_bytes=1 << 16, with_captured=True),
+    quick=QuickCalls(max_kept_bytes=1 << 18, with_captured=True),
     stored=True,
     keeps_constants=True,
 )
@@ -179,7 +177,7 @@ CUDA = Backend(
         gpu.print_program(CudaPrinter, target_of(options), program, plans),
     CudaProgram,
     cubins,
-    quick=QuickCalls(max_kept_bytes=1 << 20, with_large_results=True),
+    quick=QuickCalls(max_kept_bytes=1 << 20),
     skips_masked_tiles=True,
 )  # fmt: skip
 METAL = Backend(

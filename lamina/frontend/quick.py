@@ -21,23 +21,26 @@ if TYPE_CHECKING:
     from lamina.runtime.cpu import CpuProgram
     from lamina.runtime.cuda import CudaProgram
 
-_NO_SCRATCH = Buffer(0)
+_REFERENCES = 2  # to what a table alone has: from there, and from the argument of getrefcount
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What a quick call keeps for the next one: its results, its job and its scratch memory."""
+    """What a quick call keeps for the next one.
 
-    results: list[Buffer]
+    job: as the program's code takes it. nodes: the BUFFER node of each result, or None where its
+        memory is not kept. scratch: what the kernels need in between
+    """
+
     job: Any
-    scratch: Buffer
+    nodes: list[Any]
+    scratch: Buffer | None
 
 
 def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     """`Program.call` for a program that reads the tensors of its arguments, and captured ones where
     they are now, and returns new ones. None for every other program, where something watches the
-    runs, and where the backend has no quick calls, or none with results as large: such calls take
-    long anyway.
+    runs, and where the backend has no quick calls.
 
     Results go over those of the last call, if nobody has these any more and they are small.
     """
@@ -55,56 +58,76 @@ def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     if not (only_reads and has_own_results):
         return None
     total = arena + sum(slot.nbytes for slot in outputs)
-    is_kept = total <= quick.max_kept_bytes
-    if quick.with_large_results or is_kept:
-        return _quick_call(program, is_kept=is_kept)
-    return None
+    return _QuickCall(program, is_kept=total <= quick.max_kept_bytes).call
 
 
-def _quick_call(program: Program, *, is_kept: bool) -> Callable[[Sequence[Tensor]], Any]:
-    """The quick call of a program for which there is one."""
-    planned, device = program.compiled, program.device
-    arena, kernels = planned.program.arena, len(planned.program.steps)
-    sizes = [slot.nbytes for slot in planned.program.outputs]
-    code = cast("CpuProgram | CudaProgram", planned.code)
-    kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
-    memory_of, unique, of = memory.memory_of, Node.unique, Tensor.of
-    rebuilt = _rebuilt(program)
-    # Where each buffer is in a job, from its end on: what is read, before it the arrays that are
-    # kept from call to call, and before these the results.
-    read_places = [(one.tensor, one.input - len(program.inputs)) for one in program.argument_reads]
-    read = program.captured_buffers()  # with these arrays in front
-    result_places = list(enumerate(range(-len(read) - len(sizes), -len(read))))
-    # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
-    kept: list[_Kept] = []
+class _QuickCall:
+    """The quick call of a program for which there is one.
 
-    def begin() -> _Kept:
-        scratch = Buffer(arena, device) if arena else _NO_SCRATCH
-        results = [Buffer(size, device) for size in sizes]
-        return _Kept(results, code.job([scratch, *results, *read]), scratch)
+    is_kept: results and scratch memory stay for the next call.
+    """
 
-    def call(tensors: Sequence[Tensor]) -> Any:
+    def __init__(self, program: Program, *, is_kept: bool) -> None:
+        planned = program.compiled
+        self.device, self.is_kept = program.device, is_kept
+        self.arena, self.kernels = planned.program.arena, len(planned.program.steps)
+        self.code = cast("CpuProgram | CudaProgram", planned.code)
+        self.sizes = [slot.nbytes for slot in planned.program.outputs]
+        self.devices = [program.device for _ in self.sizes]
+        self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
+        self.rebuilt = _rebuilt(program)
+        self.read = program.captured_buffers()  # with the arrays in front that calls keep
+        # Where each buffer is in a job, from its end on: what is read, before it the results, and
+        # before these the scratch memory.
+        inputs, count = len(program.inputs), len(self.read)
+        self.read_places = [(one.tensor, one.input - inputs) for one in program.argument_reads]
+        self.result_places = list(enumerate(range(-count - len(self.sizes), -count)))
+        self.scratch_place = -count - len(self.sizes) - 1
+        # What no call has now, at most one. Calls of other threads that begin meanwhile make
+        # their own.
+        self.kept: list[_Kept] = []
+
+    def _begin(self) -> _Kept:
+        unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
+        return _Kept(self.code.job([*unknown, *self.read]), [None for _ in self.sizes], None)
+
+    def _renew_result(self, own: _Kept, number: int) -> None:
+        """Give the result of that number other memory."""
+        buffer = Buffer(self.sizes[number], self.device)
+        own.nodes[number] = Node.unique(buffer, *self.kinds[number], self.device)
+        own.job[self.result_places[number][1]] = buffer.pointer
+
+    def call(self, tensors: Sequence[Tensor]) -> Any:
+        """Run the program on the tensors of its arguments."""
         try:
-            own = kept.pop()
+            own = self.kept.pop()
         except IndexError:
-            own = begin()
-        job, results = own.job, own.results
-        for number, place in result_places:
-            if sys.getrefcount(results[number]) > 2:  # others have it besides the list
-                results[number] = buffer = Buffer(sizes[number], device)
-                job[place] = buffer.pointer
-        for number, place in read_places:
-            job[place] = memory_of(tensors[number]).pointer
-        counter.kernels += kernels
-        code.call(job)
-        values = []  # in a loop, because this is what every call waits for
-        for number, (shape, dtype) in enumerate(kinds):
-            values.append(of(unique(results[number], shape, dtype, device), device))
-        if is_kept:
-            kept[:] = [own]
-        return rebuilt(values)
-
-    return call
+            own = self._begin()
+        job, nodes, references = own.job, own.nodes, sys.getrefcount
+        if self.arena and own.scratch is None:
+            own.scratch = Buffer(self.arena, self.device)
+            job[self.scratch_place] = own.scratch.pointer
+        for number, _ in self.result_places:
+            if (
+                nodes[number] is None
+                or references(nodes[number]) > _REFERENCES
+                or references(nodes[number].arg.storage) > _REFERENCES
+            ):
+                self._renew_result(own, number)
+        for number, place in self.read_places:
+            tensor = tensors[number]
+            # Most are in memory of their own, which is found in fewer steps here.
+            storage = getattr(tensor.node.arg, "storage", None)
+            if type(storage) is not Buffer or storage.overwritten or tensor.assigned:
+                storage = memory.memory_of(tensor)
+            job[place] = storage.pointer
+        counter.kernels += self.kernels
+        self.code.call(job)
+        values = [*map(Tensor.of, nodes, self.devices)]
+        if not self.is_kept:
+            own.nodes, own.scratch = [None for _ in self.sizes], None
+        self.kept[:] = [own]
+        return self.rebuilt(values)
 
 
 def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:

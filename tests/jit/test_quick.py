@@ -74,3 +74,39 @@ def test_an_argument_that_is_a_result() -> None:
         same, double = function(x)
     np.testing.assert_array_equal(same.numpy(), VALUES)
     np.testing.assert_array_equal(double.numpy(), VALUES * 2)
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (512, 512)])
+def test_a_result_that_another_tensor_reads_stays(shape: tuple[int, int]) -> None:
+    values = np.resize(VALUES, shape)
+    function = lm.jit(lambda x: x * 2)
+    first = called(function, lm.asarray(values))
+    more = first + 1  # which nothing has computed yet
+    del first
+    second = function(lm.asarray(values * 3))
+    np.testing.assert_array_equal(second.numpy(), values * 6)
+    np.testing.assert_array_equal(more.numpy(), values * 2 + 1)
+
+
+@pytest.mark.parametrize("rows", [8, 512])
+def test_scratch_memory_between_kernels(rows: int) -> None:
+    values = np.resize(VALUES, (rows, 12))
+    function = lm.jit(lambda x: (x.exp().sum(axis=0) * x).max(axis=1))
+    for scale in (1, 2, 3):
+        x = values * np.float32(scale)
+        want = (np.exp(x).sum(axis=0) * x).max(axis=1)
+        np.testing.assert_allclose(called(function, lm.asarray(x)).numpy(), want, rtol=1e-5)
+
+
+def test_arguments_that_are_computed_or_assigned_since() -> None:
+    function = lm.jit(lambda x: x * 2)
+    x = lm.asarray(VALUES)
+    called(function, x)
+    np.testing.assert_array_equal(function(x + 1).numpy(), (VALUES + 1) * 2)
+    x.assign(x + 3)
+    np.testing.assert_array_equal(function(x).numpy(), (VALUES + 3) * 2)
+    np.testing.assert_array_equal(function(x).numpy(), (VALUES + 3) * 2)
+    x[2] = 7.0
+    changed = VALUES + 3
+    changed[2] = 7
+    np.testing.assert_array_equal(function(x).numpy(), changed * 2)
