@@ -16,9 +16,17 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import sums_bytes
+from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
+
+# Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
+# transposed in registers and stored, 16 vectors each. Measured beside dot products: 512 x 512.
+PACKED_BY_SQUARES = 0.35
+# Instructions for each sum of a dot product whose steps are no multiple of its lanes: of 13 steps
+# that are left over vectors of 8, 4 and 1, which are added up. Measured: 18 for 13 steps, 22 for 5.
+LEFT_OVER = 20.0
 
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
@@ -101,7 +109,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
         return _panel_of_constants(plan, reduction, vector)
     sharing = _sharing_rows(plan, reused)
     *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
-    if points(sharing) < _min_uses(plan, reduction):
+    if not _has_uses_enough(plan, reduction, vector, points(sharing)):
         return None  # too few rows read each packed element
     if not _gains_by_packing(plan, reduction, vector, tile_row):
         return None
@@ -148,12 +156,40 @@ def _panel_of_constants(plan: CpuPlanner, reduction: Node, vector: Node) -> Pane
     return Panel(0, 0, [])
 
 
-def _min_uses(plan: CpuPlanner, reduction: Node) -> int:
-    """How often a packed element is to be read at least: 64 times (`knobs.tall`), or 16 where
-    several axes are reduced, as windows leave no long vectors but along rows. Images of (7, 7) read
-    each packed weight 49 times."""
-    has_one_axis = len(bound_axes(reduction)) == 1
-    return plan.knobs.tall if has_one_axis else plan.knobs.tall // 4
+def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int) -> bool:
+    """Do `uses` of each packed element along `vector` pay for packing it?
+
+    64 uses do (`knobs.tall`), and 16 where several axes are reduced, as windows leave no long
+    vectors but along rows: images of (7, 7) read each packed weight 49 times.
+
+    Where the one reduced axis is contiguous, packing saves the dot products with lanes along it. So
+    24 uses are enough (`knobs.tall_dot`), and fewer where dot products cost more than their steps:
+    each sum is a single element, with which all that follows is computed, and each ends with what
+    is left over of its steps. 22 x 341 times 341 x 128 takes 341 * 0.35 / 22 = 5 instructions for
+    each result to pack, and saves 20.
+    """
+    axes = bound_axes(reduction)
+    if len(axes) > 1:
+        return uses >= plan.knobs.tall // 4
+    loads = loads_along(reduction, vector)
+    if not all(ix.suits(axes[0], *load.src) == ix.NEIGHBOURS for load in loads):
+        return uses >= plan.knobs.tall
+    packing = points(axes) * PACKED_BY_SQUARES / uses
+    return uses >= plan.knobs.tall_dot or packing < _spent_on_single_sums(plan, reduction)
+
+
+def _spent_on_single_sums(plan: CpuPlanner, reduction: Node) -> float:
+    """The instructions for each result that a dot product takes beside its whole vectors: those of
+    what is computed from the sum, on a single element in place of a vector, and of the steps that
+    are left over."""
+    from_sum = {reduction}
+    instructions = 0.0
+    for node in plan.kernel.nodes:
+        if node.op in Group.ELEMENTWISE and not from_sum.isdisjoint(node.src):
+            from_sum.add(node)
+            instructions += instructions_of_operation(node.op) * (1 - 1 / plan.width)
+    steps: int = bound_axes(reduction)[0].arg.size
+    return instructions + (LEFT_OVER if steps % plan.width else 0.0)
 
 
 def _sharing_rows(plan: CpuPlanner, reused: list[Node]) -> list[Node]:
