@@ -499,7 +499,9 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
     its target and returns the target's own buffer; every other sink gets a new one. A machine
     without a C compiler runs the interpreter, with a warning; one that the user named must work.
     """
-    options = replace(current(), device=device)
+    options = current()
+    if options.device != device:
+        options = replace(options, device=device)
     try:
         if device != "interp":
             return run_compiled(compile_sinks(tuple(sinks), options), inputs, options)
