@@ -292,7 +292,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
         """``p1[row] = sum_3;``, or the line of an `atomic` store."""
         target = f"p{store.parameter}[{self.index_text(store.index, point)}]"
         old = Value(target, store.value.dtype)
-        text = self.widened(self._updated(store, old, value), old)
+        text = self._updated(store, old, value).text
         line = self.atomic(store, target, text) if store.atomic else f"{target} = {text};"
         self._store_line(store, line, point)
 
