@@ -115,7 +115,7 @@ def test_main_and_last_tiles_of_rows_share_a_packed_panel(k: int, n: int) -> Non
     assert kernel.source.count(" *(f32x16u *)(p3 ") == 4  # stores: one for each vector of a tile
 
 
-@pytest.mark.parametrize(("m", "wanted"), [(48, 0), (150, 1)])
+@pytest.mark.parametrize(("m", "wanted"), [(1, 0), (48, 1), (150, 1)])
 def test_a_transposed_operand_is_packed_for_many_rows(
     staged: list[int], m: int, wanted: int
 ) -> None:

@@ -25,8 +25,9 @@ from lamina.schedule.planner import loads_along, store_score
 # transposed in registers and stored, 16 vectors each. Measured beside dot products: 512 x 512.
 PACKED_BY_SQUARES = 0.35
 # Instructions for each sum of a dot product whose steps are no multiple of its lanes: of 13 steps
-# that are left over vectors of 8, 4 and 1, which are added up. Measured: 18 for 13 steps, 22 for 5.
-LEFT_OVER = 20.0
+# that are left over vectors of 8, 4 and 1, which are added up. Measured: packing is as fast for 4
+# rows of 75 steps, at 7 instructions, and for 8 of 333, at 15.
+LEFT_OVER = 12.0
 
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
@@ -166,7 +167,7 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
     24 uses are enough (`knobs.tall_dot`), and fewer where dot products cost more than their steps:
     each sum is a single element, with which all that follows is computed, and each ends with what
     is left over of its steps. 22 x 341 times 341 x 128 takes 341 * 0.35 / 22 = 5 instructions for
-    each result to pack, and saves 20.
+    each result to pack, and saves 12.
     """
     axes = bound_axes(reduction)
     if len(axes) > 1:
