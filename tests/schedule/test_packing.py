@@ -10,7 +10,9 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
-from lamina.loops.moves import Stage
+from lamina.core.dtypes import DType, float32, int16
+from lamina.loops.moves import Plan, Stage
+from lamina.loops.nest import Nest
 
 COLUMNS = 96
 Epilogue = Callable[[Tensor], Tensor]
@@ -21,11 +23,16 @@ def product(x: Tensor, w: Tensor, epilogue: Epilogue | None) -> Tensor:
     return y if epilogue is None else epilogue(y)
 
 
-def is_packed(rows: int, steps: int, epilogue: Epilogue | None) -> bool:
-    """Whether a panel is filled for x @ w.T."""
-    x, w = lm.TensorSpec((rows, steps)), lm.TensorSpec((COLUMNS, steps))
+def plan_of(rows: int, steps: int, epilogue: Epilogue | None, dtype: DType = float32) -> Plan:
+    """The plan of x @ w.T and what follows."""
+    x, w = (lm.TensorSpec((size, steps), dtype) for size in (rows, COLUMNS))
     lowered = lm.jit(lambda x, w: product(x, w, epilogue)).lower(x, w, device="cpu")
     ((_, plan),) = lowered.planned.plans.items()
+    return plan
+
+
+def is_packed(plan: Plan) -> bool:
+    """Whether a panel is filled."""
     return any(isinstance(move, Stage) for move in plan.moves)
 
 
@@ -42,7 +49,16 @@ def is_packed(rows: int, steps: int, epilogue: Epilogue | None) -> bool:
 def test_what_dot_products_cost_beside_their_vectors(
     rows: int, steps: int, epilogue: Epilogue | None, *, packed: bool
 ) -> None:
-    assert is_packed(rows, steps, epilogue) == packed
+    assert is_packed(plan_of(rows, steps, epilogue)) == packed
+
+
+@pytest.mark.parametrize("rows", [7, 22, 80])
+def test_sums_without_a_register_tile_are_dot_products(rows: int) -> None:
+    plan = plan_of(rows, 131, None, int16)
+    assert isinstance(plan.nest, Nest)
+    assert not is_packed(plan)
+    (vector,) = [axis for axis, bound in plan.nest.binding.items() if bound == "vector"]
+    assert vector.arg.reduce
 
 
 @pytest.mark.parametrize("rows", [15, 22, 40])

@@ -19,6 +19,7 @@ from lamina.loops.nest import sums_bytes
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.register_tiles import fills_tile
 from lamina.schedule.planner import loads_along, store_score
 
 # Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
@@ -104,7 +105,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     512 x 2304 times 2304 x 320 has panels of 160 columns by 768 steps, each of which the 512 rows
     read."""
     reused = plan.reused_rows(reduction, vector)
-    if not reused:
+    if not reused or not fills_tile(plan, reduction, vector):
         return None
     if reads_constants(plan.kernel, loads_along(reduction, vector)):
         return _panel_of_constants(plan, reduction, vector)
@@ -231,7 +232,7 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     element_bytes = reduction.dtype.itemsize // packed_in_word(plan.kernel, reduction)
     column_bytes = element_bytes * points(bound_axes(reduction))
     max_columns = MAX_SCRATCH // (2 * column_bytes)
-    tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES in products.py
+    tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES
     columns = plan.knobs.panel
     while columns > max_columns or (columns > tile_columns and 2 * columns > vector.arg.size):
         columns //= 2

@@ -13,7 +13,6 @@ vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, ou
 from dataclasses import dataclass
 from math import ceil
 
-from lamina.core.dtypes import float32, float64
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -28,26 +27,9 @@ from lamina.schedule.cpu.packing import (
     reads_constants,
 )
 from lamina.schedule.cpu.planner import Block, CpuPlanner
-from lamina.schedule.cpu.reductions import accumulated_block, split_into_words, sums_long_bytes
+from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
+from lamina.schedule.cpu.register_tiles import PANEL_TILES, REGISTER_TILES, TileSize, fills_tile
 from lamina.schedule.planner import loads_along
-
-
-@dataclass(frozen=True)
-class TileSize:
-    """Rows of a register tile, and vectors of each row: 14 x 2 sums in 28 registers."""
-
-    rows: int
-    vectors: int
-
-
-# The largest register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums leave two
-# for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2 sums do.
-REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
-
-# The same for a packed panel of whole tiles: 6 x 4 sums read 4 vectors and 6 scalars for 24
-# multiply-adds of vectors, 14 x 2 sums 2 and 14 for 28. In 6 rows, cache lines that are far apart
-# leave places for those of the panel.
-PANEL_TILES = {64: TileSize(6, 4)}
 
 
 @dataclass(frozen=True)
@@ -109,7 +91,7 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     """Register tiles with vectors along `vector`, and the reduction around them; the operands to
     pack once all loops are in place."""
     reused = plan.reused_rows(reduction, vector)
-    if not reused or not _fills_tile(plan, reduction, vector):
+    if not reused or not fills_tile(plan, reduction, vector):
         _schedule_without_tile(plan, vector, reused)
         return []
     product = _product_of(plan, reduction, vector, reused[-1])
@@ -129,15 +111,6 @@ def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -
     plan.vectorize(vector)
     if reused and reused[-1].arg.size >= plan.knobs.rows:
         plan.tile(reused[-1], plan.knobs.rows, "unroll")
-
-
-def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
-    """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
-    or 64 bits, or of words of bytes?"""
-    vector_bytes = plan.target.vector_bytes
-    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(plan.kernel, reduction)
-    lanes = vector_bytes // reduction.dtype.itemsize
-    return has_sums and vector_bytes in REGISTER_TILES and vector.arg.size >= lanes
 
 
 def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> Product:

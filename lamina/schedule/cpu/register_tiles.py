@@ -1,0 +1,35 @@
+"""Register tiles of products: how large they are, and which reductions have one."""
+
+from dataclasses import dataclass
+
+from lamina.core.dtypes import float32, float64
+from lamina.ir.node import Node
+from lamina.schedule.cpu.planner import CpuPlanner
+from lamina.schedule.cpu.reductions import sums_long_bytes
+
+
+@dataclass(frozen=True)
+class TileSize:
+    """Rows of a register tile, and vectors of each row: 14 x 2 sums in 28 registers."""
+
+    rows: int
+    vectors: int
+
+
+# The largest register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums leave two
+# for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2 sums do.
+REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
+
+# The same for a packed panel of whole tiles: 6 x 4 sums read 4 vectors and 6 scalars for 24
+# multiply-adds of vectors, 14 x 2 sums 2 and 14 for 28. In 6 rows, cache lines that are far apart
+# leave places for those of the panel.
+PANEL_TILES = {64: TileSize(6, 4)}
+
+
+def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
+    """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
+    or 64 bits, or of words of bytes?"""
+    vector_bytes = plan.target.vector_bytes
+    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(plan.kernel, reduction)
+    lanes = vector_bytes // reduction.dtype.itemsize
+    return has_sums and vector_bytes in REGISTER_TILES and vector.arg.size >= lanes
