@@ -55,7 +55,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = CpuKnobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(kernel_group, "SMALL_KERNEL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
-        knobs = replace(knobs, tall=2, far=2, panel=16, transposed=4, strip=2)
+        knobs = replace(knobs, tall=2, tall_dot=2, far=2, panel=16, transposed=4, strip=2)
     target = cpu_target(rng.choice([16, 32, 64]), cores=2)
     shorten_blocks(monkeypatch, rng.choice([2, 5, 32]))
     monkeypatch.setattr(
