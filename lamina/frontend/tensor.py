@@ -52,7 +52,7 @@ __all__ = ["Tensor", "default_device"]
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
 _SERIALS = count()
-_UNSETTLED = SESSION.unsettled
+_note, _forget = SESSION.unsettled.add, SESSION.unsettled.discard
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
 _MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_ARGUMENTS = (ArgumentError, DTypeError, GradientError, ShapeError)
@@ -106,8 +106,8 @@ class Tensor(Methods):
         self._grad = self.target = None
         self._requires_grad, self.assigned = False, 0
         self.serial = next(_SERIALS)
-        self.handle = ref(self, _UNSETTLED.discard)
-        _UNSETTLED.add(self.handle)
+        self.handle = handle = ref(self, _forget)
+        _note(handle)
         if ORIGINS.lines is not None:
             ORIGINS.note(node)
         return self
