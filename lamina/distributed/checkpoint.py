@@ -14,8 +14,10 @@ the index, and the files, of the one before. The next save removes what it has l
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -67,9 +69,12 @@ def save_checkpoint(
 ) -> None:
     """Write the tensors of a model, and of its optimiser, to `folder`; all processes call it.
 
-    Of what several have, one writes it. Parts are those of the layers of this package, and of any
-    layer with a method `layouts` (`lamina/distributed/layout.py`). texts: to be found again, such
-    as the number of the step. Raises OSError where a file cannot be written."""
+    Of what several have, one writes it: a tensor is known by its name alone, so the stages of a
+    pipeline need names of their own, such as ``{"layer 3": layer}`` for a model. Parts are those of
+    the layers of this package, and of any layer with a method `layouts`
+    (`lamina/distributed/layout.py`). texts: to be found again, such as the number of the step.
+    Raises OSError where a file cannot be written, and ArgumentError, on all processes, where
+    several have other values of one parameter; the save before stays."""
     place = Path(folder)
     entries = _entries(model, optimizer)
     number = _number_of_last(place) + 1
@@ -154,8 +159,9 @@ def _number_of_last(place: Path) -> int:
 
 def _remove_others(place: Path, keep: int) -> None:
     """Remove the files of all saves but one: of older ones, and of those that were killed."""
-    for folder in place.glob(f"{FOLDER}*"):
-        if folder.name != f"{FOLDER}{keep}":
+    for folder in place.iterdir() if place.exists() else ():
+        is_save = re.fullmatch(rf"{FOLDER}\d+", folder.name) is not None and folder.is_dir()
+        if is_save and folder.name != f"{FOLDER}{keep}":
             shutil.rmtree(folder)
 
 
@@ -172,16 +178,27 @@ def _write_pieces(target: Path, entries: Mapping[str, Entry]) -> None:
         described[name] = {
             "dtype": entry.tensor.dtype.name,
             "shape": entry.layout.shape,
-            "boxes": [{"start": box.start, "shape": box.shape} for box in entry.layout.boxes],
+            "boxes": [_described(entry, box) for box in entry.layout.boxes],
         }
     path = target / f"rank-{setup.rank()}.json"
     path.write_text(json.dumps(described), encoding="utf-8")
 
 
+def _described(entry: Entry, box: Box) -> dict[str, Any]:
+    """A box, with a digest of its elements where all that have it have to agree: those of a
+    parameter. Running statistics of the rows of each process may differ."""
+    described: dict[str, Any] = {"start": box.start, "shape": box.shape}
+    if entry.tensor.requires_grad:
+        elements = download(entry.tensor)[box.own_slices].tobytes()
+        described["digest"] = hashlib.blake2b(elements, digest_size=16).hexdigest()
+    return described
+
+
 def _plan(target: Path) -> dict[str, dict[str, Any]]:
-    """The tensors of the index: each box is in the file of the first process that has it."""
+    """The tensors of the index: each box is in the file of the first process that has it. Raises
+    ArgumentError where another one has other elements."""
     tensors: dict[str, dict[str, Any]] = {}
-    planned: set[Piece] = set()
+    planned: dict[Piece, tuple[int, str | None]] = {}  # by box: the rank, and the digest
     for rank in range(setup.size()):
         text = (target / f"rank-{rank}.json").read_text(encoding="utf-8")
         for name, described in json.loads(text).items():
@@ -189,10 +206,23 @@ def _plan(target: Path) -> dict[str, dict[str, Any]]:
             boxes = tensors.setdefault(name, facts)["boxes"]
             for box in described["boxes"]:
                 piece = Piece(name, tuple(box["start"]), tuple(box["shape"]))
+                digest = box.pop("digest", None)
                 if piece not in planned:
-                    planned.add(piece)
+                    planned[piece] = rank, digest
                     boxes.append({"file": _file_of(rank), **box})
+                first, expected = planned[piece]
+                if digest != expected:
+                    raise _differ(name, first, rank)
     return tensors
+
+
+def _differ(name: str, first: int, second: int) -> ArgumentError:
+    return ArgumentError(
+        f"ranks {first} and {second} have other values of {name}, of which one would be lost",
+        operation="save_checkpoint",
+        remedy="give stages of a pipeline names of their own, such as a model {'layer 3': layer}; "
+        "of copies that are to be equal, look for what made them differ",
+    )
 
 
 def _write_tensors(target: Path, entries: Mapping[str, Entry]) -> None:
@@ -204,7 +234,7 @@ def _write_tensors(target: Path, entries: Mapping[str, Entry]) -> None:
         own = {tuple(box["start"]) for box in plan[name]["boxes"] if box["file"] == file}
         for box in entry.layout.boxes:
             if box.start in own:
-                values = np.ascontiguousarray(download(entry.tensor)[box.own_slices])
+                values = np.array(download(entry.tensor)[box.own_slices])
                 arrays[_key(name, box.start)] = Tensor(values, device="cpu")
     if arrays:
         safetensors.save(target / file, arrays)

@@ -11,12 +11,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lamina import Tensor, distributed, nn
-from lamina.distributed import setup
+from lamina.distributed import checkpoint, setup
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, FormatError
 from tests.distributed.launching import ROOT, command_of, environment_of, launch
@@ -38,8 +39,6 @@ def linear(seed: int) -> nn.Linear:
 def save_of_each(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """A checkpoint as `count` processes write it, each in its turn here: of a column parallel
     layer in three pieces, and one that is sharded. The whole weights."""
-    from lamina.distributed import checkpoint
-
     monkeypatch.setattr(checkpoint, "_wait_for_all", lambda: None)
     column, sharded = linear(1), linear(2)
     whole = [layer.weight.numpy().copy() for layer in (column, sharded)]
@@ -107,6 +106,54 @@ def test_the_last_save_alone_stays(tmp_path: Path) -> None:
     (tmp_path / "save-9").mkdir()  # of a save that was killed
     distributed.save_checkpoint(tmp_path, layer)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["index.json", "save-4"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_no_save_stays(tmp_path: Path) -> None:
+    layer = linear(1)
+    (tmp_path / "save-log.txt").write_text("of the user's")
+    (tmp_path / "save-of-monday").mkdir()
+    for _ in range(2):
+        distributed.save_checkpoint(tmp_path, layer)
+    found = sorted(one.name for one in tmp_path.iterdir())
+    assert found == ["index.json", "save-2", "save-log.txt", "save-of-monday"]
+
+
+def write_by_turns(folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save of processes that have a model each."""
+    target = folder / "save-1"
+    target.mkdir()
+    entries = [checkpoint._entries(model, None) for model in models]
+    for write in (checkpoint._write_pieces, checkpoint._write_tensors):
+        for rank, own in enumerate(entries):
+            monkeypatch.setattr(setup, "_joined", [setup._Process(rank, len(models))])
+            write(target, own)
+    checkpoint._write_index(folder, target, None, {})
+
+
+def test_stages_need_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [linear(1), linear(2)]
+    (tmp_path / "equal").mkdir()
+    with pytest.raises(ArgumentError, match=r"ranks 0 and 1 have other values of model\.0\.weight"):
+        write_by_turns(tmp_path / "equal", [[stage] for stage in stages], monkeypatch)
+    named = [{f"layer {number}": stage} for number, stage in enumerate(stages)]
+    write_by_turns(tmp_path, named, monkeypatch)
+    for number, stage in enumerate(stages):
+        other = linear(3)
+        distributed.load_checkpoint(tmp_path, {f"layer {number}": other})
+        np.testing.assert_array_equal(other.weight.numpy(), stage.weight.numpy())
+
+
+def test_running_statistics_of_processes_may_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms = [nn.BatchNorm1d(3) for _ in range(2)]
+    for number, norm in enumerate(norms):
+        norm(Tensor(np.random.default_rng(number).normal(size=(8, 3)).astype(np.float32)))
+    write_by_turns(tmp_path, norms, monkeypatch)
+    other = nn.BatchNorm1d(3)
+    distributed.load_checkpoint(tmp_path, other)
+    np.testing.assert_array_equal(other.running_mean.numpy(), norms[0].running_mean.numpy())
 
 
 @pytest.mark.usefixtures("alone")
