@@ -10,7 +10,9 @@ gone; so whoever waits for the GPU asks the engine, which asks the other process
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from lamina.core.exchange import Exchange, group_of, place_of
@@ -25,6 +27,7 @@ Group = tuple[int, int]  # ranks and stride
 BYTE = DTYPES["uint8"]
 # After so many seconds a rank that has ended is missed: it did its part before it ended.
 SECONDS_AFTER_AN_END = 30.0
+QUESTION_SECONDS = 0.05  # from one question to NCCL for errors to the next, while the GPU works
 
 
 class Library(Protocol):
@@ -35,6 +38,15 @@ class Library(Protocol):
     def split(self, communicator: int, color: int, key: int) -> int: ...
     def async_error(self, communicator: int) -> str: ...
     def call(self, function: str, *arguments: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """What is on the GPU that other ranks have to do their part of: what it is, to read, and all
+    ranks that take part."""
+
+    what: str
+    group: tuple[int, ...]
 
 
 class NcclEngine:
@@ -49,7 +61,7 @@ class NcclEngine:
         self._timeout = timeout
         self.rank, self.size = peers.rank, peers.size
         self._count = 0  # of programs with collectives so far
-        self._waited_for: GroupPart | None = None  # of the last program, until it has ended
+        self._awaited: Awaited | None = None  # the last one, until it has ended
         self._begin: dict[str, Callable[[Exchange, int, int, int, int], None]] = {
             "all_reduce": self._all_reduce,
             "all_gather": self._all_gather,
@@ -59,19 +71,23 @@ class NcclEngine:
             "collective_permute": self._permute,
         }
         device.enter()
+        device.guard = self.wait
         world = library.communicator(self.size, self._common_id(), self.rank)
         self._communicators: dict[Group, int] = {(self.size, 1): world}
         self._connect((self.size, 1))
-        device.guard = self.wait
+
+    def _meet(self, purpose: str) -> None:
+        """Go on once all ranks are here: to make a communicator waits without end. purpose: what
+        all are about to do, once in a run."""
+        self._peers.publish(f"rank {self.rank} {purpose}", "is here")
+        for other in range(self.size):
+            self._peers.published(f"rank {other} {purpose}", self._timeout)
 
     def _common_id(self) -> bytes:
-        """That of the first rank, once all ranks are here: to make a communicator waits without
-        end."""
+        """That of the first rank, once all ranks are here."""
         if self.rank == 0:
             self._peers.publish("the id of NCCL", self._library.unique_id().hex())
-        self._peers.publish(f"rank {self.rank}", "is here")
-        for other in range(self.size):
-            self._peers.published(f"rank {other}", self._timeout)
+        self._meet("joins")
         return bytes.fromhex(self._peers.published("the id of NCCL", self._timeout))
 
     def make_group(self, ranks: int, stride: int) -> None:
@@ -79,6 +95,7 @@ class NcclEngine:
         if group in self._communicators:
             return
         self._device.enter()
+        self._meet(f"makes groups of {ranks} ranks, {stride} apart")
         first = group_of(self.rank, ranks, stride)[0]
         world = self._communicators[self.size, 1]
         self._communicators[group] = self._library.split(world, first, self.rank)
@@ -87,11 +104,13 @@ class NcclEngine:
     def _connect(self, group: Group) -> None:
         """Send a little from each process to each, so that they are connected before a graph is
         recorded."""
-        ranks, _ = group
+        ranks, stride = group
         source, target = (Buffer(ranks, self._device.name) for _ in range(2))
         stream = int(self._device.stream)
         communicator = self._communicators[group]
         self._send_parts(communicator, source.pointer, target.pointer, 1, ranks, stream)
+        what = f"the first exchange among {ranks} ranks, {stride} apart"
+        self._awaited = Awaited(what, group_of(self.rank, ranks, stride))
         self._device.synchronize()
 
     def compare(self, parts: Sequence[GroupPart]) -> None:
@@ -100,24 +119,41 @@ class NcclEngine:
         what = self._what(parts[0])
         self._peers.check(what, ())
         self._peers.now = f"in {what}"
-        self._waited_for = parts[0]
+        first = parts[0]
+        self._awaited = Awaited(what, group_of(self.rank, first.ranks, first.stride))
         for part in parts:
             group = group_of(self.rank, part.ranks, part.stride)
             self._peers.announce(group, part.digest, part.lines)
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         """Wait until the GPU has done all its work, if there are collectives in it."""
-        part = self._waited_for
-        if part is None:
+        awaited = self._awaited
+        if awaited is None:
             return
-        what = self._what(part)
-        group = group_of(self.rank, part.ranks, part.stride)
-        self._peers.wait_until(is_done, what, group, self._timeout, SECONDS_AFTER_AN_END)
-        error = self._library.async_error(self._communicators[part.ranks, part.stride])
-        if error:
-            raise RankError(f"{what}: NCCL says: {error}")
-        self._peers.now = f"after {what}"
-        self._waited_for = None
+        what = awaited.what
+        last_question = time.monotonic()
+
+        def is_over() -> bool:
+            nonlocal last_question
+            if time.monotonic() - last_question > QUESTION_SECONDS:
+                self._raise_error_of_nccl(what)
+                last_question = time.monotonic()
+            return is_done()
+
+        self._peers.wait_until(
+            is_over, what, awaited.group, self._timeout, SECONDS_AFTER_AN_END
+        )
+        self._raise_error_of_nccl(what)
+        if self._count:
+            self._peers.now = f"after {what}"
+        self._awaited = None
+
+    def _raise_error_of_nccl(self, what: str) -> None:
+        """Raise RankError where any communicator has met an error: its kernels may never end."""
+        for communicator in self._communicators.values():
+            error = self._library.async_error(communicator)
+            if error:
+                raise RankError(f"{what}: NCCL says: {error}")
 
     def _what(self, part: GroupPart) -> str:
         more = len(part.lines) - 1

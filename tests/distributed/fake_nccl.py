@@ -149,14 +149,17 @@ class FakeLibrary:
 
 
 class FakeDevice:
-    """A GPU whose memory is the host's, and that is always idle."""
+    """A GPU whose memory is the host's, and that is idle unless a test says otherwise."""
 
     name, stream = "cpu", 5
     guard: Any = None
+    is_idle = True
 
     def enter(self) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        if self.guard is not None:
+            self.guard(lambda: self.is_idle)
 
     def fill_with_zeros(self, pointer: int, nbytes: int, stream: int) -> None:
         ctypes.memset(pointer, 0, nbytes)

@@ -181,6 +181,49 @@ def test_an_error_of_nccl_is_told() -> None:
     run_ranks(2, broken)
 
 
+def test_an_error_of_any_communicator_ends_the_wait() -> None:
+    """The GPU is never done, and the program has no collective of the group that failed."""
+
+    def broken(rank: Rank) -> None:
+        rank.engine.make_group(2, 1)
+        world = rank.engine._communicators[4, 1]
+        errors = {world: ""}
+        rank.library.async_error = lambda one: errors.get(one, "remote process exited")  # type: ignore[method-assign]
+        of_all = exchange_of(Op.ALL_GATHER, Ranks(4, 1), dtypes.float32, (4,))
+        rank.engine.compare(parts_of([of_all]))
+        with pytest.raises(RankError, match="NCCL says: remote process exited"):
+            rank.device.guard(lambda: False)
+
+    run_ranks(4, broken)
+
+
+def test_a_group_is_made_when_all_are_here() -> None:
+    """To split a communicator waits without end, so a rank that does not come is missed first."""
+
+    def missed(rank: Rank) -> None:
+        if rank.rank == 1:
+            time.sleep(2)  # it makes no group
+            return
+        rank.library.split = lambda *_: pytest.fail("NCCL was asked")  # type: ignore[method-assign]
+        with pytest.raises(RankError, match=r"rank 1 makes groups of 2 ranks, .*waited 0.2 s"):
+            rank.engine.make_group(2, 2)
+
+    run_ranks(4, missed, timeout=0.2)
+
+
+def test_a_rank_that_is_gone_is_missed_while_a_group_is_connected() -> None:
+    def failing(rank: Rank) -> None:
+        if rank.rank == 1:
+            rank.engine.make_group(2, 2)
+            rank.peers.fail(ValueError("a mistake in the data"))
+            return
+        rank.device.is_idle = False
+        with pytest.raises(RankError, match=r"the first exchange among 2 ranks, 2 apart.*mistake"):
+            rank.engine.make_group(2, 2)
+
+    run_ranks(4, failing)
+
+
 def test_multicast_is_left_as_the_environment_says() -> None:
     assert not any("NVLS" in name for name in VARIABLES)
 
