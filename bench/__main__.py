@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import cpu, cuda
+from bench import cpu, gpu
 from bench.cliffs import command
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("device", choices=["cpu", "cuda"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
-    sections = {"cpu": cpu.SECTIONS, "cuda": cuda.SECTIONS}
+    sections = {"cpu": cpu.SECTIONS, "cuda": gpu.SECTIONS}
     known = "; ".join(f"{device}: {', '.join(names)}" for device, names in sections.items())
     parser.add_argument("--only", default="", help="sections, with commas between; --output "
                         f"keeps the others of a page that is there: {known}")  # fmt: skip
@@ -43,7 +43,7 @@ def main() -> None:
     complete = not (only or threads or arguments.quick or arguments.rounds)
     output = arguments.output or (results if complete else None)
     if arguments.device == "cuda":
-        print(cuda.run(output, only, arguments.seed))
+        print(gpu.run(output, only, arguments.seed))
     else:
         print(
             cpu.run(

@@ -12,7 +12,7 @@ from statistics import median
 
 from bench.process import Bench, take_turns
 from bench.report import LAMINA, VALUE, Row, Section, Target
-from bench.statistics import in_turns
+from bench.samples import in_turns
 from bench.worker import Worker
 
 _IMPORT = """

@@ -15,7 +15,7 @@ from typing import Any
 from bench.cases import module_of
 from bench.machine import ROOT, version
 from bench.report import LAMINA
-from bench.statistics import in_turns
+from bench.samples import in_turns
 from bench.worker import ProgramError
 from lamina.runtime.cpu import usable_cores
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.statistics import noise, ratio
+from bench.samples import noise, ratio
 
 LAMINA = "lamina"
 BEST, VALUE, SHARE = "best peer", "value", "share"
@@ -86,7 +86,7 @@ class Row:
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def noise(self) -> float | None:
-        """How far from 1 a ratio may be for no reason; see `bench.statistics.noise`."""
+        """How far from 1 a ratio may be for no reason; see `bench.samples.noise`."""
         return noise(*self.itself) if self.itself else None
 
     def share(self) -> float | None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,11 +17,11 @@ import pytest
 
 from bench import machine
 from bench.cases import REFERENCE
-from bench.cuda import error_of
+from bench.gpu import error_of
 from bench.kernels import compare
 from bench.process import Bench, take_turns
 from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, sections_of, table
-from bench.statistics import in_turns, noise, ratio
+from bench.samples import in_turns, noise, ratio
 from bench.worker import ProgramError, Worker
 
 
@@ -271,3 +272,15 @@ def test_facts_name_no_folder_and_no_host() -> None:
     assert os.uname().nodename not in text
     assert sys.prefix not in text
     assert "/" not in text.replace("-", "")
+
+
+def test_a_benchmark_runs_as_a_script() -> None:
+    """Its folder is the first that modules are looked for in then: none of bench may have the name
+    of another one that it needs."""
+    folder = Path(__file__).parents[2] / "bench"
+    names = {one.stem for one in folder.glob("*.py")}
+    assert not names & {*sys.stdlib_module_names, "cuda", "mpi4py", "numpy", "torch"}
+    command = [sys.executable, str(folder / "distributed.py"), "--help"]
+    environment = os.environ | {"PYTHONPATH": str(folder.parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

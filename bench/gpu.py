@@ -20,7 +20,7 @@ from bench.cases import Array, Group, module_of, way_of
 from bench.cases.gpu import GROUPS, GpuCase
 from bench.machine import commit, version
 from bench.report import LAMINA, VALUE, Report, Row, Section, Target, sections_of
-from bench.statistics import in_turns
+from bench.samples import in_turns
 from bench.training import PADDED, training
 
 DEVICE, ROUNDS = "cuda:0", 7
