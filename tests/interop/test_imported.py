@@ -159,3 +159,37 @@ class Solver(torch.nn.Module):  # type: ignore[misc]
 def test_an_operation_without_a_row_is_named() -> None:
     with pytest.raises(UnsupportedOperationError, match=r"aten\.linalg_qr\.default \(test_impo"):
         from_module(Solver())(lm.zeros((3, 3)))
+
+
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    """Eight heads of queries, of which each four share one of keys."""
+
+    def forward(self, query: Any, key: Any, value: Any) -> Any:
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return attention(query, key, value, is_causal=True, scale=0.3, enable_gqa=True)
+
+
+def test_exported_attention_of_shared_keys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 8, 5, 16, generator=generator)
+    key, value = (torch.randn(2, 2, 5, 16, generator=generator) for _ in range(2))
+    exported = torch.export.export(Attention(), (query, key, value))
+    names = [str(node.target) for node in exported.graph.nodes]
+    assert "aten.scaled_dot_product_attention.default" in names
+    got = from_exported(exported)(*[lm.asarray(one.numpy()) for one in (query, key, value)])
+    expected = Attention()(query, key, value).numpy()
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_exported_attention_of_matrices() -> None:
+    """Of two axes, which PyTorch's own kernels do not take."""
+    generator = torch.Generator().manual_seed(1)
+    tensors = [torch.randn(6, 8, generator=generator) for _ in range(3)]
+
+    class Plain(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, query: Any, key: Any, value: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+    exported = torch.export.export(Plain(), tuple(tensors))
+    got = from_exported(exported)(*[lm.asarray(one.numpy()) for one in tensors])
+    np.testing.assert_allclose(got.numpy(), Plain()(*tensors).numpy(), rtol=1e-4, atol=1e-5)

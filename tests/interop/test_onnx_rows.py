@@ -403,3 +403,40 @@ def test_a_loop_without_turns_gives_what_its_body_says(element: int, sizes: Any)
     session = runtime.InferenceSession(model.SerializeToString(), settings)
     for ours, theirs in zip(load(model)(**feed), session.run(None, feed), strict=True):
         assert (ours.shape, ours.dtype.numpy) == (theirs.shape, theirs.dtype)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("length", [0, 3])
+def test_scans_of_any_length(axis: int, length: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    state = helper.make_tensor_value_info("state", TensorProto.FLOAT, (2,))
+    part = helper.make_tensor_value_info("part", TensorProto.FLOAT, (2,))
+    after = helper.make_tensor_value_info("after", TensorProto.FLOAT, (2,))
+    seen = helper.make_tensor_value_info("seen", TensorProto.FLOAT, (2,))
+    nodes = [
+        helper.make_node("Add", ["state", "part"], ["after"]),
+        helper.make_node("Identity", ["after"], ["seen"]),
+    ]
+    body = helper.make_graph(nodes, "body", [state, part], [after, seen])
+    node = helper.make_node(
+        "Scan", ["x0", "x1"], ["end", "all"], body=body, num_scan_inputs=1, scan_output_axes=[axis]
+    )
+    inputs = [_floats(2), _floats(3, 2)]
+    kinds = [
+        helper.make_tensor_value_info("x0", TensorProto.FLOAT, (2,)),
+        helper.make_tensor_value_info("x1", TensorProto.FLOAT, ("n", 2)),
+    ]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("end", "all")]
+    graph = helper.make_graph([node], "scan", kinds, made)
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, {"x0": inputs[0], "x1": inputs[1]})
+    if length == 0:  # which onnxruntime refuses
+        inputs[1] = inputs[1][:0]
+        wanted = [inputs[0], np.take(wanted[1], [], axis=axis)]
+    for got, expected in zip(load(model)(*inputs), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
+        assert np.asarray(got).shape == expected.shape

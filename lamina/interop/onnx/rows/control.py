@@ -43,12 +43,14 @@ def loop(
     return (*state, *scans)
 
 
-def _no_turns(kind: TypeProto) -> Any:
-    """The results of no turns, whose first axis has no elements: what the body says of an element
+def _no_turns(kind: TypeProto, axis: int = 0) -> Any:
+    """The results of no turns, whose new `axis` has no elements: what the body says of an element
     is all that is known. Sizes that it leaves open are 0, a dtype is float32."""
     said = kind.tensor_type
     dtype = numpy_dtype(said.elem_type or TensorProto.FLOAT)
-    return np.zeros((0, *[max(dim.dim_value, 0) for dim in said.shape.dim]), dtype)
+    sizes = [max(dim.dim_value, 0) for dim in said.shape.dim]
+    sizes.insert(axis % (len(sizes) + 1), 0)
+    return np.zeros(sizes, dtype)
 
 
 def stacked(parts: Sequence[Any], axis: int) -> Any:
@@ -73,8 +75,11 @@ def scan(
     backwards = scan_input_directions or [0] * num_scan_inputs
     state, scanned = list(inputs[:states]), inputs[states:]
     length = scanned[0].shape[axes[0]]
+    results_axes = scan_output_axes or [0] * outputs
     if length == 0:
-        raise OnnxError("a Scan of no elements, whose results have no shape")
+        kinds = body.output_types[states:]
+        results = [_no_turns(kind, axis) for kind, axis in zip(kinds, results_axes, strict=True)]
+        return (*state, *results)
     collected = []
     for turn in range(length):
         parts = []
@@ -84,7 +89,6 @@ def scan(
         results = body(*state, *parts)
         state = results[:states]
         collected.append(results[states:])
-    results_axes = scan_output_axes or [0] * outputs
     directions = scan_output_directions or [0] * outputs
     scans = []
     for place, (axis, is_reversed) in enumerate(zip(results_axes, directions, strict=True)):

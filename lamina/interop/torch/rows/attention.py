@@ -21,18 +21,17 @@ Row = Callable[..., Any]
 
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_p: float,
-    is_causal: bool, scale: float | None,
+    is_causal: bool, scale: float | None, shares_keys: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    _refuse_dropout(dropout_p)
-    shares_keys = query.shape[-3] != key.shape[-3]
+    """shares_keys: whether several heads of queries have one of keys; None asks the shapes, as the
+    kernels of PyTorch do."""
+    if dropout_p:
+        raise ArgumentError(f"attention: dropout_p={dropout_p} draws PyTorch's random numbers")
+    if shares_keys is None:
+        shares_keys = query.shape[-3] != key.shape[-3]
     return lm.scaled_dot_product_attention(
         query, key, value, bias, 0.0, is_causal, scale, shares_keys
     )
-
-
-def _refuse_dropout(dropout_p: float) -> None:
-    if dropout_p:
-        raise ArgumentError(f"attention: dropout_p={dropout_p} draws PyTorch's random numbers")
 
 
 def _slopes(
@@ -129,10 +128,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """The operation itself, as exported programs have it: of two axes or more."""
-    _refuse_dropout(dropout_p)
-    return lm.scaled_dot_product_attention(
-        query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa
-    )
+    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 _NAME = "aten._scaled_dot_product"
