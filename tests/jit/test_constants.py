@@ -153,6 +153,19 @@ def test_bytes_are_not_kept_as_floats() -> None:
     assert program_of(compiled).kept.nbytes < w.nbytes
 
 
+def test_masks_of_indices_are_not_kept() -> None:
+    w, v = Tensor(drawn(64, 64)), Tensor(drawn(64, 64, seed=1))
+
+    def joined(x: Tensor) -> Tensor:
+        return lm.concat([w * x, v * x])
+
+    compiled = lm.jit(joined)
+    x = drawn(64)
+    expected = np.concatenate([w.numpy() * x, v.numpy() * x])
+    np.testing.assert_allclose(compiled(Tensor(x)).numpy(), expected, rtol=1e-6)
+    assert program_of(compiled).kept.nbytes == 0
+
+
 sizes = st.integers(1, 70)
 
 
