@@ -20,6 +20,8 @@ from lamina.text.extra import package
 
 __all__ = ["TextStream", "Tokenizer"]
 
+_MOST_BYTES = 4  # of a character in UTF-8
+_MOST_HELD = 2 * _MOST_BYTES  # tokens that wait for the rest of a character
 # Types of tokens in GGUF: special ones are written by the model and by templates.
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 # Tokens that end an answer beside the one that ends a text, as the families of models name them.
@@ -107,17 +109,30 @@ class TextStream:
         """The text that `token` completes; empty in the middle of a character."""
         self.ids.append(token)
         text = self.tokenizer.decode(self.ids[self.begin :])
-        if text.endswith("\ufffd"):  # the rest of a character is still to come
-            return ""
-        return self._new(text)
+        if not text.endswith("\ufffd"):
+            return self._new(text, len(self.ids))
+        # The rest of a character is still to come, or the bytes are none of a text.
+        is_cut = len(self.ids) - self.shown <= _MOST_HELD
+        return "" if is_cut else self._certain(text)
 
     def close(self) -> str:
         """What is left: the replacement of a character that was never completed."""
-        return self._new(self.tokenizer.decode(self.ids[self.begin :]))
+        return self._new(self.tokenizer.decode(self.ids[self.begin :]), len(self.ids))
 
-    def _new(self, text: str) -> str:
+    def _certain(self, text: str) -> str:
+        """Of bytes that are none of a text: what is before the last token that begins at a place
+        between characters. A character has four bytes at most, so that this is near the end."""
+        for end in range(len(self.ids) - 1, len(self.ids) - _MOST_BYTES, -1):
+            head = self.tokenizer.decode(self.ids[self.begin : end])
+            tail = self.tokenizer.decode(self.ids[end:])
+            if tail and head + tail == text:
+                return self._new(head, end)
+        return ""
+
+    def _new(self, text: str, end: int) -> str:
+        """What is new in `text`, that of the tokens from `begin` to `end`."""
         before = self.tokenizer.decode(self.ids[self.begin : self.shown])
-        self.begin, self.shown = self.shown, len(self.ids)
+        self.begin, self.shown = self.shown, end
         return text[len(before) :]
 
 

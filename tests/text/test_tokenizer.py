@@ -82,6 +82,10 @@ class PlainBPE:
             parts[at : at + 2] = ["".join(parts[at : at + 2])]
 
 
+TABLES = tables("smollm")
+STREAMED = Tokenizer.from_gguf(TABLES)
+
+
 @pytest.fixture(scope="module", params=RULES)
 def both(request: pytest.FixtureRequest) -> tuple[Tokenizer, PlainBPE]:
     metadata = tables(request.param)
@@ -171,6 +175,54 @@ def test_a_stream_shows_whole_characters_alone() -> None:
     cut = TextStream(tokenizer)
     first, *_ = tokenizer.encode("🙂")
     assert (cut.push(first), cut.close()) == ("", "\ufffd")
+
+
+def byte_tokens(data: bytes) -> list[int]:
+    """A token for each byte, whether or not they are a text."""
+    numbers = {one: at for at, one in enumerate(TABLES["tokenizer.ggml.tokens"])}
+    shown = letters()
+    return [numbers[shown[byte]] for byte in data]
+
+
+BYTES = st.lists(
+    st.sampled_from([b"\x80", b"\xe6", b"\xe6\x97", b"\xff", b"a", "日".encode(), "🙂".encode()])
+    | st.binary(max_size=3),
+    max_size=40,
+).map(b"".join)
+
+
+@given(BYTES)
+@example(b"\x80" * 30 + "日本".encode())
+@example(b"\xe6" * 30 + "🙂".encode() * 9)
+def test_a_stream_shows_any_bytes_as_python_decodes_them(data: bytes) -> None:
+    stream = TextStream(STREAMED)
+    parts = [stream.push(one) for one in byte_tokens(data)]
+    assert "".join([*parts, stream.close()]) == data.decode("utf-8", "replace")
+
+
+@given(st.lists(st.integers(0, 599), max_size=60))
+def test_a_stream_shows_any_tokens_as_one_decoding_does(tokens: list[int]) -> None:
+    stream = TextStream(STREAMED)
+    shown = "".join(map(stream.push, tokens)) + stream.close()
+    assert shown == STREAMED.decode(tokens)
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\xff", b"\xe6", b"\xe6\x97", b"\xf0\x9f\x99"])
+def test_bytes_of_no_text_are_shown_as_they_come(data: bytes) -> None:
+    """Few are held back, and each token decodes few others."""
+    lengths = list[int]()
+
+    class Counting:
+        def decode(self, ids: list[int]) -> str:
+            lengths.append(len(ids))
+            return STREAMED.decode(ids)
+
+    tokens = byte_tokens(data * 100)
+    stream = TextStream(Counting())  # type: ignore[arg-type]
+    shown = "".join(map(stream.push, tokens))
+    assert len(tokens) - stream.shown <= 9
+    assert shown == STREAMED.decode(tokens[: stream.shown])
+    assert max(lengths) <= 18
 
 
 def test_a_folder_gives_the_same_tokenizer(tmp_path: Path) -> None:
