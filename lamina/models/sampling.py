@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ __all__ = ["RECENT", "Sampling"]
 
 RECENT = 64  # the tokens at the end of a text that penalties count
 
+_SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # the positive numbers that float32 has in full
 _HALVINGS = 20
 # Tokens are looked at that are at least exp(-24) = 4e-11 times as probable as the best.
 _LEAST_EXPONENT = -24.0
@@ -38,7 +38,8 @@ class Sampling:
     these, and once if it is, as in OpenAI's API.
     seed: of the draws; two texts with one seed are equal.
 
-    Raises ArgumentError for values that make no sense."""
+    Raises ArgumentError for values that make no sense, and for those that float32, in which logits
+    are, would make 0 or infinite."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -50,14 +51,14 @@ class Sampling:
     presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        self._check("temperature", 0.0 <= self.temperature < math.inf, "a number from 0 on")
+        is_held = self.temperature == 0.0 or _SMALLEST <= self.temperature <= _LARGEST
+        self._check("temperature", is_held, f"a number from 0 on, {_SMALLEST} to {_LARGEST} or 0,")
         self._check("top_k", 0 <= self.top_k < 1 << 31, f"0 to {(1 << 31) - 1}")
         self._check("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
         self._check("min_p", 0.0 <= self.min_p <= 1.0, "0 to 1")
-        is_positive = 0.0 < self.repetition_penalty < math.inf
-        self._check("repetition_penalty", is_positive, "a positive number")
+        self._check("repetition_penalty", 0.01 <= self.repetition_penalty <= 100.0, "0.01 to 100")
         for name in ("frequency_penalty", "presence_penalty"):
-            self._check(name, math.isfinite(getattr(self, name)), "a finite number")
+            self._check(name, -2.0 <= getattr(self, name) <= 2.0, "-2 to 2")
         self._check("seed", 0 <= self.seed < 1 << 32, f"0 to {(1 << 32) - 1}")
 
     def _check(self, name: str, is_fine: bool, wanted: str) -> None:

@@ -112,7 +112,7 @@ def test_penalties_change_the_best_token() -> None:
 
 def test_a_short_text_has_few_recent_tokens() -> None:
     assert recent_of([3, 4]) == [3, 4] + [-1] * 62
-    numbers = Tensor([Sampling(frequency_penalty=9.0).numbers()], lm.float32)
+    numbers = Tensor([Sampling(frequency_penalty=2.0).numbers()], lm.float32)
     keys, logits = Tensor([[0, 0]], lm.uint32), Tensor([[0.0, 1.0, 2.0, 3.0]])
     assert drawn(logits, numbers, keys, Tensor([recent_of([3])])).item() == 2
     assert drawn(logits, numbers, keys, Tensor([recent_of([])])).item() == 3
@@ -137,11 +137,12 @@ def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
     [
         ({"temperature": -1.0}, "temperature: -1.0; a number from 0 on"),
         ({"temperature": float("nan")}, "temperature: nan"),
+        ({"temperature": 1e-60}, r"a number from 0 on, 1\.2e-38 to 3\.4e\+38 or 0, is"),
         ({"top_p": 0.0}, "top_p: 0.0; above 0 and at most 1"),
         ({"min_p": 1.5}, "min_p: 1.5; 0 to 1"),
         ({"top_k": -1}, "top_k: -1; 0 to 2147483647"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty: 0.0; a positive number"),
-        ({"presence_penalty": float("inf")}, "presence_penalty: inf; a finite number"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty: 0.0; 0.01 to 100"),
+        ({"presence_penalty": float("inf")}, "presence_penalty: inf; -2 to 2"),
         ({"seed": -1}, "seed: -1; 0 to 4294967295"),
     ],
 )
