@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_CHOICES, _MOST_STOPS = 16, 16
+_LONGEST_STOP = 256  # characters
 _LONGEST_PARAM = 200  # characters of a field's name in an error
 # Settings that change nothing of the text.
 _IGNORED = frozenset({
@@ -27,7 +28,7 @@ _IGNORED = frozenset({
 })  # fmt: skip
 # Settings of the API that lamina does not have, with the values that ask for nothing.
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
-    "logprobs": (False, 0),
+    "logprobs": (False,),  # 0 asks for those of the tokens that are written
     "top_logprobs": (0,),
     "logit_bias": ({},),
     "best_of": (1,),
@@ -254,7 +255,8 @@ def _refuse_unknown(values: Mapping[str, Any], own: Sequence[str]) -> None:
             continue
         if name not in _NEUTRAL:
             raise ApiError(400, f"{_shown(name)}: no such field", name, "unknown_parameter")
-        if value not in _NEUTRAL[name]:
+        # In Python 0 and False are equal.
+        if not any(type(value) is type(one) and value == one for one in _NEUTRAL[name]):
             raise ApiError(400, f"{name}: not supported", name, "unsupported_parameter")
 
 
@@ -279,4 +281,8 @@ def _stops(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else value if isinstance(value, list) else [value]
     if len(stops) > _MOST_STOPS or not all(isinstance(one, str) and one for one in stops):
         raise ApiError(400, f"stop: a text, or up to {_MOST_STOPS}, none empty, is needed", "stop")
+    longest = max(map(len, stops), default=0)
+    if longest > _LONGEST_STOP:
+        reason = f"{longest} characters; a text has {_LONGEST_STOP} at most"
+        raise ApiError(400, f"stop: {reason}", "stop")
     return tuple(stops)

@@ -239,6 +239,15 @@ def test_a_step_that_does_not_end_does_not_hold_the_end_up() -> None:
     assert not worker.is_alive
 
 
+@pytest.mark.parametrize(("value", "status"), [(None, 200), (False, 200), (0, 400), (1, 400)])
+def test_probabilities_are_refused_and_not_ignored(answer: Ask, value: Any, status: int) -> None:
+    """For `logprobs: 0` OpenAI's API answers with those of the tokens that are written."""
+    reply = post(answer, "/v1/completions", FINE | {"logprobs": value})
+    assert reply.status == status
+    if status == 400:
+        assert reply.json["error"]["message"] == "logprobs: not supported"
+
+
 def test_parts_of_odd_kinds_are_refused(answer: Ask) -> None:
     for kind in ([], {}, ["text"], None, 1):
         message = {"role": "user", "content": [{"type": kind, "text": "pip"}]}

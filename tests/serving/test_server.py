@@ -119,6 +119,12 @@ def test_drawn_texts_follow_from_the_seed(client: Any) -> None:
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"model": "gpt-4"}, openai.NotFoundError, "no model 'gpt-4'"),
+    ({"temperature": 1e-60}, openai.BadRequestError, "temperature: 1e-60; a number from 0 on"),
+    ({"temperature": 1e60}, openai.BadRequestError, "to 3.4e.38 or 0, is needed"),
+    ({"frequency_penalty": 2.1}, openai.BadRequestError, "frequency_penalty: 2.1; -2 to 2 is"),
+    ({"presence_penalty": -3}, openai.BadRequestError, "presence_penalty: -3.0; -2 to 2 is"),
+    ({"extra_body": {"repetition_penalty": 1e-9}}, openai.BadRequestError, "0.01 to 100 is needed"),
+    ({"stop": "x" * 257}, openai.BadRequestError, "stop: 257 characters; a text has 256"),
     ({"temperature": -1}, openai.BadRequestError, "temperature: -1.0; a number from 0"),
     ({"top_p": 0}, openai.BadRequestError, "top_p: 0.0; above 0"),
     ({"max_tokens": 0}, openai.BadRequestError, "max_tokens: 0; 1 to"),
@@ -191,7 +197,9 @@ def test_too_many_texts_are_refused(client: Any, made: Any) -> None:
 def test_a_page_and_metrics(client: Any, address: str) -> None:
     with urllib.request.urlopen(f"{address}/") as reply:
         assert reply.headers["Content-Type"].startswith("text/html")
-        assert b"/v1/chat/completions" in reply.read()
+        page = reply.read()
+    assert b"/v1/chat/completions" in page
+    assert b"!event.isComposing" in page  # Enter sends no word that is being composed
     client.completions.create(model=NAME, prompt="pip", max_tokens=3, temperature=0)
     with urllib.request.urlopen(f"{address}/metrics") as reply:
         lines = reply.read().decode().splitlines()
