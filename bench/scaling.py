@@ -124,18 +124,25 @@ def collective(nbytes: float, ranks: int, rates: Rates, spread: int) -> float:
     return nbytes * (ranks - 1) / ranks / rate + ranks * rates.latency
 
 
+def bytes_of_sum(ranks: int) -> float:
+    """Of each bfloat16 element that `ranks` add up: more than two do so in float32, as
+    `lamina/graph/nccl_types.py` has it."""
+    return 4.0 if ranks > 2 else 2.0
+
+
 def layer_of(model: Model, mesh: Mesh, batch: Batch, rates: Rates) -> Layer:
     """One sequence is a micro-batch. The forward pass is computed again in the backward pass."""
     tokens = batch.length
     forward = model.layer_operations(tokens, batch.length) / mesh.tensor / rates.operations
-    # Two sums of the activations a pass, bfloat16, each a reduce-scatter and an all-gather.
-    activations = 2.0 * tokens * model.width
+    # Two sums of the activations a pass, each a reduce-scatter and an all-gather.
+    activations = bytes_of_sum(mesh.tensor) * tokens * model.width
     between = 4 * collective(activations, mesh.tensor, rates, OF_NODE)
     # A group of data has a GPU of each node where tensor has all of a node.
     spread = max(1, OF_NODE // mesh.tensor)
-    parameters = 2.0 * model.layer_parameters / mesh.tensor
-    exchange = collective(parameters, mesh.data, rates, spread)
-    return Layer(forward + between, 3 * forward + 2 * between, exchange, exchange)
+    own = model.layer_parameters / mesh.tensor
+    gather = collective(2.0 * own, mesh.data, rates, spread)
+    scatter = collective(bytes_of_sum(mesh.data) * own, mesh.data, rates, spread)
+    return Layer(forward + between, 3 * forward + 2 * between, gather, scatter)
 
 
 def passes(layer: Layer, layers: int, *, is_sharded: bool) -> tuple[float, float]:

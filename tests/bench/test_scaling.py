@@ -12,6 +12,7 @@ from bench.scaling import (
     Mesh,
     Model,
     Rates,
+    layer_of,
     meshes,
     passes,
     pipelined,
@@ -55,6 +56,17 @@ def test_a_pipeline_has_the_bubble_of_its_stages(stages: int, micro_batches: int
     assert pipelined(1.0, 1.0, stages, micro_batches) == 2 * (micro_batches + stages - 1)
     longer = pipelined(1.0, 3.0, stages, micro_batches)
     assert longer == pytest.approx(4.0 * (micro_batches + stages - 1), rel=0.2)
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(2, 1.0), (8, 2.0)])
+def test_more_than_two_ranks_add_up_in_float32(ranks: int, times: float) -> None:
+    """Whatever collectives of bfloat16 the engine is asked for; parameters go as they are."""
+    rates = Rates(latency=0.0)
+    layer = layer_of(Model(), Mesh(data=ranks), Batch(), rates)
+    assert layer.scatter == pytest.approx(times * layer.gather)
+    sums = [layer_of(Model(), Mesh(1, ranks), Batch(), one).forward for one in (rates, ENDLESS)]
+    elements = Batch().length * Model().width * (ranks - 1) / ranks
+    assert sums[0] - sums[1] == pytest.approx(4 * times * 2.0 * elements / rates.inside)
 
 
 def test_the_page_has_the_table() -> None:
