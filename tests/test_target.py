@@ -20,11 +20,14 @@ from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
+from lamina.loops.moves import apply
+from lamina.loops.text import parse
 from lamina.runtime import cpu, cuda
 from lamina.runtime.devices import target_of
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
+from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf
 
 
@@ -144,3 +147,14 @@ def test_what_stays_in_the_cache_follows_its_size(mebibytes: int) -> None:
     target = cpu_target(64, 2, l2_bytes=mebibytes << 20)
     assert isinstance(launch.kernel, Kernel)
     assert CpuPlanner(launch.kernel, target, CpuKnobs()).cached == mebibytes << 17
+
+
+@pytest.mark.parametrize("warp", [32, 64])
+def test_a_block_has_whole_warps_of_the_target(warp: int) -> None:
+    """Rows of 5 numbers: a block has one warp at least."""
+    total = build.reduce(ADD, [1], leaf(0, (1024, 5), lm.float32))
+    planned = pipeline.compile_source([total], replace(current(), device="cuda:0"))
+    (launch,) = planned.program.launches
+    assert isinstance(launch.kernel, Kernel)
+    nest = apply(launch.kernel, parse("bind(a1, thread)")[""])
+    assert CudaPrinter(nest, "sum", replace(DEFAULT_CUDA, warp=warp)).threads == warp

@@ -33,7 +33,6 @@ BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
 
 # Bytes from which on an array is taken to have left all caches: 32 MiB, an estimate for CPUs.
 UNCACHED = 1 << 25
-WARP = 32  # threads of a GPU that run in step
 SCANNING_THREADS = 512  # largest block of threads that computes one scan together
 
 

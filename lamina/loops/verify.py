@@ -35,13 +35,15 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
     SCANNING_THREADS,
-    WARP,
     Nest,
     SubLoops,
     axis_lists,
     dot_axes,
     serial_axes,
 )
+
+# A schedule names no device: its rows are to divide the warps of every kind, which are of 32.
+WARP = 32
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 

@@ -18,7 +18,7 @@ from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
-from lamina.loops.nest import WARP, Axes, Nest, scatter_indices
+from lamina.loops.nest import Axes, Nest, scatter_indices
 from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
@@ -57,8 +57,7 @@ class GpuPrinter(ThreadPrinter):
     max_inlined = inf  # the texts of GPUs have no functions out of line
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
-        super().__init__(nest, name)
-        self.target = target
+        super().__init__(nest, name, target)
         # One product fills two tiles. Of more, each takes the results of the one before, which
         # stay in registers.
         self.is_back_to_back = len(nest.tiles) > 2
@@ -129,7 +128,7 @@ class GpuPrinter(ThreadPrinter):
         """
         splits = [self.nest.sub_loops(axis) for axis in axes]
         is_even = all(split.extent == points(split.axes) for split in splits)
-        return is_even and points(axes) % WARP == 0
+        return is_even and points(axes) % self.target.warp == 0
 
     def where(self, condition: str) -> str:
         """``HIT(eq_6)`` in a loop over hits, which votes on the condition; else ``if (eq_6)``."""
@@ -234,7 +233,7 @@ def print_program(
     sort_texts: tuple[str, ...] = ()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            kernels[name], launch_of[kernel] = _print_sort(nest, name)
+            kernels[name], launch_of[kernel] = _print_sort(nest, name, target.warp)
             sort_texts = ("sorts.c",)
         elif isinstance(nest, Collective):
             launch_of[kernel] = Launch(name, 0, 0, ())
@@ -258,12 +257,12 @@ def print_program(
     return Source(helpers, kernels, exchanges=tuple(exchanges)), tuple(launches)
 
 
-def _print_sort(sort: SortKernel, name: str) -> tuple[str, Launch]:
+def _print_sort(sort: SortKernel, name: str, warp: int) -> tuple[str, Launch]:
     """A call of the macro of `sorts.c` that is a sort, or one of the three steps of a long one.
 
     Rows of 1000 keys: 128 threads with 8 keys each. Rows of 10000: 3 blocks of 256 threads with 16.
     """
-    threads = whole_warps(ceil(sort.length / KEYS), RUN // (2 * KEYS))
+    threads = whole_warps(ceil(sort.length / KEYS), RUN // (2 * KEYS), warp)
     keys = min(ceil(sort.length / threads), 2 * KEYS)  # of a thread
     blocks = ceil(sort.length / (keys * threads))  # of a row
     macro = "SORT"

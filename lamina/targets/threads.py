@@ -31,9 +31,10 @@ of a row are 2 apart:
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from lamina.core.target import Target
 from lamina.ir.kernel import Store, bound_axes, points
 from lamina.ir.node import Node
-from lamina.loops.nest import WARP, Nest, operands_of
+from lamina.loops.nest import Nest, operands_of
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
@@ -59,11 +60,12 @@ class ThreadPrinter(CPrinter):
     threads       of a block
     """
 
-    def __init__(self, nest: Nest, name: str) -> None:
+    def __init__(self, nest: Nest, name: str, target: Target) -> None:
         # There are no vectors and no dot products in the text: the GPU's compiler joins accesses.
         unrolled = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
         nest = replace(nest, binding={**nest.binding, **unrolled})
         super().__init__(nest, name, set())
+        self.target = target
         bound_to_threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
         self.rows_inside = [axis for axis in bound_to_threads if axis in self.launch_axes]
         self.shared_loops = [axis for axis in bound_to_threads if axis not in self.launch_axes]
@@ -81,7 +83,7 @@ class ThreadPrinter(CPrinter):
         but half of the largest number where a loop goes in steps."""
         longest = max([1, *(axis.arg.size for axis in self.shared_loops)])
         limit = MAX_SHARED_THREADS if self.keeps_row else MAX_SHARED_THREADS // 2
-        return whole_warps(longest * self.block_rows, limit)
+        return whole_warps(longest * self.block_rows, limit, self.target.warp)
 
     # Loops.
 
@@ -276,7 +278,7 @@ class ThreadPrinter(CPrinter):
         return self.cooperates and has_several_threads and not in_shared_loop
 
 
-def whole_warps(threads: int, limit: int) -> int:
-    """The smallest power of two not below `threads`; at least a warp, at most `limit`, a power of
+def whole_warps(threads: int, limit: int, warp: int) -> int:
+    """The smallest power of two not below `threads`; at least a `warp`, at most `limit`, a power of
     two: of 100 threads 128, of 5 threads 32."""
-    return min(max(1 << (threads - 1).bit_length(), WARP), limit)
+    return min(max(1 << (threads - 1).bit_length(), warp), limit)

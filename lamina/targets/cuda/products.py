@@ -28,7 +28,6 @@ from lamina.core.dtypes import float32
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import WARP
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.targets.cuda.tiles import TilePrinter, call
 from lamina.targets.gpu import WorkLoop
@@ -42,7 +41,7 @@ from lamina.tiles.decisions import (
     result_sides,
 )
 
-PRODUCER_THREADS = 4 * WARP  # which ask the copy engine for tiles
+PRODUCER_THREADS = 128  # a group of four warps (PTX), which ask the copy engine for tiles
 
 
 class ProductPrinter(TilePrinter):
