@@ -16,7 +16,7 @@ from lamina.explain.report import profile
 from lamina.graph.autodiff import VJP, gradient
 from lamina.ir.interpreter import EVALUATE, evaluate
 from lamina.ir.node import const
-from lamina.ir.ops import Op
+from lamina.ir.ops import Kinds, Op, Row
 from lamina.targets.texts import helper_text
 
 
@@ -62,8 +62,26 @@ print(f"erf(0.5) = {value:.6f}, with the slope {derivative:.6f}")
 assert math.isclose(value, math.erf(0.5))
 assert math.isclose(derivative, 2 / math.sqrt(math.pi) * math.exp(-0.25))
 
-# Its texts: float64 everywhere and float32 on GPUs in one row, vectors of float32 on the CPU, and
-# Metal's library, which lacks it. A test names each text that lacks an operation.
+# A record of one's own: the logarithm to base 10, as the checklist adds it to `Op`. The derivative
+# takes the adjoint, the result and the operand; finite differences of NumPy's function agree.
+log10 = Row(
+    "transcendental",
+    Kinds.FLOAT,
+    numpy="log10",
+    derivative=lambda g, z, x: (g * (1.0 / math.log(10.0)) / x,),
+    instructions=90,
+)
+function = getattr(np, str(log10.numpy))
+assert callable(log10.derivative)
+adjoint, result, operand = (const(value, lm.float64) for value in (1.0, function(3.0), 3.0))
+(contribution,) = log10.derivative(adjoint, result, operand)
+assert contribution is not None
+(slope_at_3,) = evaluate([contribution])
+print(f"the record of log10 has the slope {slope_at_3:.6f} at 3")
+assert math.isclose(slope_at_3, (function(3.001) - function(2.999)) / 0.002, rel_tol=1e-6)
+
+# The texts of erf: float64 everywhere and float32 on GPUs in one row, vectors of float32 on the
+# CPU, and Metal's library, which lacks it. A test names each text that lacks an operation.
 assert "EACH_FLOAT(LIBRARY, erf)" in helper_text("c/arithmetic.c")
 assert "f32x8 erf_f32x8(f32x8 x)" in helper_text("c/math.c", lanes=8)
 assert "using ::erf;" in helper_text("metal/prelude.metal")
