@@ -145,8 +145,9 @@ class ScopePrinter(Partitioner, Language):
         self.guard = guard_outside
 
     def _bind(self, axis: Node, loop_part: LoopPart) -> None:
-        """Make `axis` known in the innermost scope."""
-        self.depth_of[axis] = len(self.scopes) - 1
+        """Make `axis` known in the innermost scope, or everywhere if it is in registers: what
+        depends on it and on no loop inside another is computed outside of that."""
+        self.depth_of[axis] = 0 if isinstance(loop_part, InRegisters) else len(self.scopes) - 1
         match loop_part:
             case Loop():
                 self.text_of[axis] = self.axis_name(axis)
