@@ -15,6 +15,7 @@ from lamina.core.shape import Shape
 from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather
+from lamina.errors import ArgumentError
 from lamina.frontend.functions.movement import reshape
 from lamina.frontend.functions.padding import pad
 from lamina.frontend.tensor import Tensor
@@ -32,7 +33,7 @@ class FullySharded:
     that two layers share has to be wrapped with both.
 
     Gradients are sums over the processes. Where each has a mean over its own rows of a batch,
-    divide the loss by the number of processes."""
+    divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple."""
 
     def __init__(self, layer: Callable[..., Any], over: Axis) -> None:
         self.layer, self._over = layer, over
@@ -94,11 +95,17 @@ def _shard(whole: Tensor, over: Axis) -> Tensor:
 
 
 def _setter(layer: Any, name: str) -> Callable[[Tensor | None], None]:
-    """What sets the attribute, or the element of a list or a dict, of a dotted name."""
+    """What sets the attribute, or the element of a list or a dict, of a dotted name. Raises
+    ArgumentError for that of a tuple."""
     *path, last = name.split(".")
     owner = layer
     for step in path:
         owner = _child(owner, step)
+    if isinstance(owner, tuple):
+        raise ArgumentError(
+            f"parameter {name} is directly in a tuple, whose elements cannot be replaced",
+            operation="FullySharded", remedy="put it into a list"
+        )  # fmt: skip
 
     def put(value: Tensor | None) -> None:
         if isinstance(owner, list):

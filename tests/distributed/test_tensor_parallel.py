@@ -57,6 +57,16 @@ def test_entering_adds_derivatives_up_and_leaving_adds_values_up() -> None:
 
 
 @pytest.mark.usefixtures("second")
+def test_a_parameter_in_a_tuple_is_refused_before_anything_changes() -> None:
+    layer = nn.Linear(3, 3)
+    weight = layer.weight
+    layer.pair = (Tensor(np.ones(2, np.float32), requires_grad=True), nn.Linear(2, 2))
+    with pytest.raises(ArgumentError, match=r"FullySharded: parameter pair\.0 is directly in"):
+        FullySharded(layer, PAIR)
+    assert layer.weight is weight
+
+
+@pytest.mark.usefixtures("second")
 def test_a_sharded_layer_keeps_its_part_alone() -> None:
     layer = nn.Linear(3, 3)
     weight = layer.weight.numpy()

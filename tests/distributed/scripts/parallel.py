@@ -1,16 +1,18 @@
 """A small GPT trained in two processes, in each of the ways to share it, step by step beside one.
 
 Every process also trains the whole model alone, and compares the losses, and at the end the
-parameters.
+parameters that it has, or its parts of them.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import lamina as lm
 from lamina import Tensor, distributed, nn
+from lamina.distributed.layout import layouts_of, whole
 from tests.distributed.gpt import LENGTH, WIDTH, Gpt, parts_of_block
 
 LETTERS, ROWS, STEPS, RATE = 12, 4, 3, 0.1
@@ -19,10 +21,11 @@ mesh = distributed.Mesh(model=size)
 over = mesh["model"]
 own_tokens = slice(rank * LENGTH // size, (rank + 1) * LENGTH // size)
 Step = Callable[[np.ndarray], Tensor]  # the loss of a batch; gradients are left in `grad`
-Part = tuple[Tensor, Callable[[np.ndarray], np.ndarray]]  # of a parameter, and where it is in that
+# With it the layers that this process trains, whose parameters are named as in the whole model.
+Shared = tuple[Step, Any]
 
 
-def tensor_parallel(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
+def tensor_parallel(model: Gpt) -> Shared:
     model.blocks = [parts_of_block(block, over, None) for block in model.blocks]
     letters = distributed.VocabularyParallel(model.letters, over)
     model.letters = letters
@@ -35,10 +38,10 @@ def tensor_parallel(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
         loss.backward()
         return loss
 
-    return step, nn.parameters(model)
+    return step, model
 
 
-def tensor_and_sequence_parallel(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
+def tensor_and_sequence_parallel(model: Gpt) -> Shared:
     """Between products each process has half of the tokens."""
     shared = [*nn.parameters([block.norms for block in model.blocks]), model.norm.weight,
               model.norm.bias, model.letters.weight, model.places.weight]  # fmt: skip
@@ -54,10 +57,10 @@ def tensor_and_sequence_parallel(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
         distributed.sum_gradients(shared, over)
         return distributed.all_reduce(loss.detach())
 
-    return step, nn.parameters(model)
+    return step, model
 
 
-def ring(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
+def ring(model: Gpt) -> Shared:
     """Each process has half of the tokens throughout."""
     for block in model.blocks:
         block._attend = lambda query, key, value: distributed.ring_attention(
@@ -73,10 +76,10 @@ def ring(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
         distributed.sum_gradients(nn.parameters(model), over)
         return distributed.all_reduce(loss.detach())
 
-    return step, nn.parameters(model)
+    return step, model
 
 
-def fully_sharded(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
+def fully_sharded(model: Gpt) -> Shared:
     """Each process has half of the rows of a batch, and of each parameter."""
     sharded = distributed.FullySharded(Whole(model), over)
 
@@ -85,7 +88,7 @@ def fully_sharded(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
         loss.backward()
         return distributed.all_reduce(loss.detach())
 
-    return step, list(sharded.shards.values())
+    return step, sharded
 
 
 class Whole:
@@ -98,15 +101,18 @@ class Whole:
         return self.model.loss(text)
 
 
-def pipelined(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
+def pipelined(model: Gpt) -> Shared:
     """The first process has the first block; the embedding of letters is not tied here, as both
     ends would need it: a product of the second's own."""
     first, last = model.blocks
     output = model.output
     if rank == 0:
-        stage, own = lambda x: first(model.embedded(x)), [model.letters, model.places, first]
+        own = {"letters": model.letters, "places": model.places, "blocks": {"0": first}}
     else:
-        stage, own = lambda x: last(x), [last, model.norm, output]
+        own = {"blocks": {"1": last}, "norm": model.norm, "output": output}
+
+    def stage(x: Tensor) -> Tensor:
+        return last(x) if rank else first(model.embedded(x))
 
     def loss_of(x: Tensor, target: Tensor) -> Tensor:
         return lm.cross_entropy(output(model.norm(x)).flatten(0, 1), target.flatten())
@@ -120,7 +126,7 @@ def pipelined(model: Gpt) -> tuple[Step, Sequence[Tensor]]:
         inputs = [Tensor(part[:, :-1]) for part in parts]
         return pipeline.step(inputs, [Tensor(part[:, 1:]) for part in parts])
 
-    return step, parameters
+    return step, own
 
 
 class Untied(Gpt):
@@ -144,28 +150,44 @@ WAYS = {
 }
 
 
+def compare_parameters(shared: Any, alone: Any) -> None:
+    """Compare what this process has of each parameter with the model that it has trained alone."""
+    layouts = layouts_of(shared)
+    expected = {name: one.numpy() for name, one in nn.state_dict(alone).items()}
+    for name, parameter in nn.state_dict(shared).items():
+        layout = layouts.get(name, whole(parameter.shape))
+        values = expected[name.removeprefix("shards.model.")].reshape(layout.shape)
+        for box in layout.boxes:
+            ends = np.add(box.start, box.shape)
+            there = tuple(map(slice, box.start, ends))
+            mine = parameter.numpy()[box.own_slices]
+            np.testing.assert_allclose(mine, values[there], 1e-4, 1e-6, err_msg=name)
+
+
 def train(name: str) -> None:
     """Train in one way, and alone."""
     share, kind = WAYS[name]
     lm.random.manual_seed(5)
     together, alone = kind(LETTERS), kind(LETTERS)
     nn.load_state_dict(alone, nn.state_dict(together))
-    step, own = share(together)
+    step, shared = share(together)
+    own = nn.parameters(shared)
     parameters = nn.parameters(alone)
     optimizers = [nn.optim.SGD(list(one), lr=RATE, momentum=0.9) for one in (own, parameters)]
     generator = np.random.default_rng(3)
     for _ in range(STEPS):
         batch = generator.integers(0, LETTERS, (ROWS, LENGTH + 1))
-        loss, whole = step(batch), alone.loss(batch)
-        whole.backward()
-        lm.realize(loss, whole, *[one.grad for one in (*own, *parameters)])
-        np.testing.assert_allclose(loss.item(), whole.item(), rtol=2e-5)
+        loss, expected = step(batch), alone.loss(batch)
+        expected.backward()
+        lm.realize(loss, expected, *[one.grad for one in (*own, *parameters)])
+        np.testing.assert_allclose(loss.item(), expected.item(), rtol=2e-5)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
     final = step(batch), alone.loss(batch)
     np.testing.assert_allclose(final[0].item(), final[1].item(), rtol=2e-5)
-    assert final[1].item() < whole.item()
+    assert final[1].item() < expected.item()
+    compare_parameters(shared, alone)
     print(f"rank {rank}: {name}: all is well", flush=True)
 
 
