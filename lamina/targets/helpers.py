@@ -13,9 +13,9 @@ that it uses ``transpose_f32x8``.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import NamedTuple
 
+from lamina.core.recent import memoized
 from lamina.targets.texts import for_lanes
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -118,7 +118,7 @@ class Helpers:
         return [number for name in names for number in self.definers.get(name, ())]
 
 
-@lru_cache(64)
+@memoized(64)
 def _helpers_of(texts: tuple[HelperText, ...]) -> Helpers:
     templates = tuple(dict.fromkeys(text.template for text in texts))
     parts: list[Part] = []
@@ -141,7 +141,7 @@ def _helpers_of(texts: tuple[HelperText, ...]) -> Helpers:
     return Helpers(parts, places, _cut(templates).macros, definers, conditions, nameless)
 
 
-@lru_cache(64)
+@memoized(64)
 def _parts_of(before: tuple[str, ...], text: HelperText) -> Sequence[Part]:
     """The parts of a text, which may call the macros of the templates before."""
     parts = _cut((*before, text.template)).parts
@@ -161,7 +161,7 @@ def _for_lanes(part: Part, lanes: int) -> Part:
 # Cutting.
 
 
-@lru_cache(64)
+@memoized(64)
 def _cut(templates: tuple[str, ...]) -> "_Cutter":
     """The last template, cut, which may call the macros of those before."""
     *before, last = templates
