@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import sums_bytes
@@ -126,10 +126,13 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
 def reads_constants(kernel: Kernel, loads: list[Node]) -> bool:
     """Are `loads` all of constants, so that what they read may be kept from call to call in the
     order of the loops? Not where they read elements again, as in windows or where one byte has two
-    numbers: that would be kept several times."""
+    numbers: that would be kept several times. Nor where another input says what they read, such as
+    the offset of a batch."""
     for load in loads:
         array = kernel.parameters[load.arg.parameter]
-        if not array.constant or points(free_axes(load)) > array.size:
+        beneath = [node for node in toposort([load]) if node.op is Op.LOAD]
+        is_constant = all(kernel.parameters[node.arg.parameter].constant for node in beneath)
+        if not is_constant or points(free_axes(load)) > array.size:
             return False
     return bool(loads)
 
