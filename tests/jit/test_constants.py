@@ -18,6 +18,9 @@ from lamina.frontend.program import Program
 from lamina.runtime.profile import counter
 
 
+pytestmark = pytest.mark.usefixtures("on_cpu")  # GPUs keep nothing from call to call
+
+
 def drawn(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 

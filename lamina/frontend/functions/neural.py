@@ -497,12 +497,13 @@ def scaled_dot_product_attention(
     sum_dtype = accumulator(dtype)
     query, key, value = (exact(_WHAT, x).cast(sum_dtype) for x in (query, key, value))
     common_device(_WHAT, query, key, value)
-    shapes = f"{_WHAT}: query {query.shape}, key {key.shape} and value {value.shape}"
+    shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
     if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError("two axes or more are needed", operation=shapes)
+        raise ShapeError(f"{shapes}: two axes or more are needed", operation=_WHAT)
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            "query and key need one last size, key and value one before", operation=shapes
+            f"{shapes}: query and key need one last size, key and value one before",
+            operation=_WHAT,
         )
     if enable_gqa:
         key, value = _for_heads(query, key), _for_heads(query, value)

@@ -41,12 +41,16 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
         raise ShapeError(
             f"the weight has shape {weight.shape}, not (out, in1, in2)", operation="bilinear"
         )
-    shapes = f"bilinear: x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape}"
+    shapes = f"x1 {x1.shape}, x2 {x2.shape} and weight {weight.shape}"
     if not x1.ndim or x1.shape[:-1] != x2.shape[:-1]:
-        raise ShapeError("all axes of x1 and x2 but the last must be alike", operation=shapes)
+        raise ShapeError(
+            f"{shapes}: all axes of x1 and x2 but the last must be alike", operation="bilinear"
+        )
     outputs, first, second = weight.shape
     if (x1.shape[-1], x2.shape[-1]) != (first, second):
-        raise ShapeError("the last axes must be those of the weight", operation=shapes)
+        raise ShapeError(
+            f"{shapes}: the last axes must be those of the weight", operation="bilinear"
+        )
     check_shapes("bilinear", (outputs,), bias)
     flat = movement.reshape(movement.moveaxis(weight, 0, 1), (first, outputs * second))
     mixed = movement.reshape(matmul(x1, flat), (*x1.shape[:-1], outputs, second))
