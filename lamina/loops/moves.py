@@ -275,7 +275,7 @@ class Keep(Move):
 
     def apply(self, nest: Nest) -> Nest:
         kernel = nest.kernel
-        self.require(not nest.fills, "stage comes last")
+        self.require(not nest.fills, "stage comes after keep")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
         value = kernel.values[self.value]
         self._require_constant(kernel, value)
