@@ -53,7 +53,7 @@ def test_a_value_with_several_users_has_a_name() -> None:
         (lambda x: 1 - lm.sqrt(x), "p1[i] = -sqrt(p0[i]) + 1"),
         (lambda x: lm.where(x < 3, x, 0), "p1[i] = (p0[i] if p0[i] < 3 else 0)"),
         (lambda x: lm.cumsum(x), "p1[row] = running_sum_row p0[row]"),
-        (lambda x: lm.argmax(x), "p1[0] = argmax_k(p0[k], k)[1]"),
+        (lambda x: lm.argmax(x), "p1[0] = i64(argmax_k(p0[k], i32(k))[1])"),
         (lambda x: lm.argsort(x), "p1[row] = the order of p0[row], ascending"),
         (lambda x: x[3:] * 2, "p1[i] = p0[i + 3] * 2"),
         (lambda x: lm.flip(x), "p1[i] = p0[-i + 39]"),

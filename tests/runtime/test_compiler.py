@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamina.cli import doctor
+from lamina.cli import Row, doctor
 from lamina.core.options import Options
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError
 from lamina.runtime import compiler, cpu
@@ -251,23 +251,26 @@ def test_a_compiler_that_goes_away(tmp_path: Path, options: Options) -> None:
 
 
 def test_doctor(options: Options, bin_folder: Path) -> None:
-    rows = {item: (finding, ok, remedy) for item, finding, ok, remedy in doctor(options)}
-    assert rows["compiler"][1:] == (False, compiler.REMEDY)
-    assert rows["cache"][1] is True
-    assert options.cache_dir in rows["cache"][0]
-    assert rows["threads"][0].startswith("2 on ")
-    assert rows["numpy"][0] == np.__version__
-    assert rows["metal"][0] in ("emulator: no, hardware: no", "emulator: yes, hardware: no")
-    assert rows["cuda"][1] is not bool(rows["cuda"][2])  # it works, or what to do is said
+    rows = {row.item: row for row in doctor(options)}
+    assert not rows["compiler"].is_fine
+    assert rows["compiler"].remedy == compiler.REMEDY
+    assert rows["cache"].is_fine
+    assert options.cache_dir in rows["cache"].finding
+    assert rows["threads"].finding.startswith("2 on ")
+    assert rows["numpy"].finding == np.__version__
+    metal = rows["metal"].finding
+    assert metal in ("emulator: no, hardware: no", "emulator: yes, hardware: no")
+    # It works, or what to do is said.
+    assert rows["cuda"].is_fine is not bool(rows["cuda"].remedy)
     fake(bin_folder, "clang", CLANG)
     forget_compilers()
     first = doctor(options)[0]
-    assert first == ("compiler", f"clang 14.0.6 at {bin_folder}/clang", True, "")
+    assert first == Row("compiler", f"clang 14.0.6 at {bin_folder}/clang")
 
 
 def test_doctor_with_an_unusable_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(UserWarning, match="cannot be used"):
-        rows = {row[0]: row for row in doctor(Options(cache_dir=str(tmp_path / "file")))}
-    assert rows["cache"][2] is False
-    assert "LAMINA_CACHE_DIR" in rows["cache"][3]
+        rows = {row.item: row for row in doctor(Options(cache_dir=str(tmp_path / "file")))}
+    assert not rows["cache"].is_fine
+    assert "LAMINA_CACHE_DIR" in rows["cache"].remedy
