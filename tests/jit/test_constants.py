@@ -17,7 +17,6 @@ from lamina.core.options import using
 from lamina.frontend.program import Program
 from lamina.runtime.profile import counter
 
-
 pytestmark = pytest.mark.usefixtures("on_cpu")  # GPUs keep nothing from call to call
 
 
