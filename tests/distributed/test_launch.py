@@ -116,11 +116,12 @@ def test_children_end_when_one_has_failed(
 
 def test_children_do_not_outlive_what_launched_them() -> None:
     """That is killed, and can end nobody itself."""
+    # One call of the system for each line: two processes write to one pipe.
+    sleep = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
     code = (
         "import os, sys\n"
         "from lamina.distributed.children import run_children\n"
-        "sleep = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
-        "run_children([sys.executable, '-c', sleep], [os.environ] * 2)"
+        f"run_children([sys.executable, '-c', {sleep!r}], [os.environ] * 2)"
     )
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
