@@ -61,6 +61,8 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
         if node not in in_every_call:
             continue
         for operand in node.src:
+            if operand in in_every_call:
+                continue
             if operand not in constant or not _gains_by_keeping(operand):
                 in_every_call.add(operand)
             elif operand not in kept:

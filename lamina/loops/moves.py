@@ -38,6 +38,7 @@ from lamina.loops.nest import (
     axis_lists,
     can_accumulate,
     has_atomics,
+    is_of_constants,
     operands_of,
     scatter_indices,
 )
@@ -267,7 +268,8 @@ class Keep(Move):
             for r3 in 64:                       ->        for r3 in 64:
                 f(w[64 * (16 * a1 + a2) + r3])                f(p[1024 * a1 + 16 * r3 + a2])
 
-    The array p is filled once, by a kernel of its own, before the first call of the program.
+    A kernel of its own fills the array p before the first call of the program, and again when a
+    constant has changed (`KeptArrays` of lamina/frontend/constants.py).
     """
 
     value: int
@@ -278,7 +280,8 @@ class Keep(Move):
         self.require(not nest.fills, "stage comes after keep")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
         value = kernel.values[self.value]
-        self._require_constant(kernel, value)
+        is_constant = is_of_constants(kernel, value)
+        self.require(is_constant, f"%{self.value} is not of constants alone, element by element")
         walked = [axis for axis in nest.order if axis in free_axes(value)]
         axes = self.lanes_last(nest, walked)
         number = len(kernel.parameters)
@@ -294,15 +297,6 @@ class Keep(Move):
         condition = _runs(nest, axes)
         fill = Store(number, index, value, axes, condition)
         return replace(nest, kernel=new_kernel, kept=(*nest.kept, fill))
-
-    def _require_constant(self, kernel: Kernel, value: Node) -> None:
-        """Raise FormatError unless `value` is made of loads of constants, element by element."""
-        beneath = toposort([value])
-        loads = [node for node in beneath if node.op is Op.LOAD]
-        is_constant = all(kernel.parameters[load.arg.parameter].constant for load in loads)
-        self.require(bool(loads) and is_constant, f"%{self.value} is not of constants alone")
-        has_loops = any(bound_axes(node) for node in beneath)
-        self.require(not has_loops, f"%{self.value} is a reduction or a scan, or made of one")
 
 
 def _runs(nest: Nest, axes: Axes) -> Node:

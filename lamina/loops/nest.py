@@ -188,6 +188,16 @@ def has_atomics(kernel: Kernel) -> bool:
     return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_indices(kernel))
 
 
+def is_of_constants(kernel: Kernel, value: Node) -> bool:
+    """Is `value` made of loads of constants alone, element by element, so that it may be kept from
+    call to call? ``w[i] * s[i]`` is, unless s is another input; a sum over w is not."""
+    beneath = toposort([value])
+    loads = [node for node in beneath if node.op is Op.LOAD]
+    is_constant = all(kernel.parameters[load.arg.parameter].constant for load in loads)
+    has_loops = any(bound_axes(node) for node in beneath)
+    return bool(loads) and is_constant and not has_loops
+
+
 def bypasses_caches(kernel: Kernel, parameter: int) -> bool:
     """May vectors that are stored in the array of `parameter` go past the caches of a CPU? The
     kernel's only store must write it, and it must be too large to be in a cache when another kernel

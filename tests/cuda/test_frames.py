@@ -59,12 +59,12 @@ def sum_of_three(arch: str) -> Lowered:
     )
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
+@pytest.mark.parametrize(("arch", "most"), [("sm_80", 0), ("sm_100a", 32)])
 @pytest.mark.usefixtures("nvrtc")
-def test_an_epilogue_keeps_no_results_on_the_stack(arch: str) -> None:
-    """NVRTC 13.0 keeps 32 bytes of addresses there on sm_100a; 128 results are 512."""
+def test_an_epilogue_keeps_no_results_on_the_stack(arch: str, most: int) -> None:
+    """NVRTC 13.0 keeps 32 bytes there on sm_100a, later ones none; 128 results are 512."""
     (cubin,) = sum_of_three(arch).compile().values()
-    assert frame_bytes(cubin) <= 64
+    assert frame_bytes(cubin) <= most
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -224,3 +224,26 @@ def test_the_order_of_a_kept_array_is_part_of_the_schedule() -> None:
     assert "keep(%" not in lm.jit(lambda x, w: x @ w.T).lower(
         Tensor(drawn(8, 256)), Tensor(drawn(96, 256))
     ).stages["schedule"]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(512, 1), (1, 320), ()])
+@pytest.mark.parametrize("columns", [320, 33])
+def test_constants_that_are_scaled_by_an_argument(shape: tuple[int, ...], columns: int) -> None:
+    """Of a factor ``w * s`` w alone is kept."""
+    x, w = drawn(128, 512, seed=1), drawn(512, columns, seed=2)
+    shape = tuple(columns if size == 320 else size for size in shape)
+    weights = Tensor(w)
+    product = lm.jit(lambda x, s: x @ (weights * s))
+    for seed in (3, 4):
+        s = drawn(*shape, seed=seed)
+        got = product(Tensor(x), Tensor(s)).numpy()
+        np.testing.assert_allclose(got, x @ (w * s), rtol=1e-4, atol=1e-3)
+
+
+def test_constants_at_places_that_are_given() -> None:
+    """Beside a product with the same constant: only that is kept."""
+    x, w, places = drawn(64, 96, seed=1), drawn(96, 96, seed=2), np.arange(64)[::-1].copy()
+    weights = Tensor(w)
+    function = lm.jit(lambda x, places: x @ weights + weights[places])
+    got = function(Tensor(x), Tensor(places)).numpy()
+    np.testing.assert_allclose(got, x @ w + w[places], rtol=1e-4, atol=1e-4)

@@ -204,8 +204,9 @@ def test_a_program_is_counted_while_a_function_uses_it() -> None:
     assert SESSION.counts()["programs"] == before
 
 
-def test_every_cache_is_the_sessions() -> None:
-    """A cache made by `lru_cache` alone would be one that `forget` leaves full."""
+def test_every_bounded_cache_is_the_sessions() -> None:
+    """A cache made by `lru_cache` alone would be one that `forget` leaves full. Those of
+    `functools.cache` hold facts of the machine and tables of the package, which do not change."""
     package = Path(lm.__file__).parent
     kept_apart = {
         "core/recent.py",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
-from lamina.loops.nest import sums_bytes
+from lamina.loops.nest import is_of_constants, sums_bytes
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
@@ -130,29 +130,28 @@ def reads_constants(kernel: Kernel, loads: list[Node]) -> bool:
     the offset of a batch."""
     for load in loads:
         array = kernel.parameters[load.arg.parameter]
-        beneath = [node for node in toposort([load]) if node.op is Op.LOAD]
-        is_constant = all(kernel.parameters[node.arg.parameter].constant for node in beneath)
-        if not is_constant or points(free_axes(load)) > array.size:
+        if not is_of_constants(kernel, load) or points(free_axes(load)) > array.size:
             return False
     return bool(loads)
 
 
 def kept_values(kernel: Kernel, parameter: int) -> list[Node]:
     """What to keep of the constant `parameter`: `computed_from` it, or the loads alone where that
-    has wider elements, such as floats that are made of bytes."""
+    has wider elements, such as floats that are made of bytes, or takes another input, such as a
+    scale. Loads at places that another input says are left out."""
     values = computed_from(kernel, parameter)
     itemsize = kernel.parameters[parameter].dtype.itemsize
-    if all(value.dtype.itemsize <= itemsize for value in values):
+    is_narrow = all(value.dtype.itemsize <= itemsize for value in values)
+    if is_narrow and all(is_of_constants(kernel, value) for value in values):
         return values
-    return [load for load in kernel.of(Op.LOAD) if load.arg.parameter == parameter]
+    loads = [load for load in kernel.of(Op.LOAD) if load.arg.parameter == parameter]
+    return [load for load in loads if is_of_constants(kernel, load)]
 
 
 def _panel_of_constants(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     """A panel that is packed once has all steps of the reduction, and the columns of a register
     tile, so that it is read from end to end. None where lanes are neighbours in a small array
-    already, and for an axis that is shorter than a vector."""
-    if vector.arg.size < plan.width:
-        return None
+    already."""
     loads = loads_along(reduction, vector)
     lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
     is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
