@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lamina.core.options import Options
+from lamina.frontend import realize as memory
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import Trace
 from lamina.ir.node import Node, toposort
@@ -42,17 +43,10 @@ def constants_of(trace: Trace, owners: Mapping[Buffer, Tensor | None]) -> set[in
         if owner is not None:
             node = trace.around.nodes[owner]
             varies = varies or owner in gradients or node in trace.differentiated
-            varies = varies or is_shared(owner)
+            varies = varies or memory.memory_of(owner).exported
         if not varies:
             constants.add(number)
     return constants
-
-
-def is_shared(tensor: Tensor) -> bool:
-    """Whether another library has the memory of `tensor`, which is computed."""
-    from lamina.frontend.realize import memory_of
-
-    return memory_of(tensor).exported
 
 
 def with_constants(sinks: Sequence[Node], constants: set[int]) -> list[Node]:

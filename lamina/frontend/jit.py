@@ -98,9 +98,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             if not kwargs:
                 self._note_quick(program, args, tensors, options)
             return program.call(tensors)
-        quick = None if program is None or runs else program.quick
-        if quick is not None and program is not None and program.is_unchanged():
-            return quick(tensors)
+        noted = None if program is None or runs else program.noted
+        if noted is not None and noted.call is not None and noted.may_call():
+            return noted.call(tensors)
         is_interpreted = "interp" in (options.device, *(tensor.device for tensor in tensors))
         if program is not None or not (is_traced or is_interpreted):
             with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
@@ -125,7 +125,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def _note_state(self, program: Program) -> None:
         """Let later calls find out quickly that nothing changed that `program` captured; and free
         what others keep that were not called for long."""
-        if program.only_reads and not program.is_unchanged():
+        if program.noted is None or not program.noted.is_unchanged():
             program.note_state()
         if not program.kept.nbytes:
             return
@@ -146,10 +146,12 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         if not is_each_once or any(tensor._grad is not None for tensor in tensors):
             return
         key = len(args), *map(_kind_and_grad, args)
+        noted = program.noted
+        quick = noted.call if noted is not None else None
         if program.is_pure:
-            self._quick[key] = options, program.quick or program.call, None
-        elif program.quick is not None:
-            self._quick[key] = options, program.quick, program.is_unchanged
+            self._quick[key] = options, quick or program.call, None
+        elif noted is not None and quick is not None:
+            self._quick[key] = options, quick, noted.may_call
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -160,13 +162,14 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             return last
         waiting = self._waiting.pop(key, [])
         program = next((one for one in waiting if one.fits()), None)
+        is_new = program is None
         if program is None:
             args, kwargs = arguments
             self._explain(args, kwargs, options)
             self._drop_programs()
             # The trace holds nodes of tensors, and so has to be gone before the call.
             traced = trace(self.function, arguments, tensors, options.device)
-            has_constants = last is None or not last.gave_up
+            has_constants = last is None or (last.has_constants and not last.gave_up)
             program = Program(traced, options, has_constants=has_constants)
             del traced
         others = [last, *waiting] if last is not None else waiting
@@ -175,7 +178,17 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         if kept:
             self._waiting[key] = kept[:_MAX_WAITING]
         self._programs[key] = program
+        if is_new:
+            self._forget_dropped()
         return program
+
+    def _forget_dropped(self) -> None:
+        """Keep nothing of programs that no call finds any more."""
+        found = {*map(id, self._programs.values())}
+        for programs in self._waiting.values():
+            found.update(map(id, programs))
+        self._keeping = [one for one in self._keeping if id(one) in found]
+        self._quick.clear()  # it holds programs; the next calls fill it again
 
     def _drop_programs(self) -> None:
         """Drop the programs whose signature can come no more, and the oldest of too many."""
@@ -184,8 +197,6 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         for old in dropped:
             del self._programs[old]
             self._waiting.pop(old, None)
-        if dropped:
-            self._quick.clear()  # it holds programs; the next calls fill it again
 
     def lower(
         self, *args: Any, device: str | None = None, arch: str = "sm_90a", **kwargs: Any

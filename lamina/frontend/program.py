@@ -59,6 +59,41 @@ class Binding:
     input: int
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A quick call of a program, and the captured tensors as they were when it was made.
+
+    tensors: those that were captured. nodes: theirs, weakly, as references to a node decide whether
+        its memory may be overwritten. requirements: whether they required their derivative
+    memory: what the call reads of them. writes: how often that had been written
+    call: None if the program has no quick call. kept: what it keeps from call to call
+    """
+
+    tensors: list[Tensor]
+    nodes: list[ref[Node]]
+    requirements: list[bool]
+    memory: list[Buffer]
+    writes: list[int]
+    call: Callable[[Sequence[Tensor]], Any] | None
+    kept: KeptArrays
+
+    def is_unchanged(self) -> bool:
+        """Are the tensors, and what is in their memory, as they were? Then the program fits."""
+        if [*map(_writes, self.memory)] != self.writes:
+            return False
+        if [*map(ref, map(_node_of, self.tensors))] != self.nodes:
+            return False
+        return [*map(_requirement_of, self.tensors)] == self.requirements
+
+    def may_call(self) -> bool:
+        """`is_unchanged`, asked for a call, which then counts as one that found the constants of
+        the call before."""
+        if not self.is_unchanged():
+            return False
+        self.kept.changes = 0
+        return True
+
+
 class Program:
     """A compiled trace. It holds no node of a tensor but those of `same`: references to a node
     decide whether its memory may be overwritten."""
@@ -81,12 +116,8 @@ class Program:
         is_left = self.writes or self.gradients or self.requirements
         self.only_reads = not (is_left or self.asked or self.draws)
         self.is_pure = self.only_reads and not (self.captured or self.same)
-        self.quick: Callable[[Sequence[Tensor]], Any] | None = None
-        self._nodes_then: list[ref[Node]] | None = None
-        self._requirements_then: list[bool] = []
-        self._watched: list[Tensor] = []
-        self._memory_then: list[Buffer] = []
-        self._writes_then: list[int] = []
+        self.has_constants = has_constants
+        self.noted: Noted | None = None
         if self.is_pure:
             self.note_state()
 
@@ -176,23 +207,23 @@ class Program:
         return self.kept.changes > MAX_CHANGES
 
     def note_state(self) -> None:
-        """Note the captured tensors and their memory, for `is_unchanged`; from now on a quick call
-        reads that memory, where there is one."""
+        """Note the captured tensors, and make a quick call that reads their memory, where there is
+        one."""
         if not self.only_reads:
             return
-        tensors = [one.tensor for one in self.captured]
-        self._memory_then = [memory.memory_of(tensor) for tensor in tensors]
-        self._watched = [*tensors, *[one.tensor for one in self.same]]
-        # Weak, as references to a node decide whether its memory may be overwritten.
-        self._nodes_then = [*map(ref, map(_node_of, self._watched))]
-        self._requirements_then = [*map(_requirement_of, self._watched)]
-        self._writes_then = [*map(_writes, self._memory_then)]
-        self.quick = quick_call(self)
+        captured = [one.tensor for one in self.captured]
+        tensors = [*captured, *[one.tensor for one in self.same]]
+        # Nodes come first: if another thread changes a tensor meanwhile, the next call sees that.
+        nodes = [*map(ref, map(_node_of, tensors))]
+        requirements = [*map(_requirement_of, tensors)]
+        buffers = [memory.memory_of(tensor) for tensor in captured]
+        writes = [*map(_writes, buffers)]
+        call = quick_call(self, buffers)
+        self.noted = Noted(tensors, nodes, requirements, buffers, writes, call, self.kept)
 
     def forget_state(self) -> None:
         """Free the arrays that it keeps from call to call; the next call makes them again."""
-        self._nodes_then, self._memory_then, self._writes_then = None, [], []
-        self.quick = None
+        self.noted = None
         self.kept.drop()
 
     @property
@@ -200,27 +231,15 @@ class Program:
         """What it reads of the arguments."""
         return [binding for binding in self.reads if binding.tensor < self.arguments]
 
-    def captured_buffers(self) -> list[Buffer]:
-        """What it keeps from call to call, and its inputs with the memory of the captured tensors;
-        nothing in the places of others, which each call fills."""
+    def captured_buffers(self, captured: Sequence[Buffer]) -> list[Buffer]:
+        """What it keeps from call to call, and its inputs with `captured`, the memory of the
+        captured tensors; nothing in the places of others, which each call fills."""
         inputs = self.inputs.copy()
         for binding in self.reads:
             place = binding.tensor - self.arguments - 1  # after the arguments and the random key
             if place >= 0:
-                inputs[binding.input] = self._memory_then[place]
+                inputs[binding.input] = captured[place]
         return [*self.kept.of(inputs), *inputs]
-
-    def is_unchanged(self) -> bool:
-        """Are the captured tensors, and what is in their memory, as they were when that was noted?
-        Then the program fits."""
-        if [*map(_writes, self._memory_then)] != self._writes_then:
-            return False
-        if [*map(ref, map(_node_of, self._watched))] != self._nodes_then:
-            return False
-        if [*map(_requirement_of, self._watched)] != self._requirements_then:
-            return False
-        self.kept.changes = 0
-        return True
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         """Run on the tensors of the arguments."""
@@ -238,7 +257,11 @@ class Program:
             if buffer.pointer in written:  # as it was before
                 copy = tensors[binding.tensor].clone()
                 inputs[binding.input] = memory.memory_of(copy)
-        buffers = self.run(self.compiled, inputs, self.options, self.kept.in_call(inputs))
+        try:
+            buffers = self.run(self.compiled, inputs, self.options, self.kept.in_call(inputs))
+        finally:
+            for binding in self.writes:  # again: who read meanwhile may have seen a part
+                inputs[binding.input].writes += 1
         # Those of ASSIGN come last, and are in the tensors' own memory.
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]

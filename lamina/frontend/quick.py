@@ -37,10 +37,12 @@ class _Kept:
     scratch: Buffer | None
 
 
-def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
-    """`Program.call` for a program that reads the tensors of its arguments, and captured ones where
-    they are now, and returns new ones. None for every other program, where something watches the
-    runs, and where the backend has no quick calls.
+def quick_call(
+    program: Program, captured: Sequence[Buffer]
+) -> Callable[[Sequence[Tensor]], Any] | None:
+    """`Program.call` for a program that reads the tensors of its arguments, and captured ones in
+    the memory `captured`, and returns new ones. None for every other program, where something
+    watches the runs, and where the backend has no quick calls.
 
     Results go over those of the last call, if nobody has these any more and they are small.
     """
@@ -58,7 +60,7 @@ def quick_call(program: Program) -> Callable[[Sequence[Tensor]], Any] | None:
     if not (only_reads and has_own_results):
         return None
     total = arena + sum(slot.nbytes for slot in outputs)
-    return _QuickCall(program, is_kept=total <= quick.max_kept_bytes).call
+    return _QuickCall(program, captured, is_kept=total <= quick.max_kept_bytes).call
 
 
 class _QuickCall:
@@ -67,7 +69,7 @@ class _QuickCall:
     is_kept: results and scratch memory stay for the next call.
     """
 
-    def __init__(self, program: Program, *, is_kept: bool) -> None:
+    def __init__(self, program: Program, captured: Sequence[Buffer], *, is_kept: bool) -> None:
         planned = program.compiled
         self.device, self.is_kept = program.device, is_kept
         self.arena, self.kernels = planned.program.arena, len(planned.program.steps)
@@ -76,7 +78,7 @@ class _QuickCall:
         self.devices = [program.device for _ in self.sizes]
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
         self.rebuilt = _rebuilt(program)
-        self.read = program.captured_buffers()  # with the arrays in front that calls keep
+        self.read = program.captured_buffers(captured)  # with the arrays in front that calls keep
         # Where each buffer is in a job, from its end on: what is read, before it the results, and
         # before these the scratch memory.
         inputs, count = len(program.inputs), len(self.read)
@@ -112,6 +114,7 @@ class _QuickCall:
                 nodes[number] is None
                 or references(nodes[number]) > _REFERENCES
                 or references(nodes[number].arg.storage) > _REFERENCES
+                or nodes[number].arg.storage.overwritten
             ):
                 self._renew_result(own, number)
         for number, place in self.read_places:

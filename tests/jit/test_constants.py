@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import Tensor
 from lamina.core.options import using
+from lamina.frontend.constants import MAX_CHANGES
 from lamina.frontend.program import Program
 from lamina.runtime.profile import counter
 
@@ -247,3 +248,59 @@ def test_constants_at_places_that_are_given() -> None:
     function = lm.jit(lambda x, places: x @ weights + weights[places])
     got = function(Tensor(x), Tensor(places)).numpy()
     np.testing.assert_allclose(got, x @ w + w[places], rtol=1e-4, atol=1e-4)
+
+
+def test_an_earlier_quick_call_reads_no_memory_of_then() -> None:
+    """Of one signature there are calls by tensors and by arrays: both see what has changed."""
+    x, w = drawn(24, 40, seed=1), Tensor(drawn(40, 96, seed=2))
+    tensor, function = Tensor(x), lm.jit(lambda x: x @ (w * 2.0))
+    for _ in range(3):
+        function(tensor)
+    for factor in (3.0, 5.0):
+        w.assign(w * factor)
+        want = x @ (w.numpy() * 2.0)
+        np.testing.assert_allclose(function(x).numpy(), want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(function(tensor).numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_that_was_assigned_is_not_given_out_again() -> None:
+    x = Tensor(drawn(8, 8))
+    function = lm.jit(lambda x: x + 1.0)
+    first = function(x)
+    first.assign(first * 2.0)
+    first.realize()
+    del first
+    np.testing.assert_array_equal(function(x).numpy(), drawn(8, 8) + 1.0)
+
+
+def test_to_read_a_constant_makes_no_program_anew() -> None:
+    """A copy of its values is nobody's way to write to it."""
+    w = Tensor(drawn(40, 96, seed=2))
+    function = lm.jit(lambda x: x @ (w * 2.0))
+    function(drawn(24, 40))
+    program = program_of(function)
+    np.array(w, copy=True)
+    function(drawn(24, 40))
+    assert program_of(function) is program
+
+
+def test_dropped_programs_keep_nothing() -> None:
+    w = Tensor(drawn(40, 96, seed=2))
+    function = lm.jit(lambda x: x @ (w * 2.0))
+    function(drawn(24, 40))
+    assert function._keeping == [program_of(function)]
+    w.requires_grad = True  # another program is needed
+    function(drawn(24, 40))
+    assert all(one is program_of(function) for one in function._keeping)
+
+
+def test_who_gave_up_does_not_begin_again() -> None:
+    w = Tensor(drawn(40, 96, seed=2))
+    function = lm.jit(lambda x: x @ (w * 2.0))
+    for factor in range(MAX_CHANGES + 3):
+        w.assign(w + float(factor))
+        function(drawn(24, 40))
+    assert not program_of(function).has_constants
+    w.requires_grad = True
+    function(drawn(24, 40))
+    assert not program_of(function).has_constants

@@ -208,7 +208,8 @@ def to_dlpack(
         raise ArgumentError(
             f"stream {stream!r} on {x.device}, which has none", operation="__dlpack__"
         )
-    memory.memory_of(x).export()
+    if not copy:
+        memory.memory_of(x).export()
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
         return array.__dlpack__(max_version=max_version, copy=copy)
@@ -279,7 +280,8 @@ def to_numpy(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     """The values as a NumPy array: of their memory, which is then never overwritten, or a copy."""
     import numpy as np
 
-    memory.memory_of(x).export()
+    if not copy:
+        memory.memory_of(x).export()
     array = memory.download(x)
     array.flags.writeable = False
     return np.array(array, dtype, copy=copy)
