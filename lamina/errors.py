@@ -35,18 +35,30 @@ class LaminaError(Exception):
     """The base of everything lamina raises on purpose.
 
     problem: what is wrong. operation: what the user called, or the part of lamina that refused.
+    arguments: those of the operation as a text in brackets, where the problem does not name them.
     remedy: what to do, if that is apart from the problem. line: of the user's program, or None.
     """
 
-    def __init__(self, problem: str, *, operation: str = "", remedy: str = "") -> None:
+    def __init__(
+        self, problem: str, *, operation: str = "", arguments: str = "", remedy: str = ""
+    ) -> None:
         super().__init__(problem)
         self.operation, self.problem, self.remedy = operation, problem, remedy
+        self.arguments = arguments
         self.line = user_line()
+
+    def rename(self, operation: str) -> None:
+        """Name what the user called in place of the operation inside that refused, which is still
+        named if its arguments are."""
+        if self.arguments:
+            self.problem = f"{self.operation}{self.arguments}: {self.problem}"
+            self.arguments = ""
+        self.operation = operation
 
     @property
     def message(self) -> str:
-        """All but the line: ``operation: problem; remedy``."""
-        place = f"{self.operation}: " if self.operation else ""
+        """All but the line: ``operation(arguments): problem; remedy``."""
+        place = f"{self.operation}{self.arguments}: " if self.operation else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{place}{self.problem}{remedy}"
 

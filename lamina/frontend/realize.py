@@ -370,8 +370,8 @@ def _run_step(tensor: Tensor) -> bool:
     """Run one operation on operands in memory, if that is all that `tensor` takes: `_run` in fewer
     steps, as nothing has to be searched for what is computed. Whether it did."""
     node = tensor.node
-    if node.op is not Op.CALL or tensor.assigned:
-        return False
+    if node.op is not Op.CALL or tensor.assigned or ORIGINS.lines is not None:
+        return False  # a program that is made while notes are taken knows the user's lines
     inputs: dict[Buffer, int] = {}
     places = []
     for operand in node.src:

@@ -486,13 +486,13 @@ def checked(function: F, name: str = "", is_method: bool = False) -> F:
                 raise _explained(error, name, takes, is_method, args, options) from error
             if not odd:
                 if isinstance(error, _OF_ARGUMENTS) and not through_users_code(error):
-                    error.operation = name
+                    error.rename(name)
                 raise
         like = next((argument for argument in args if isinstance(argument, Tensor)), None)
         try:
             arguments |= {key: as_tensor(arguments[key], like) for key in odd}
         except _OF_ARGUMENTS as error:
-            error.operation = name
+            error.rename(name)
             raise
         # Only calls that need it wait for a second one.
         return called(*[arguments.pop(at) for at in range(len(args))], **arguments)
@@ -516,7 +516,7 @@ def _explained(
     of_type = isinstance(error, (AttributeError, TypeError))
     kind = DTypeError if of_type else ArgumentError
     # The user's line is named once.
-    return kind(message_of(error), operation=f"{name}({', '.join(texts)})")
+    return kind(message_of(error), operation=name, arguments=f"({', '.join(texts)})")
 
 
 @cache

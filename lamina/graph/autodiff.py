@@ -361,8 +361,10 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     seed = const(1.0, y.dtype) if seed is None else seed
     ours, theirs = (type_text(node.dtype, node.shape) for node in (seed, y))
     if ours != theirs:
-        text = f"gradient: the seed is {ours} but y is {theirs}"
-        raise GradientError("sum it to (), or pass a seed that fits", operation=text)
+        raise GradientError(
+            f"the seed is {ours} but y is {theirs}: sum it to (), or pass a seed that fits",
+            operation="gradient",
+        )
     order = toposort([y])
     cone = depends_on(wrt, order)
     adjoints: dict[Node, Node] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from lamina.core import dtypes
 from lamina.core.shape import Shape
 from lamina.errors import DTypeError
 from lamina.io.files import replaced_file
@@ -94,7 +96,10 @@ def _array(name: str, value: Any) -> tuple[int, bytes]:
                 f"metadata {name!r}: GGUF has no arrays of {value.dtype}", operation="save"
             )
         return _CODE_OF_NUMPY[value.dtype], value.astype(value.dtype.newbyteorder("<")).tobytes()
-    if any(isinstance(one, np.ndarray | list) for one in value):
+    is_nested = [isinstance(one, np.ndarray | list) for one in value]
+    if any(is_nested) and not all(is_nested):
+        raise DTypeError(f"metadata {name!r}: a list of several kinds", operation="save")
+    if any(is_nested):
         return ARRAY, b"".join(_value(name, one)[4:] for one in value)  # each has this code
     codes = {_code(name, one) for one in value} or {TEXT}
     if len(codes) > 1:
@@ -109,12 +114,20 @@ def _code(name: str, value: Any) -> int:
     if isinstance(value, str):
         return TEXT
     if isinstance(value, float):
-        return 6
+        is_short = not math.isfinite(value) or _is_float32(value)
+        return _CODES[dtypes.float32 if is_short else dtypes.float64]
     if isinstance(value, int) and _I64_LEAST <= value < 1 << 64:
         if 0 <= value <= _U32_MOST:
-            return 4
-        return 10 if value > 0 else 11
+            return _CODES[dtypes.uint32]
+        return _CODES[dtypes.uint64 if value > 0 else dtypes.int64]
     raise DTypeError(f"metadata {name!r}: {value!r} is nothing that GGUF has", operation="save")
+
+
+def _is_float32(value: float) -> bool:
+    """Whether float32 has the number; most metadata was made of those."""
+    if abs(value) > float(np.finfo(np.float32).max):
+        return False
+    return float(np.float32(value)) == value
 
 
 def _payload(code: int, value: Any) -> bytes:

@@ -113,7 +113,7 @@ def _llama(fields: Fields, family: _Family) -> LlamaConfig:
         heads=heads.queries,
         key_heads=heads.keys,
         head_size=head_size,
-        rope=_rope(fields, head_size, context),
+        rope=_rope(fields, head_size, context, turns_parts=family.turns_parts),
         eps=fields.number("rms_norm_eps", 1e-6),
         context=context,
         tied=fields.flag("tie_word_embeddings", False),
@@ -127,12 +127,8 @@ def _llama(fields: Fields, family: _Family) -> LlamaConfig:
 
 def _gpt2(fields: Fields) -> GPT2Config:
     _check_activation(fields, "activation_function", "gelu_new", "gelu_pytorch_tanh")
-    for name, value in (
-        ("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False),
-        ("add_cross_attention", False), ("tie_word_embeddings", True),
-    ):  # fmt: skip
-        if fields.flag(name, value) is not value:
-            raise fields.fail(name, f"{not value}; models of this family have {value}")
+    _check_flags(fields, "scale_attn_weights", "tie_word_embeddings")
+    _check_flags(fields, "scale_attn_by_inverse_layer_idx", "add_cross_attention", value=False)
     size, heads = fields.size("n_embd"), fields.size("n_head")
     if size % heads:
         raise fields.fail("n_head", f"{heads} heads do not divide {size} elements")
@@ -149,9 +145,8 @@ def _gpt2(fields: Fields) -> GPT2Config:
 
 def _gemma2(fields: Fields) -> Gemma2Config:
     _check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
-    for name in ("attention_bias", "use_bidirectional_attention"):
-        if fields.flag(name):
-            raise fields.fail(name, "true; models of this family have false")
+    _check_flags(fields, "tie_word_embeddings")
+    _check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)
     heads, head_size = _heads(fields), _even(fields, "head_dim", 256)
     context = fields.size("max_position_embeddings", 8192)
     scale = fields.number("query_pre_attn_scalar", 256) ** -0.5
@@ -193,6 +188,13 @@ def _bound(fields: Fields, name: str, fallback: float) -> float | None:
 _OTHERS: Mapping[str, Callable[[Fields], Config]] = {"gpt2": _gpt2, "gemma2": _gemma2}
 
 
+def _check_flags(fields: Fields, *names: str, value: bool = True) -> None:
+    """Raises FormatError for a flag that is there and has another value."""
+    for name in names:
+        if fields.flag(name, value) is not value:
+            raise fields.fail(name, f"{not value}; models of this family have {value}")
+
+
 def _check_activation(fields: Fields, name: str, *known: str) -> None:
     activation = fields.text(name, known[0])
     if activation not in known:
@@ -206,6 +208,7 @@ class _Family:
     qkv_biases: bool = False  # and none of the attention's output
     normalizes_heads: bool = False
     has_window: bool = False
+    turns_parts: bool = False  # of heads, as `partial_rotary_factor` says
 
 
 _FAMILIES = {
@@ -213,7 +216,7 @@ _FAMILIES = {
     "mistral": _Family(has_window=True),
     "qwen2": _Family(qkv_biases=True),
     "qwen3": _Family(normalizes_heads=True),
-    "phi3": _Family(has_window=True),
+    "phi3": _Family(has_window=True, turns_parts=True),
 }
 
 
@@ -247,13 +250,18 @@ def _window(fields: Fields, family: _Family) -> int | None:
     return None
 
 
-def _rope(fields: Fields, head_size: int, context: int) -> Rope:
+def _rope(
+    fields: Fields, head_size: int, context: int, *, turns_parts: bool = False
+) -> Rope:
     """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
     files."""
     scaling = fields.part("rope_parameters")
     theta = _theta(scaling, "rope_theta", _theta(fields, "rope_theta", 10000.0))
     holder = scaling if "partial_rotary_factor" in scaling.values else fields
     share = holder.number("partial_rotary_factor", 1.0)
+    if share != 1.0 and not turns_parts:
+        reason = f"{share}; models of this family turn whole heads"
+        raise holder.fail("partial_rotary_factor", reason)
     turned = int(head_size * min(share, 2.0))  # no more than a head, or it is refused
     if turned % 2 or not 0 < turned <= head_size:
         reason = f"{share} of {head_size} elements of a head; an even number is turned"

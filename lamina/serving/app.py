@@ -202,7 +202,8 @@ class Server:
         texts, capacity = list[Text](), self._batch.capacity
         count, most = len(prompts) * settings.count, self._worker.most
         if count > most:
-            raise ApiError(400, f"n: {count} texts are asked for; {most} find room", "n")
+            reason = f"{count} texts are asked for; this server takes {most} at most"
+            raise ApiError(400, f"n: {reason}", "n")
         for prompt in prompts:
             if not prompt or not all(0 <= token < self._vocabulary for token in prompt):
                 reason = f"one or more tokens from 0 to {self._vocabulary - 1} are needed"
@@ -277,7 +278,9 @@ class _Guard:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if name.lower() in self._names:
                 return None
-            return ApiError(403, f"host {host[:60]!r}: this server answers to localhost alone")
+            names = ", ".join(sorted(self._names))
+            reason = f"without a key only {names} are answered; start it with --api-key-file"
+            return ApiError(403, f"host {host[:60]!r}: {reason}")
         # The path that is routed: `request.url` is made of the client's own words for the host.
         if request.scope["path"] in _OPEN_PATHS:
             return None
@@ -285,7 +288,8 @@ class _Guard:
         is_known = hmac.compare_digest(given.strip().encode(), self._key.encode())
         if kind.lower() == "bearer" and is_known:
             return None
-        return ApiError(401, "authorization: Bearer and the server's key", code="invalid_api_key")
+        reason = "'Bearer' and the server's key are needed"
+        return ApiError(401, f"authorization: {reason}", code="invalid_api_key")
 
 
 def _error_response(error: ApiError) -> Response:

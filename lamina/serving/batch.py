@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lamina.models.sampling import Sampling, recent_of
+from lamina.models.sampling import RECENT, Sampling, recent_of
 from lamina.serving.engine import Engine, Row
 from lamina.serving.pages import PagePool, TextPages
 
@@ -153,7 +153,8 @@ class Batch:
 
     def _row(self, text: Text, tokens: Sequence[int]) -> Row:
         assert text.pages is not None
-        before = [*text.prompt, *text.new][: text.held + len(tokens)]
+        end = text.held + len(tokens)  # of the prompt, or beyond it
+        before = [*text.prompt[max(end - RECENT, 0) : end], *text.new[-RECENT:]]
         pages = text.pages.numbers
         return Row(tokens, text.held, pages, recent_of(before), text.sampling)
 

@@ -33,11 +33,12 @@ def run_serve(options: Namespace) -> None:
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host  # as URLs and the header Host have it
         model = load(find(options.model))
+        tokenizer = model.tokenizer  # raises if there is none
         batch = Batch(_engine(model, _room(options, model)))
         _warm_up(batch)
         name = options.name or _name(options.model)
         limits = Limits(options.max_body, options.queue, options.max_tokens, options.timeout)
-        server = Server(name, model.tokenizer, batch, model.config.vocabulary, limits, key, host)
+        server = Server(name, tokenizer, batch, model.config.vocabulary, limits, key, host)
         settings = uvicorn.Config(
             server.app, log_level="warning", server_header=False,
             timeout_graceful_shutdown=options.grace,
@@ -98,11 +99,13 @@ def _room(options: Namespace, model: Model) -> Room:
 
 
 def _warm_up(batch: Batch) -> None:
-    """Compile the programs of short texts, alone and with others, before somebody waits."""
-    for _ in range(2):
-        batch.add(Text([0], 3, Sampling(1.0)))
-    while batch.waiting or batch.active:
-        batch.step()
+    """Compile the programs of short texts, alone and with others, drawn and not, before somebody
+    waits."""
+    for sampling in (Sampling(1.0), Sampling()):
+        for _ in range(2):
+            batch.add(Text([0], 3, sampling))
+        while batch.waiting or batch.active:
+            batch.step()
 
 
 def _name(model: str) -> str:

@@ -70,7 +70,10 @@ class Worker:
                 raise BusyError("the server is about to end")
             free = self._batch.slots - len(self._batch.active)
             if waiting + len(texts) > self._most_waiting + free:
-                raise BusyError(f"{waiting} texts wait already; ask again later")
+                raise BusyError(
+                    f"no room for {len(texts)} more texts beside {waiting} that wait; "
+                    "ask again later"
+                )
             self._added.extend((text, deliver) for text in texts)
             self._changed.notify()
 
@@ -96,13 +99,13 @@ class Worker:
         with self._changed:
             while not (self._added or self._cancelled or self._deliver or self._is_ending):
                 self._changed.wait()
-            added, self._added = self._added, deque()
+            while self._added:  # under the lock, so that each is counted all the time
+                text, deliver = self._added.popleft()
+                self._batch.add(text)
+                self._deliver[text] = deliver
+                self._last[text] = time.monotonic()
             cancelled, self._cancelled = self._cancelled, []
             is_ending = self._is_ending
-        for text, deliver in added:
-            self._batch.add(text)
-            self._deliver[text] = deliver
-            self._last[text] = time.monotonic()
         for text in cancelled:
             self._batch.remove(text)
             self._forget(text)

@@ -29,10 +29,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "odd head": ({"head_dim": 15}, "head_dim: 15 elements of a head; an even number"),
     "base": ({"rope_theta": 1.0}, "rope_theta: 1.0; a number above 1"),
     "part of a head": (
-        {"partial_rotary_factor": 0.2}, "partial_rotary_factor: 0.2 of 16 elements of a head; an ev"
+        {"partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5; models of this family turn"
+    ),
+    "odd part of a head": (
+        {"model_type": "phi3", "partial_rotary_factor": 0.2},
+        "partial_rotary_factor: 0.2 of 16 elements of a head; an ev",
     ),
     "more than a head, newer": (
-        {"rope_parameters": {"partial_rotary_factor": 1e300}}, "rope_parameters: partial_rotary"
+        {"model_type": "phi3", "rope_parameters": {"partial_rotary_factor": 1e300}},
+        "rope_parameters: partial_rotary",
     ),
     "ramp": (
         {"rope_scaling": {"type": "llama3", "factor": 2, "low_freq_factor": 4.0,
@@ -60,7 +65,8 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "heads": ({**GPT2, "n_head": 5}, "n_head: 5 heads do not divide 64 elements"),
     "scale": ({**GPT2, "scale_attn_weights": False}, "scale_attn_weights: False; models of this"),
     "gelu": ({**GPT2, "activation_function": "relu"}, "'relu'; models of this family have 'gelu_n"),
-    "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: true; models of this family"),
+    "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: True; models of this family"),
+    "untied": ({**GEMMA2, "tie_word_embeddings": False}, "tie_word_embeddings: False; models of"),
     "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: sliding_attention or full"),
     "bound": ({**GEMMA2, "attn_logit_softcapping": 0}, "attn_logit_softcapping: 0; a positive n"),
 }

@@ -184,11 +184,11 @@ def test_too_many_texts_are_refused(client: Any, made: Any) -> None:
     settings = {"model": NAME, "prompt": "pip", "temperature": 0}
     done = client.completions.create(n=7, max_tokens=2, **settings)
     assert len(done.choices) == 7
-    with pytest.raises(openai.BadRequestError, match="n: 8 texts are asked for; 7 find room"):
+    with pytest.raises(openai.BadRequestError, match=r"n: 8 texts .* takes 7 at most"):
         client.completions.create(n=8, max_tokens=2, **settings)
     running = client.completions.create(n=2, max_tokens=80, stream=True, **settings)
     next(iter(running))
-    with pytest.raises(openai.RateLimitError, match="texts wait already"):
+    with pytest.raises(openai.RateLimitError, match="more texts beside"):
         client.completions.create(n=6, max_tokens=2, **settings)
     running.close()
     wait_until(lambda: not made[1].active)

@@ -136,7 +136,8 @@ def memory_stats(device: str = "cpu") -> dict[str, int]:
     live, and ``pinned``, of the host, which copies from and to the device go through, live or
     cached. And of the process, on all devices: how many ``tensors`` there are, how many of them are
     ``unfinished``, as their value is not in memory, how many computed values have memory
-    (``places``), how many ``programs`` functions use, and how many ``results`` caches keep."""
+    (``places``), how many ``programs`` functions use, and how many ``results`` caches keep.
+    Takes time in proportion to the number of tensors."""
     heap = heap_of(device)
     staging = heap.staging
     pinned = 0 if staging is heap else staging.allocated + staging.cached

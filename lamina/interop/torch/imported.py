@@ -182,7 +182,7 @@ class _Graph:
             try:
                 values[node] = _result(node, values)
             except LaminaError as error:
-                raise _unsupported([_left(node, error.message)]) from error
+                raise _unsupported([_left(node, error.message.partition("\n")[0])]) from error
         results = []
         for value, spec in zip(self._outputs, self._signature.output_specs, strict=True):
             result = values.get(value, value) if isinstance(value, fx.Node) else value

@@ -87,7 +87,7 @@ class TensorProgram:
                 except BrokenGraphError:
                     raise
                 except LaminaError as error:
-                    refused[node] = error.message or type(error).__name__
+                    refused[node] = error.message.partition("\n")[0] or type(error).__name__
                     return
         self._compile(segment, values)
 

@@ -24,7 +24,7 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
         finish(0, where_174);                  `_print_finish`, for the rows 0 and 1 of a thread
         finish(1, where_177);
         FINISH(1);
-        ROWS(store0, 0, p3 + ..., 64, ...);    then the results: ``store0(0, ...);``
+        ROWS(store0, 0, uint4, p3 + ..., 64);  then the results: ``store0(0, ...);``
         ...
     }; PERSISTENT_LOOP(1, 2, 1, 64, 32, 1048576, 0);
 
@@ -408,8 +408,8 @@ class AttentionPrinter(ProductPrinter):
         then. Printed for row 0:
 
             update_maximum(row_max[0], <maximum of the thread's exponents>);
-            const f32 max = row_max[0] * 0.125f;
-            const f32 shift = update_shift(shift[0], factor[0], row_max[0], max);
+            const auto max_53 = row_max[0] * 0.125f;
+            const auto shift_54 = update_shift(shift[0], factor[0], row_max[0], max_53);
 
         The method is FlashAttention-2 (Dao, 2023), without most of its rescaling.
         """
