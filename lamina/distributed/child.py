@@ -30,7 +30,10 @@ def main() -> None:
         status = error.code if isinstance(error, SystemExit) else 1
         if has_joined() or not status:
             raise
-        traceback.print_exception(error)
+        if not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        elif isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # as Python does at the end
         sys.stdout.flush()
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -187,7 +187,8 @@ def _leave_at_the_end(
     def leave() -> None:
         if os.getpid() != process:  # a fork of it
             return
-        if _finishes(peers, finish) and peers.leave(progress):
+        is_finished = _finishes(peers, finish)
+        if peers.leave(progress) and is_finished:
             end()
             return
         sys.stdout.flush()

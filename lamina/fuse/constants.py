@@ -1,4 +1,5 @@
-"""What depends on constants alone is computed once, by a program of its own.
+"""What depends on constants alone is computed before the first call, by a program of its own, and
+again when a constant has changed (`KeptArrays` of lamina/frontend/constants.py).
 
 Constants are inputs that a function captured and does not write: weights in inference, tables. In
 ``relu((x @ (w * scale)) + b)``, where w, scale and b are constants, the product ``w * scale`` is

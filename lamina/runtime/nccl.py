@@ -119,11 +119,13 @@ class NcclEngine:
         what = self._what(parts[0])
         self._peers.check(what, ())
         self._peers.now = f"in {what}"
-        first = parts[0]
-        self._awaited = Awaited(what, group_of(self.rank, first.ranks, first.stride))
+        # The program before may still be on the GPU.
+        everyone = set(self._awaited.group) if self._awaited is not None else set[int]()
         for part in parts:
             group = group_of(self.rank, part.ranks, part.stride)
+            everyone.update(group)
             self._peers.announce(group, part.digest, part.lines)
+        self._awaited = Awaited(what, tuple(sorted(everyone)))
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         """Wait until the GPU has done all its work, if there are collectives in it."""
@@ -172,6 +174,7 @@ class NcclEngine:
         here = source.to(self._device.name)
         gathered = Buffer(size * exchange.ranks, self._device.name)
         communicator = self._communicator(exchange.ranks, exchange.stride)
+        self._awaited = Awaited(str(exchange), group_of(self.rank, exchange.ranks, exchange.stride))
         self._device.enter()
         stream = int(self._device.stream)
         addresses = here.pointer, gathered.pointer

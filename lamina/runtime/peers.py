@@ -285,14 +285,18 @@ class Peers:
         self._is_noticed.set()
         if self.failure is None:
             self.failure = Failure(self.rank, reason)
-        self._all_ended.set()  # nothing is to be waited for
         self._connection.send({"failed": reason})
 
     def leave(self, progress: Callable[[], object]) -> bool:
         """Wait until all ranks have come here, and call `progress` meanwhile; False if one failed.
-        """
+
+        A rank that has failed waits until the server says so to it, last of all: the server may be
+        a thread of this process, and the others are to hear why."""
         self._connection.send({"bye": True})
+        started = time.monotonic()
         while not self._all_ended.wait(PROGRESS_SECONDS):
+            if self.failure is not None and time.monotonic() - started > ANSWER_SECONDS:
+                break
             progress()
         return self.failure is None
 
@@ -325,11 +329,12 @@ class Peers:
             self._note(Failure(0, ENDED))  # the server's connection is gone with it
 
     def _note(self, failure: Failure) -> None:
+        self._all_ended.set()
+        is_first = self.failure is None or self.failure.rank == self.rank
+        if is_first and failure.reason == ENDED:  # mpiexec may soon kill this process as well
+            self._say(f", {self.now}: {failure}")
         if self.failure is None:
             self.failure = failure
-            if failure.reason == ENDED:  # mpiexec may soon kill this process as well
-                self._say(f", {self.now}: {failure}")
-            self._all_ended.set()
             _in_background(self.end_soon, GRACE_SECONDS)
 
 

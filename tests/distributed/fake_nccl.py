@@ -184,9 +184,12 @@ class Rank:
 
 
 def run_ranks(size: int, what: Callable[[Rank], Any], timeout: float = 20.0) -> list[Any]:
-    """What a function gives each rank, all of them at one time."""
+    """What a function gives each rank, all of them at one time. timeout: of what they wait for
+    then; as they begin, threads may be late."""
     world, server = World(size), Server(size, "token", "127.0.0.1")
     with ThreadPoolExecutor(size) as threads:
-        made = [threads.submit(Rank, world, rank, size, server, timeout) for rank in range(size)]
+        made = [threads.submit(Rank, world, rank, size, server, 20.0) for rank in range(size)]
         ranks = [one.result() for one in made]
+        for rank in ranks:
+            rank.engine._timeout = timeout
         return [one.result() for one in [threads.submit(what, rank) for rank in ranks]]

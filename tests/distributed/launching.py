@@ -47,3 +47,16 @@ def launch(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
+
+
+def ends_soon(process: int) -> bool:
+    """Whether a process is gone, or waits to be forgotten, within a few seconds."""
+    for _ in range(200):
+        try:
+            status = Path(f"/proc/{process}/stat").read_text()
+        except FileNotFoundError:
+            return True
+        if status.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False

@@ -245,5 +245,8 @@ def test_one_process_goes_on_where_two_were(tmp_path: Path, whole_run: dict[str,
     assert killed.status != 0
     again = launch("checkpoint.py", str(tmp_path), device="interp", count=1)
     assert again.status == 0, again.errors
-    for name, loss in losses(again.output).items():
+    assert re.search(r"goes on at [1-9]", again.output)
+    found = losses(again.output)
+    assert found
+    for name, loss in found.items():
         np.testing.assert_allclose(float(loss), float(whole_run[name]), rtol=1e-4)

@@ -16,6 +16,7 @@ from lamina.distributed.children import run_children
 from lamina.distributed.launch import command_of, environment_of, gpu_environments
 from lamina.distributed.launched import launched, meeting
 from lamina.errors import ArgumentError, DeviceError
+from tests.distributed.launching import ends_soon
 
 VARIABLES = {
     "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "4"},
@@ -129,19 +130,6 @@ def test_children_do_not_outlive_what_launched_them() -> None:
         processes = [int(parent.stdout.readline()) for _ in range(2)]
         parent.kill()
     assert all(map(ends_soon, processes))
-
-
-def ends_soon(process: int) -> bool:
-    """Whether a process is gone, or waits to be forgotten, within a few seconds."""
-    for _ in range(200):
-        try:
-            status = Path(f"/proc/{process}/stat").read_text()
-        except FileNotFoundError:
-            return True
-        if status.rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_script_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,16 +11,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="two processes need pip install mpi4py mpich")
 
-from tests.distributed.launching import ROOT, launch
-
-
-def has_ended(process: int) -> bool:
-    """Whether no process of that number is there."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    return False
+from tests.distributed.launching import ROOT, ends_soon, launch
 
 
 def test_every_collective() -> None:
@@ -97,7 +88,7 @@ def test_a_fault_ends_all_processes_and_is_named(fault: str) -> None:
     assert re.search(MESSAGES[fault], ran.errors), ran.errors
     processes = [int(number) for number in re.findall(r"process (\d+)", ran.output)]
     assert len(processes) == 2
-    assert all(map(has_ended, processes))
+    assert all(map(ends_soon, processes))
 
 
 def test_a_process_that_fails_before_it_joins_ends_the_others() -> None:
