@@ -12,6 +12,7 @@ from typing import Any
 
 from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError, FormatError
+from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor, check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
@@ -53,7 +54,7 @@ def load(
 
     round_activations: where one token is computed at a time on a CPU, vectors are rounded to 8 bits
     a block of 32 before they are multiplied with weights of the types Q4_0, Q4_1 and Q8_0, of which
-    there is a second copy then. That is several times as fast, and not exact.
+    there is a second copy then. That takes fewer instructions, and is not exact.
 
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
@@ -221,4 +222,5 @@ def _unturned(name: str, weight: Weight, config: LlamaConfig) -> Weight:
         return weight  # the wrong shape is reported with all others
     pairs = data.reshape((-1, config.head_size // 2, 2, *data.shape[1:]))
     moved = pairs.transpose(1, 2).reshape(data.shape).contiguous()
+    SESSION.compute_first(moved)  # a function that reads it is traced again once it has memory
     return Packed(weight.kind, moved) if isinstance(weight, Packed) else moved
