@@ -56,6 +56,7 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
     constant = _constant(order)
     if not constant:
         return Apart(list(sinks), [])
+    nbytes_read = sum(_nbytes(node) for node in constant if node.op is Op.BUFFER)
     in_every_call = set(sinks)
     kept: dict[Node, Node] = {}
     for node in reversed(order):  # users first
@@ -64,7 +65,7 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
         for operand in node.src:
             if operand in in_every_call:
                 continue
-            if operand not in constant or not _gains_by_keeping(operand):
+            if operand not in constant or not _gains_by_keeping(operand, nbytes_read):
                 in_every_call.add(operand)
             elif operand not in kept:
                 kept[operand] = _memory_of(operand, Kept(len(kept)), order)
@@ -92,13 +93,15 @@ def _constant(order: Sequence[Node]) -> set[Node]:
     return constant if reads_constants else set()
 
 
-def _gains_by_keeping(value: Node) -> bool:
+def _gains_by_keeping(value: Node, nbytes_read: int) -> bool:
     """Is it quicker to read `value` in each call than to compute it from constants again?
+
+    nbytes_read: of all constants, which a call reads one after the other
 
     With it a call reads the bytes of the value, without it those of the constants: if these are no
     fewer, keeping is a gain. If they are, the difference is read from the level of memory that
-    holds the value, and the arithmetic is saved. Movement alone is no gain: kernels read through
-    it.
+    holds the value and all constants, as what a call reads last has put what it reads first out of
+    nearer ones. The arithmetic is saved. Movement alone is no gain: kernels read through it.
 
     What is made of indices and numbers alone is cheap in a kernel, whose loops give the indices,
     but for exponentials and the like: a table of sines is kept, a mask ``row < column`` is not.
@@ -110,6 +113,8 @@ def _gains_by_keeping(value: Node) -> bool:
         return True
     if value.op not in Group.ELEMENTWISE and value.op is not Op.GATHER:
         return False
+    if value.op is Op.CAST and value.src[0].dtype.itemsize < value.dtype.itemsize:
+        return False  # the narrower operand may be kept: kernels cast what they read
     beneath = toposort([value])
     bytes_read = sum(_nbytes(node) for node in beneath if node.op is Op.BUFFER)
     if not bytes_read and not any(node.op in COSTLY for node in beneath):
@@ -118,7 +123,8 @@ def _gains_by_keeping(value: Node) -> bool:
     if more_bytes <= 0:
         return True
     operations = sum(WEIGHT.get(node.op, 0) * prod(node.shape) for node in beneath)
-    level = next(level for level in COMMON_CPU.levels if level.size >= _nbytes(value))
+    nbytes_held = max(_nbytes(value), nbytes_read)
+    level = next(level for level in COMMON_CPU.levels if level.size >= nbytes_held)
     lanes = LANES * float32.itemsize // max(value.dtype.itemsize, float32.itemsize)
     return more_bytes / level.read < operations / lanes / COMMON_CPU.issue
 

@@ -21,6 +21,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
+from lamina.schedule.cpu.decoded import decoded_row, schedule_decoded
 from lamina.schedule.cpu.lanes import cheapest_row
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
 from lamina.schedule.cpu.packing import (
@@ -85,6 +86,9 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     row = pair.vector if pair is not None else _vector_row(plan, reduction)
     if reduction is not None:
         return _schedule_contraction(plan, reduction, row)
+    decoded = decoded_row(plan)
+    if decoded is not None:
+        return schedule_decoded(plan, decoded)
     if row is not None:
         _schedule_row(plan, row)
     else:

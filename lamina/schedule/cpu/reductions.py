@@ -137,7 +137,7 @@ def tile_row_reductions(plan: CpuPlanner) -> bool:
 
     The processor reads ahead of one place in each page of memory. Of short rows those of a block
     lie a page apart: of rows of 612 bytes, rows i, i + 8, i + 16 and i + 24 of 32."""
-    if not _has_reductions_alone(plan):
+    if not has_reductions_alone(plan):
         return False
     row = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
     if row is None or row.arg.size < MIN_ROW_BLOCKS * plan.knobs.rows:
@@ -191,7 +191,7 @@ def _rows_of_page(plan: CpuPlanner, row: Node) -> int:
     return 1 << (ceil(PAGE / row_bytes) - 1).bit_length()
 
 
-def _has_reductions_alone(plan: CpuPlanner) -> bool:
+def has_reductions_alone(plan: CpuPlanner) -> bool:
     """Are reductions over the same axes all that runs inside the rows? A softmax and a scan have
     loops over columns, too: they have results along the axis that they reduce or scan."""
     has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
