@@ -45,6 +45,19 @@ class Exchange:
         """Elements of the operand."""
         return prod(self.shape)
 
+    @property
+    def sent_bytes(self) -> float:
+        """What each process sends at least: see the table of `docs/distributed.md`."""
+        operand = float(self.size * self.dtype.itemsize)
+        share = operand * (self.ranks - 1) / self.ranks
+        of_operation = {
+            "all_reduce": 2 * share,
+            "all_gather": operand * (self.ranks - 1),
+            "reduce_scatter": share,
+            "all_to_all": share,
+        }
+        return of_operation.get(self.operation, operand)
+
     def __str__(self) -> str:
         words = [self.operation, self.combine, f"{SHORT[self.dtype]}[{self._sizes}]"]
         if self.operation == "broadcast":

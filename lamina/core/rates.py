@@ -58,6 +58,9 @@ class Rates:
         without any
     elementary: instructions of an exponential, and the like, in those of `targets/c/math.c`: 0.4 of
         these on a GPU, which has units for some of them
+    link: bytes a second that a GPU sends to another one in a collective; 0 where processes share
+        the memory of a machine
+    exchange: seconds of a collective that sends nothing
     rounding: instructions that round a float32 to 16 bits: 6 integer operations on a CPU
     """
 
@@ -81,6 +84,8 @@ class Rates:
     tensor: float = 0.0
     elementary: float = 1.0
     rounding: float = 6.0
+    link: float = 0.0
+    exchange: float = 0.0
 
 
 # A CPU for decisions of the compiler, which have to be the same on each machine and on each day:
@@ -113,8 +118,9 @@ GPUS = {
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`
     # and `enqueue` are fitted to drawn programs, `access` to two of their kernels, `update`,
-    # `atomic` and `same_place` to scatters among them. The other rates are estimates, of
-    # instructions a clock: nobody has measured them by themselves.
+    # `atomic` and `same_place` to scatters among them. `link`, four fifths of what NVLink 4 has in
+    # one direction, and `exchange` are assumed. The other rates are estimates, of instructions a
+    # clock: nobody has measured them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -140,5 +146,7 @@ GPUS = {
         tensor=3.03e12,
         elementary=0.4,
         rounding=1.0,
+        link=360e9,
+        exchange=1e-5,
     ),
 }

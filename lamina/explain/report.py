@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lamina.core.options import Options
+from lamina.explain.overlap import has_collectives, parts_of, timeline
 from lamina.runtime.profile import runs
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def print_run(
     planned: Planned, seconds: list[float], cost: ProgramCost | None, options: Options
 ) -> None:
     """With ``LAMINA_DEBUG=1`` a line for each step of a run, on standard error, with the time that
-    `cost` predicts, which demand takes longest, and the bound; with 2 the schedules as well."""
+    `cost` predicts, which demand takes longest, and the bound; with 2 the schedules as well. Where
+    GPUs exchange arrays, what kernels and collectives then wait for on streams of their own."""
     for number, (record, plans) in enumerate(_records(planned, seconds)):
         line = str(record)
         if cost is not None:
@@ -97,3 +99,5 @@ def print_run(
                 print(f"  {plan.name}", file=sys.stderr)
             if plan.moves:
                 print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
+    if has_collectives(planned.launches):
+        print(timeline(list(parts_of(planned, seconds))), file=sys.stderr)

@@ -104,7 +104,8 @@ class _Finder:
     def _next(self, node: Node) -> Node | None:
         """The next node of an epilogue after `node`: through it passes every use of `node`.
 
-        A movement is in an epilogue if it is a result, or if an operation of AFTER_MOVEMENT uses
+        A movement is in an epilogue if it is stored in any case, as a result is and what goes to
+        other processes, or if an operation of AFTER_MOVEMENT uses
         it, as more of the epilogue may follow. If only reductions or products read it, it
         stays out: it costs them nothing, and the kernel keeps the axes of its reduction. ``x @ w``
         that is cut into 12 heads of 64 columns has tiles of 768 columns so, not of 64.
@@ -113,7 +114,8 @@ class _Finder:
         if len(users) == 1 and users[0].op in BIJECTIVE:
             movement = users[0]
             after = self.users[movement]
-            goes_on = not after or any(user.op in AFTER_MOVEMENT for user in after)
+            is_stored = not after or movement in self.values
+            goes_on = is_stored or any(user.op in AFTER_MOVEMENT for user in after)
             return movement if goes_on else None
         return self._where_uses_meet(node)
 

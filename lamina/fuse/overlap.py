@@ -11,6 +11,14 @@ becomes
 They come before a collective that needs them, and before more collectives than `MIN_RUNNING` have
 brought more than `MAX_RUNNING_BYTES`: what these bring stays in memory until it is used.
 Collectives keep their order, which is that of all processes.
+
+Then each collective comes later, if that gives it kernels to run beside that do with a part of the
+device. A product in tiles does not: it has a block with an equal part of the work for each
+multiprocessor, and those that have to wait until a collective lets go of theirs end late. Of
+
+    sum of a's gradient, product, product, layer norm, product
+
+the sum begins with the layer norm, if that takes long enough.
 """
 
 from __future__ import annotations
@@ -19,7 +27,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lamina.core.shape import prod
+from lamina.fuse.row_block_members import nbytes
+from lamina.ir.kernel import exchange_of
 from lamina.ir.node import Node
 from lamina.ir.ops import Group
 
@@ -27,7 +36,13 @@ if TYPE_CHECKING:
     from lamina.fuse.row_blocks import Step
 
 MIN_RUNNING = 2  # collectives, whatever they bring
-MAX_RUNNING_BYTES = 64 << 20  # of results that no step has used
+# Of results that no step has used. They take the place of what the backward pass has let go.
+MAX_RUNNING_BYTES = 512 << 20
+
+# How much faster memory is than a link between devices: a collective takes as long as kernels that
+# touch so many bytes for each that it brings. 4.2e12 bytes a second of memory of an H200, and
+# 360e9 of its links.
+MEMORY_OF_LINK = 12
 
 
 def overlapped(steps: Sequence[Step]) -> list[Step]:
@@ -36,7 +51,85 @@ def overlapped(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         order.add(step)
     order.flush(len(order.bytes_of))
-    return order.steps
+    return _beside_sharing(order.steps)
+
+
+def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
+    """The same with each collective, in their order, moved to where enough kernels follow that
+    share the device with it, if there are any before its result is used."""
+    free = [_free(step) for step in steps]
+    collectives: dict[int, list[Step]] = {}  # by the number of the step that they come before
+    place = 0  # where the next one may come at the earliest
+    for number, step in enumerate(steps):
+        collective = collective_of(step)
+        if collective is None:
+            continue
+        needed = MEMORY_OF_LINK * _sent_bytes(collective)
+        place = _place(free, max(place, number), _first_user(steps, step), needed)
+        _take(free, place, needed)
+        collectives.setdefault(place, []).append(step)
+    order: list[Step] = []
+    for number, step in enumerate(steps):
+        order += collectives.get(number, [])
+        if collective_of(step) is None:
+            order.append(step)
+    return order
+
+
+def _free(step: Step) -> float | None:
+    """The bytes that the kernels of a step touch, which share the device with a collective
+    meanwhile; None if they do not share it. A collective itself touches nothing."""
+    if collective_of(step) is not None:
+        return 0.0
+    return _touched(step) if _shares(step) else None
+
+
+def _shares(step: Step) -> bool:
+    """Whether all kernels of a step do with a part of the device: none is a product in tiles."""
+    return all(group.contraction is None for group in step.groups)
+
+
+def _touched(step: Step) -> float:
+    """The bytes of the arrays that the kernels of a step read and write."""
+    return sum(nbytes(value) for group in step.groups for value in (*group.reads, *group.members))
+
+
+def _first_user(steps: Sequence[Step], step: Step) -> int:
+    """The number of the first kernel that needs the collective `step`; how many steps there are if
+    none does. Collectives after it stay after it."""
+    for number, other in enumerate(steps):
+        if step in other.src and collective_of(other) is None:
+            return number
+    return len(steps)
+
+
+def _place(free: Sequence[float | None], first: int, end: int, needed: float) -> int:
+    """The first place from `first` up to `end` where kernels come one after the other that touch
+    as many bytes as are needed, and share the device; `first` if there is none."""
+    found, run = first, 0.0
+    for place in reversed(range(first, end)):
+        touched = free[place]
+        run = 0.0 if touched is None else run + touched
+        if run >= needed:
+            found = place
+    return found
+
+
+def _take(free: list[float | None], first: int, needed: float) -> None:
+    """Leave to the next collectives what one from `first` on leaves of the kernels there."""
+    for place in range(first, len(free)):
+        touched = free[place]
+        if touched is None or needed <= 0:
+            return
+        taken = min(touched, needed)
+        free[place] = touched - taken
+        needed -= taken
+
+
+def _sent_bytes(collective: Node) -> float:
+    operand = collective.src[0]
+    exchange = exchange_of(collective.op, collective.arg, operand.dtype, operand.shape)
+    return exchange.sent_bytes
 
 
 def collective_of(step: Step) -> Node | None:
@@ -76,7 +169,7 @@ class _Order:
             self.flush(self._unused[0] + 1)
         number = len(self.bytes_of)
         self.steps.append(step)
-        self.bytes_of.append(prod(collective.shape) * collective.dtype.itemsize)
+        self.bytes_of.append(nbytes(collective))
         self._needs[step] = number
         self._unused.append(number)
 

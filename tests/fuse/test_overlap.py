@@ -73,6 +73,25 @@ def test_updates_come_earlier_where_results_would_wait_in_memory(
     assert order_of(launches) == "kckckwckwcww"
 
 
+def beside_products(rows: int) -> list[Tensor]:
+    """A sum over processes, two products that do not need it, and then a reduction of so many rows
+    that does not either."""
+    x, many = argument(0, 64, 64), argument(1, rows, 64)
+    value = x @ x
+    total = distributed.all_reduce(value, over=PAIR)
+    product = value @ x @ x
+    return [(many + product.sum()).exp().sum(axis=1), total * 2.0]
+
+
+def test_a_collective_begins_beside_kernels_that_are_no_products() -> None:
+    """Where these take as long: the rows are 12 times as many bytes as go over a link."""
+    order = order_of(compiled(*beside_products(64 * overlap.MEMORY_OF_LINK))[1])
+    assert order.index("c") == 3  # after the products
+    assert order[-1] == "w"
+    order = order_of(compiled(*beside_products(8))[1])
+    assert order.index("c") == 1  # as soon as it can
+
+
 def test_a_collective_of_the_result_of_another_comes_after_it() -> None:
     x = argument(0, 64, 64)
     first = distributed.all_reduce(x @ x, over=PAIR)
@@ -115,6 +134,17 @@ def test_operands_stay_until_their_results_are_used() -> None:
                 ranges.append((buffer, start, start + slot.nbytes))
     assert len(ranges) == 8
     assert not any(overlaps(one, other) for one, other in combinations(ranges, 2))
+
+
+def test_a_product_is_stored_as_it_is_sent() -> None:
+    """Whatever moves between the two: no kernel copies it."""
+    x = argument(0, 64, 64)
+    product = (x @ x.exp()).T
+    results = [distributed.all_reduce(one, over=PAIR) for one in (product, product.reshape(-1))]
+    for result in results:
+        program, _ = compiled(result)
+        kinds = [isinstance(launch.kernel, Collective) for launch in program.launches]
+        assert kinds == [False, False, True]
 
 
 def test_nothing_waits_without_collectives() -> None:

@@ -113,13 +113,17 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
 
 
 def _collective_cost(step: Collective, target: Target, rates: Rates) -> KernelCost:
-    """The cost of a collective among processes of one machine: each byte goes to memory that they
-    share, and from there to the result. How long one waits for another is not predicted."""
+    """The cost of a collective. Between GPUs bytes go over links; among processes of one machine
+    each goes to memory that they share, and from there to the result. How long one waits for
+    another is not predicted."""
     operand, result = step.parameters
     memory = rates.levels[-1]
     nbytes = operand.nbytes + result.nbytes
-    exchange = nbytes / memory.read + nbytes / memory.write
-    demands = {"exchange": exchange, "fork": 0.0, "launch": rates.launch}
+    if rates.link:
+        sent = rates.exchange + step.exchange.sent_bytes / rates.link
+    else:
+        sent = nbytes / memory.read + nbytes / memory.write
+    demands = {"exchange": sent, "fork": 0.0, "launch": rates.launch}
     need = Need({0: operand.nbytes}, {1: result.nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
 
