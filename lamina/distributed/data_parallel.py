@@ -12,26 +12,27 @@ Then all processes have the gradients of the mean over the whole batch, and make
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lamina.core.dtypes import DType, float16, float32
+from lamina.distributed import setup
 from lamina.distributed.mesh import Axis, axis_of
-from lamina.distributed.operations import all_reduce, broadcast
+from lamina.distributed.operations import all_gather, all_reduce, broadcast
 from lamina.errors import ArgumentError, GradientError
 from lamina.frontend.functions.elementwise import maximum
 from lamina.frontend.functions.movement import concat, reshape, split
 from lamina.frontend.realize import realize
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import const
+from lamina.ir.ops import Op
 from lamina.nn.state import state_dict
 
 __all__ = ["average_gradients", "averaged", "copy_from_first", "mean_over_rows", "rows_of"]
 
-# Gradients of fewer bytes are sent in buckets of about so many: one collective takes a few
-# microseconds however short it is. Larger ones are sent as they are, without a copy, each as soon
-# as it is ready.
-BUCKET_BYTES = 128 << 10
+# A bucket is sent before it is full once so many bytes were sent in others: it would be late, and
+# what comes after it.
+SPAN_BYTES = 32 << 20
 
 
 def rows_of(count: int, over: Axis | None = None) -> slice:
@@ -86,35 +87,60 @@ def averaged(
         return list(gradients)
     if rows is not None:
         share = _share(rows, gradients[0].device, over)
-        weighted = [_weighted(gradient, rows, share) for gradient in gradients]
+        sent = [_weighted(gradient, rows, share) for gradient in gradients]
     else:
-        weighted = [gradient / _ranks_before(gradient, ranks) for gradient in gradients]
+        sent = [_shortest(gradient, ranks) for gradient in gradients]
     means = list(gradients)
-    for bucket in buckets(weighted):
-        parts = [weighted[number] for number in bucket]
-        for number, total in zip(bucket, _sum_of_bucket(parts, over), strict=True):
+    for bucket in buckets(sent, setup.bucket_bytes()):
+        parts = [sent[number] for number in bucket]
+        dtypes = [gradients[number].dtype for number in bucket]
+        for number, total in zip(bucket, _sums_of_bucket(parts, dtypes, over), strict=True):
             is_mean = rows is not None
             means[number] = total if is_mean else total / _ranks_after(total, ranks)
     return means
 
 
-def buckets(tensors: Sequence[Tensor]) -> Iterable[list[int]]:
-    """The numbers of `tensors` in groups of one dtype and about BUCKET_BYTES, from the last on: the
-    gradients of the last layers are complete first."""
-    filling: dict[DType, list[int]] = {}
-    sizes: dict[DType, int] = {}
+def buckets(tensors: Sequence[Tensor], enough: int) -> Iterator[list[int]]:
+    """The numbers of `tensors` in groups of one dtype and about `enough` bytes, from the last on:
+    the gradients of the last layers are complete first. One that has as many is alone, and is sent
+    without a copy."""
+    filling: dict[DType, _Bucket] = {}
+    sent = 0  # bytes
     for number in reversed(range(len(tensors))):
         dtype = tensors[number].dtype
         nbytes = tensors[number].size * dtype.itemsize
-        if nbytes >= BUCKET_BYTES:
+        if nbytes >= enough:
             yield [number]
+            sent += nbytes
             continue
-        filling.setdefault(dtype, []).append(number)
-        sizes[dtype] = sizes.get(dtype, 0) + nbytes
-        if sizes[dtype] >= BUCKET_BYTES:
-            yield filling.pop(dtype)
-            sizes[dtype] = 0
-    yield from filling.values()
+        bucket = filling.setdefault(dtype, _Bucket(sent))
+        bucket.add(number, nbytes)
+        complete = [
+            dtype
+            for dtype, bucket in filling.items()
+            if bucket.nbytes >= enough or sent - bucket.sent_before >= SPAN_BYTES
+        ]
+        for dtype in complete:
+            bucket = filling.pop(dtype)
+            yield bucket.numbers
+            sent += bucket.nbytes
+    yield from (bucket.numbers for bucket in filling.values())
+
+
+class _Bucket:
+    """Gradients that are sent together.
+
+    numbers: of these. nbytes: of all of them. sent_before: bytes that were sent in others before
+    this one was begun."""
+
+    def __init__(self, sent_before: int) -> None:
+        self.numbers: list[int] = []
+        self.nbytes = 0
+        self.sent_before = sent_before
+
+    def add(self, number: int, nbytes: int) -> None:
+        self.numbers.append(number)
+        self.nbytes += nbytes
 
 
 def _gradient_of(parameter: Tensor, number: int) -> Tensor:
@@ -126,6 +152,29 @@ def _gradient_of(parameter: Tensor, number: int) -> Tensor:
             operation="average_gradients",
         )
     return gradient
+
+
+def _shortest(gradient: Tensor, ranks: int) -> Tensor:
+    """What a process sends of a gradient: 16 bits of a number that was cast from so many, where to
+    gather those moves fewer bytes than to sum up all of them. A float16 is sent as its part of the
+    mean."""
+    node = gradient.node
+    if node.op is Op.CAST:
+        (short,) = node.src
+        gathers = _bytes_of_gathering(short.dtype, ranks) < _bytes_of_summing(node.dtype, ranks)
+        if short.dtype.kind == "float" and gathers:
+            return Tensor.of(short, gradient.device)
+    return gradient / _ranks_before(gradient, ranks)
+
+
+def _bytes_of_gathering(dtype: DType, ranks: int) -> float:
+    """That each process sends of an element, for all to have those of all."""
+    return dtype.itemsize * (ranks - 1)
+
+
+def _bytes_of_summing(dtype: DType, ranks: int) -> float:
+    """That each process sends of an element, for all to have the sum."""
+    return 2 * dtype.itemsize * (ranks - 1) / ranks
 
 
 def _ranks_before(gradient: Tensor, ranks: int) -> int:
@@ -155,9 +204,23 @@ def _weighted(x: Tensor, rows: int, share: Tensor) -> Tensor:
     return (x * share).cast(x.dtype)
 
 
-def _sum_of_bucket(tensors: Sequence[Tensor], over: Axis | None) -> list[Tensor]:
-    """The sums over all processes of `tensors`, of one dtype, by one collective."""
-    flat = concat([reshape(tensor, (-1,)) for tensor in tensors])
-    summed = all_reduce(flat, "sum", over)
-    parts = split(summed, [tensor.size for tensor in tensors])
-    return [reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+def _sums_of_bucket(
+    sent: Sequence[Tensor], dtypes: Sequence[DType], over: Axis | None
+) -> list[Tensor]:
+    """The sums over all processes of what each sends, tensors of one dtype, by one collective:
+    each sum of one of `dtypes`, whose numbers `sent` may have in fewer bits."""
+    sizes = [tensor.size for tensor in sent]
+    # One alone is sent from where its kernel has stored it: a row of its elements would be a copy.
+    joined = sent[0] if len(sent) == 1 else concat([reshape(tensor, (-1,)) for tensor in sent])
+    if all(dtype is joined.dtype for dtype in dtypes):
+        of_ranks = [reshape(all_reduce(joined, "sum", over), (-1,))]
+    else:
+        ranks = axis_of(over).ranks
+        gathered = reshape(all_gather(joined, 0, over), (ranks, joined.size))
+        of_ranks = [gathered[place] for place in range(ranks)]
+    terms = [split(elements, sizes) for elements in of_ranks]
+    sums = []
+    for number, (tensor, dtype) in enumerate(zip(sent, dtypes, strict=True)):
+        values = [reshape(term[number], tensor.shape).cast(dtype) for term in terms]
+        sums.append(sum(values[1:], values[0]))
+    return sums

@@ -82,6 +82,12 @@ def make_group(ranks: int, stride: int) -> None:
         engine.make_group(ranks, stride)
 
 
+def bucket_bytes() -> int:
+    """Arrays of fewer bytes are better moved together; 0 in a process alone."""
+    engine = _process().engine
+    return 0 if engine is None else engine.bucket_bytes
+
+
 def _process() -> _Process:
     init()
     return _joined[0]

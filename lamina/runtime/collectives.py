@@ -44,9 +44,11 @@ class Engine(Protocol):
     """Moves arrays among the processes of a run. Each method is called by all of them, in the same
     order, and raises RankError, naming the operation and the rank, where that fails.
 
-    kind: of the devices whose arrays it moves, "cpu" or "cuda"."""
+    kind: of the devices whose arrays it moves, "cpu" or "cuda". bucket_bytes: arrays of fewer are
+        better moved together."""
 
     kind: str
+    bucket_bytes: int
     rank: int
     size: int
 

@@ -47,6 +47,7 @@ class MpiEngine:
     """Collectives of MPI's world and of groups of it; see `lamina.runtime.collectives.Engine`."""
 
     kind = "cpu"
+    bucket_bytes = 128 << 10  # a collective takes a few microseconds however short it is
 
     def __init__(self, mpi: Any, peers: Peers, timeout: float) -> None:
         """timeout: seconds until a rank that waits raises."""

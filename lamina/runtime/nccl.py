@@ -53,6 +53,9 @@ class NcclEngine:
     """Collectives of all processes and of groups; see `lamina.runtime.collectives.Engine`."""
 
     kind = "cuda"
+    # A collective takes about 10 us however short it is, in which a product waits that has a block
+    # for each multiprocessor; to copy arrays together takes less.
+    bucket_bytes = 12 << 20
 
     def __init__(self, library: Library, peers: Peers, device: Device, timeout: float) -> None:
         """All processes make theirs at one time. timeout: seconds until a rank that waits raises.

@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lamina as lm
 from lamina import Tensor, distributed
 from lamina.distributed import setup
-from lamina.distributed.data_parallel import BUCKET_BYTES, buckets
+from lamina.distributed.data_parallel import SPAN_BYTES, buckets
 from lamina.distributed.mesh import Axis
+from lamina.ir.node import toposort
+from lamina.ir.ops import Group, Op
 from tests.distributed.lockstep import on_ranks
 
 ALL = Axis("all", 4, 1)
+PAIR = Axis("all", 2, 1)
+
+
+def zeros(size: int) -> Tensor:
+    return Tensor(np.zeros(size, np.float32))
 
 
 def test_equal_shares_are_a_mean() -> None:
@@ -31,9 +39,54 @@ def test_large_numbers_of_float16_do_not_overflow(rows: int | None) -> None:
 
 
 def test_long_gradients_go_alone_and_short_ones_together() -> None:
-    long, short = BUCKET_BYTES // 4, BUCKET_BYTES // 16
-    tensors = [Tensor(np.zeros(size, np.float32)) for size in (short, long, short, short, short)]
-    assert list(buckets(tensors)) == [[1], [4, 3, 2, 0]]
+    long, short = 64, 16
+    tensors = [zeros(size) for size in (short, long, short, short, short)]
+    assert list(buckets(tensors, 4 * long)) == [[1], [4, 3, 2, 0]]
+
+
+def test_a_short_gradient_is_sent_soon_after_long_ones() -> None:
+    long = SPAN_BYTES // 8
+    tensors = [zeros(3), zeros(long), zeros(5), zeros(long), zeros(long), zeros(4)]
+    assert list(buckets(tensors, 4 * long)) == [[4], [3], [5, 2], [1], [0]]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_numbers_of_16_bits_are_sent_as_these_where_that_moves_less(ranks: int) -> None:
+    """All of two ranks are half as long as a sum in float32; of four ranks they are as long."""
+    operands = list(np.random.default_rng(5).normal(size=(ranks, 6, 2)).astype(np.float32))
+
+    def mean(x: Tensor) -> Tensor:
+        (found,) = distributed.averaged([x.cast(lm.bfloat16).cast(lm.float32)], None, axis)
+        return found
+
+    axis = Axis("all", ranks, 1)
+    short = [Tensor(one).cast(lm.bfloat16).cast(lm.float32).numpy() for one in operands]
+    for found in on_ranks(mean, operands):
+        np.testing.assert_allclose(found, sum(short) / ranks, rtol=1e-6)
+    graph = toposort([mean(Tensor(operands[0])).node])
+    exchanged = [node for node in graph if node.op in Group.COLLECTIVE]
+    said = [(node.op, node.src[0].dtype) for node in exchanged]
+    gathers = [(Op.ALL_GATHER, lm.bfloat16)]
+    assert said == (gathers if ranks == 2 else [(Op.ALL_REDUCE, lm.float32)])
+
+
+def test_gradients_of_a_bucket_keep_their_shapes_and_dtypes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(setup, "bucket_bytes", lambda: 1000)
+
+    def means(x: Tensor) -> Tensor:
+        half = x.cast(lm.bfloat16)
+        gradients = [half.cast(lm.float32), half, (half * 3.0).T.cast(lm.float32)]
+        found = distributed.averaged(gradients, over=PAIR)
+        assert [one.dtype for one in found] == [one.dtype for one in gradients]
+        assert [one.shape for one in found] == [one.shape for one in gradients]
+        return lm.stack([found[0], found[1].cast(lm.float32), found[2].T])
+
+    operands = [np.arange(6, dtype=np.float32).reshape(2, 3) + rank for rank in range(2)]
+    expected = np.arange(6).reshape(2, 3) + 0.5
+    for found in on_ranks(means, operands):
+        np.testing.assert_array_equal(found, np.stack([expected, expected, 3 * expected]))
 
 
 def test_one_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
