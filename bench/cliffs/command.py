@@ -16,7 +16,7 @@ from bench.cliffs.draw import draw, indices, limits_of
 from bench.cliffs.families import FAMILIES
 from bench.cliffs.outcome import Outcome
 from bench.cliffs.page import Page, earlier
-from bench.cliffs.program import MODULES
+from bench.cliffs.program import MODULES, Program
 from bench.cliffs.run import PEERS, examine_all, installed_peers
 from bench.cliffs.stage import SharedIterator, Stage, StagedCrew, side_by_side
 from bench.machine import commit, facts
@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--draw", type=int, default=100, help="how many programs; default: 100")
     parser.add_argument("--seed", type=int, help="what they are drawn from; default: a new one")
     parser.add_argument("--first", type=int, default=0, help="the index of the first program")
-    parser.add_argument("--case", type=int, help="one program, whose text is printed as well")
+    parser.add_argument("--case", default="", help="some programs by their indices, with commas "
+                        "between; their texts are printed as well")  # fmt: skip
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
     families = ", ".join(FAMILIES)
     parser.add_argument("--only", default="", help=f"families, with commas between: {families}")
@@ -60,11 +61,10 @@ def main(words: Sequence[str]) -> None:
         read.error(f"--peers: {', '.join(unknown)}: not among {', '.join(PEERS)}")
     seed: int = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
     wanted = list(indices(arguments.first, arguments.draw, only))
-    if arguments.case is not None:
-        wanted = [arguments.case]
-        program = draw(seed, arguments.case, limits_of(arguments.device))
-        for framework in MODULES:
-            print(program.text() if framework == "lamina" else program.forward(framework))
+    if arguments.case:
+        wanted = [int(index) for index in arguments.case.split(",")]
+        for index in wanted:
+            _print_texts(draw(seed, index, limits_of(arguments.device)))
     threads = arguments.threads or usable_cores()
     with tempfile.TemporaryDirectory(prefix="lamina-cliffs-") as folder:
         benches = [
@@ -89,6 +89,12 @@ def main(words: Sequence[str]) -> None:
 
         side_by_side(benches, work)
     print(page.markdown())
+
+
+def _print_texts(program: Program) -> None:
+    """A program as each framework runs it."""
+    for framework in MODULES:
+        print(program.text() if framework == "lamina" else program.forward(framework))
 
 
 def _name(device: str) -> str:

@@ -128,6 +128,14 @@ def kept(raw: Mapping[str, Any], program: Program) -> Outcome | None:
     )
 
 
+def only(arrays: Sequence[Array], places: Sequence[Array]) -> list[Array]:
+    """The arrays with zeros but at `places`; as they are where these have other shapes."""
+    if [one.shape for one in arrays] != [one.shape for one in places]:
+        return list(arrays)
+    pairs = zip(arrays, places, strict=True)
+    return [np.where(place, array, 0).astype(array.dtype) for array, place in pairs]
+
+
 def distance(got: Sequence[Array], want: Sequence[Array]) -> float:
     """The largest error of several results, each as a share of its largest value; infinite for
     another number of results, other shapes, or values that are no numbers."""

@@ -191,6 +191,16 @@ def test_a_wrong_result_is_wrong_and_not_measured(bench: Bench) -> None:
     assert outcome.ratio is None
 
 
+def test_what_overflows_in_pytorch_too_is_not_compared(bench: Bench) -> None:
+    """Such as a sum of bytes that is cast to float16."""
+    crew = MadeUpCrew(bench, _answers)
+    crew.values |= {"lamina": np.inf, "torch": np.inf}
+    outcome = examine(bench, crew, 0, ["torch", "torch.compile"])
+    assert not outcome.failed
+    crew.values |= {"torch": 1.0}
+    assert examine(bench, crew, 0, ["torch", "torch.compile"]).wrong
+
+
 def test_a_result_that_is_wrong_on_few_data_is_right(bench: Bench) -> None:
     """Such as a derivative of relu where a rounding decides."""
     crew = MadeUpCrew(bench, _answers)
