@@ -86,8 +86,13 @@ EACH_FLOAT(LIBRARY, exp)
 EACH_FLOAT(LIBRARY, exp2)
 EACH_FLOAT(LIBRARY, log)
 EACH_FLOAT(LIBRARY, log2)
+#ifdef HAS_WAVES /* the prelude has those of float32 */
+LIBRARY(f64, , sin)
+LIBRARY(f64, , cos)
+#else
 EACH_FLOAT(LIBRARY, sin)
 EACH_FLOAT(LIBRARY, cos)
+#endif
 EACH_FLOAT(LIBRARY, atan)
 EACH_FLOAT(LIBRARY, erf)
 

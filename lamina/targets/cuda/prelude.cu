@@ -36,6 +36,7 @@ template <class To, class From> INLINE To bits(From from) {
 #define BUILTIN(name) name
 #define EACH_FLOAT(F, name) F(f64, , name) F(f32, f, name)
 #define OF_LIBRARY(name, suffix) name##suffix
+#define RARE static __device__ __noinline__
 
 /* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is
    then given many lines at a time. Where it reads that much of an array, and does not write, no line
@@ -50,6 +51,30 @@ template <u64 size, u64 written, class T> INLINE const T *kept(const T *array) {
         return (const T *)__nv_associate_access_property(array, way);
     }
 }
+
+/* Sine and cosine of float32: |x| = n * pi/2 + r, with abs(r) < 0.82. Below 100,000 n has 16 bits, so that
+   x - n * (pi/2 in 24 bits) is exact, and the two products with the next 48 bits of pi/2 lose what is below
+   1e-17 (Cody and Waite). At most 1.6 units of the last place are wrong. Adding 1.5 * 2**23 rounds to an
+   integer, whose last two bits it leaves in the lowest ones. `ahead` is added to n, and `sign` changes the
+   sign bit. The library's functions would be inlined with what reduces large arguments: 64 of them in a
+   kernel take the compiler half a minute. */
+#define HAS_WAVES
+INLINE f32 wave(f32 x, u32 ahead, u32 sign) {
+    const f32 magnitude = fabsf(x), shifted = fmaf(magnitude, 0.63661977f, 12582912.0f);
+    const f32 n = shifted - 12582912.0f, first = fmaf(n, -0x1.921fb6p0f, magnitude);
+    const f32 r = fmaf(n, 0x1.ee59dap-50f, fmaf(n, 0x1.777a5cp-25f, first)), square = r * r;
+    const u32 quadrant = bits<u32>(shifted) + ahead;
+    const f32 sine = fmaf(r * square, fmaf(square, fmaf(square, -0.00019484147f, 0.008331925f),
+        -0.16666651f), r);
+    const f32 cosine = fmaf(square * square, fmaf(square, fmaf(square, 2.4408575e-05f, -0.0013887112f),
+        0.04166664f), fmaf(square, -0.5f, 1.0f));
+    return bits<f32>(bits<u32>(quadrant & 1 ? cosine : sine) ^ (quadrant & 2) << 30 ^ sign);
+}
+INLINE bool is_near(f32 x) { return fabsf(x) < 100000.0f; } /* and no NaN */
+RARE f32 far_sin(f32 x) { return sinf(x); }
+RARE f32 far_cos(f32 x) { return cosf(x); }
+INLINE f32 sin_f32(f32 x) { return is_near(x) ? wave(x, 0, bits<u32>(x) & 0x80000000) : far_sin(x); }
+INLINE f32 cos_f32(f32 x) { return is_near(x) ? wave(x, 1, 0) : far_cos(x); }
 
 INLINE u16 f32_to_f16(f32 x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 INLINE f32 f16_to_f32(u16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
