@@ -148,7 +148,7 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
-    rules = (*SPLIT_REDUCTIONS, *backend(options).split(options))
+    rules = (*backend(options).split(options), *SPLIT_REDUCTIONS)  # the first that fits
     if rewrite(sinks, rules) == sinks:
         return sinks
     return rewrite(sinks, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies

@@ -240,6 +240,8 @@ def test_parts_need_not_be_even(shape: tuple[int, ...]) -> None:
     [
         ((3, 99991), (1,), (3, 511)),  # a prime number: parts of 196, and a shorter one
         ((2, 1, 13, 20011), (0, 2, 3), (512,)),  # axes that lie side by side are one
+        ((4, 1 << 20), (0, 1), (512,)),
+        ((6, 3980832), (0, 1), (2048,)),  # more and shorter parts of a large array end more evenly
         ((5, 37, 16, 131), (1, 2, 3), (5, 74)),  # the parts are even: 74 are two of each 16 * 131
         ((88, 131200), (1,), (88, 16)),  # no block has registers for such a row
         ((5, 32749), (1,), None),  # a block reduces that as fast
