@@ -47,8 +47,11 @@ class Rates:
     launch: seconds of a kernel that does nothing
     call, enqueue: seconds that the host of a GPU takes for a call of a program, and for each of its
         kernels: no call takes less
+    start: seconds in which a GPU does nothing between two calls that the host has asked for
     access: seconds from the start of a GPU's thread to its end, where it only reads and writes,
         with all multiprocessors at work
+    filling: seconds for an element of a tile that a GPU's threads copy, with all multiprocessors at
+        work, as the engine that copies arrays cannot
     update: seconds of a GPU's thread for an update of a scatter that it goes through in order
     atomic: seconds of an atomic operation, with all threads at work at places far apart
     same_place: seconds of one that waits for another at the same place
@@ -76,7 +79,9 @@ class Rates:
     launch: float
     call: float = 0.0
     enqueue: float = 0.0
+    start: float = 0.0
     access: float = 0.0
+    filling: float = 0.0
     update: float = 0.0
     atomic: float = 0.0
     same_place: float = 0.0
@@ -116,11 +121,13 @@ GPUS = {
     # blocks share the rest (NVIDIA's white paper). L2: 6.65 TB/s, and 64 bytes a clock for one
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
-    # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`
-    # and `enqueue` are fitted to drawn programs, `access` to two of their kernels, `update`,
-    # `atomic` and `same_place` to scatters among them. `link`, four fifths of what NVLink 4 has in
-    # one direction, and `exchange` are assumed. The other rates are estimates, of instructions a
-    # clock: nobody has measured them by themselves.
+    # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`,
+    # `enqueue`, `start` and `hidden` are fitted to 504 drawn programs, `access` to two of their
+    # kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
+    # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
+    # scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
+    # assumed. The other rates are estimates, of instructions a clock: nobody has measured them by
+    # themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -136,13 +143,15 @@ GPUS = {
         integer_division=3e9,
         fork=0.0,
         launch=1e-6,
-        call=1e-5,
-        enqueue=2e-6,
+        call=1.4e-5,
+        enqueue=5e-7,
+        start=4e-6,
         access=7.5e-7,
+        filling=2e-12,
         update=4e-7,
         atomic=2e-11,
         same_place=5e-8,
-        hidden=0.95,
+        hidden=0.7,
         tensor=3.03e12,
         elementary=0.4,
         rounding=1.0,

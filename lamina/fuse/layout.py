@@ -16,8 +16,10 @@ changes: every value still has its shape, as a permutation of what is stored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from lamina.core.dtypes import float32
+from lamina.core.rates import GPUS
 from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import widening
@@ -39,12 +41,18 @@ MIN_CONTIGUOUS = 16
 # each element once, takes longer than it saves. An estimate.
 MIN_REUSE = 64
 
-# Rows that begin within a word of a GPU are read element by element. The product of (512, 3769) and
-# (1442, 3769) in bfloat16 takes 370 us on an H200, and 46 us where rows are longer. A factor with
-# such rows is stored with longer ones where each element has so many products, and the sum so many
-# in all: 2**23 products of elements that are read one by one take 20 us or more.
+# Rows that begin within a word of a GPU are read element by element, by threads, as the engine that
+# copies arrays cannot. The product of (512, 3769) and (1442, 3769) in bfloat16 takes 370 us on an
+# H200, and 46 us where rows are longer. A factor with such rows is stored with longer ones where
+# each element has so many products, and the sum so many in all: 2**23 products of elements that are
+# read one by one take 20 us or more.
 MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
 MIN_COPIED_PRODUCTS = 1 << 23
+# With fewer products a factor of 16 bits is stored so where threads take longer to fill the tiles
+# than a kernel takes that reads and writes each element once.
+RATES = GPUS["sm_90a"]  # by which it is decided for all GPUs, as texts are the same for all
+COPY_KERNEL = 3e-6
+TILE = 128  # rows or columns of a tile, about
 
 # Products for each element of a factor of float32 that is computed from inputs, and in each sum,
 # from which on it is stored first. Threads compute its elements wherever a tile has them, and the
@@ -86,16 +94,48 @@ def _find_factors(users: Users, sinks: Set[Node], pitch: int) -> LastAxis:
     return factors
 
 
-def _gains_by_longer_rows(array: Node, products: int, sinks: Set[Node], pitch: int) -> bool:
-    """Does a sum of so many `products` gain if `array` is stored once more, with longer rows?
+@dataclass(frozen=True)
+class _Use:
+    """How a sum uses an array that it reads.
+
+    products: of the sum
+    others: results that read the same element, but for windows that move along the array: the
+        columns of a product of matrices, for the left factor
+    """
+
+    products: int
+    others: int
+
+    def fills(self, array: Node) -> float:
+        """How often tiles have each element: in (64, 300) by (300, 1000) each of the left factor is
+        in 8 tiles of 128 columns. Windows of 3 x 3 places read it 9 times."""
+        return self.products / prod(array.shape) / min(self.others, TILE)
+
+
+def _gains_by_longer_rows(array: Node, use: _Use, sinks: Set[Node], pitch: int) -> bool:
+    """Does a sum gain if `array`, which it uses so, is stored once more, with longer rows?
 
     Inputs and results have no longer rows by themselves, nor has what is computed from inputs
     where the product reads it. What else a program stores has them: see `lamina.fuse.groups`.
     """
-    min_products = MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
-    if products < max(min_products, MIN_COPIED_PRODUCTS) or padded(array, pitch) == array.shape:
+    if padded(array, pitch) == array.shape:
         return False
-    return array in sinks or _is_made_of_inputs(array)
+    is_reused = use.products >= MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
+    is_large = use.products >= MIN_COPIED_PRODUCTS
+    gains = (is_reused and is_large) or _is_filled_slowly(array, use)
+    return gains and (array in sinks or _is_made_of_inputs(array))
+
+
+def _is_filled_slowly(array: Node, use: _Use) -> bool:
+    """Do threads take longer to fill tiles with an array of 16 bits than to copy it? Of a
+    convolution with 2 filters of 5 x 5 places they fill tiles with each element 25 times."""
+    if array.dtype.bits != 16:
+        return False
+    elements = prod(array.shape)
+    memory = RATES.levels[-1]
+    nbytes = elements * array.dtype.itemsize
+    copying = nbytes / memory.all_read + nbytes / memory.all_write + COPY_KERNEL
+    return elements * use.fills(array) * RATES.filling > copying
 
 
 def _gains_by_storing(array: Node, total: Node) -> bool:
@@ -124,22 +164,23 @@ def _factors_of(
     """The arrays that the kernel of the sum `total` would rather read in another order, or with
     longer rows, with the axis that is to be their last one. The kernel must read an array often, in
     a dtype of tensor cores, and at one index alone: with several, each might want another order."""
-    reads = KernelGroup(total, shapes).reads  # of a kernel with this sum alone
+    kernel = KernelGroup(total, shapes)  # with this sum alone
+    reads = kernel.reads
     window_axes = _window_axes(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
     factors: LastAxis = {}
     for array, indices in reads.items():
-        is_reused = products >= MIN_REUSE * prod(array.shape)
-        if not is_reused or array.dtype.bits not in FACTOR_BITS or len(indices) != 1:
+        if array.dtype.bits not in FACTOR_BITS or len(indices) != 1:
             continue
         (index,) = indices
         axis = _axis_to_be_last(array, index, window_axes)
         if axis is None:
             continue
-        gains = (
-            _gains_by_longer_rows(array, products, sinks, pitch)
-            or _gains_by_storing(array, total)
-            or _gains(array, axis, window_axes)
+        varying = frozenset[Node]().union(*map(free_axes, index))
+        use = _Use(products, points(axis for axis in kernel.row_axes if axis not in varying))
+        is_reused = products >= MIN_REUSE * prod(array.shape)
+        gains = _gains_by_longer_rows(array, use, sinks, pitch) or (
+            is_reused and (_gains_by_storing(array, total) or _gains(array, axis, window_axes))
         )
         if gains:
             factors[array] = axis

@@ -172,3 +172,44 @@ def test_a_long_row_is_sorted_by_all_multiprocessors() -> None:
     """267 us on an H200."""
     cost = cost_of(lambda x: lm.sort(x, axis=0), lm.TensorSpec((8653860,), lm.float16))
     assert 1 / 2 < cost.seconds * 1e6 / 267 < 2
+
+
+def test_short_rows_take_as_long_as_one_long_row() -> None:
+    """Threads of a block lie along as many axes as they need."""
+
+    def gelu(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return lm.gelu(x + y)
+
+    long = cost_of(gelu, lm.TensorSpec((1 << 20,)), lm.TensorSpec((1 << 20,))).seconds
+    short = cost_of(gelu, lm.TensorSpec((1 << 17, 8)), lm.TensorSpec((1, 8))).seconds
+    assert short < 1.5 * long
+
+
+def test_rows_that_begin_within_a_chunk_take_longer_to_fill_tiles() -> None:
+    def product(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return x @ y
+
+    def demands(length: int) -> set[str]:
+        spec = lm.TensorSpec((96, length), lm.bfloat16)
+        cost = cost_of(product, spec, lm.TensorSpec((length, 64), lm.bfloat16))
+        (kernel,) = cost.kernels.values()
+        return {name for name, seconds in kernel.demands.items() if seconds}
+
+    assert demands(405) - demands(408) == {"filling"}
+
+
+def test_few_long_sums_of_float32_are_in_tiles() -> None:
+    """Threads with some sums each would wait for memory at each of 472 steps."""
+    specs = lm.TensorSpec((576, 1888)), lm.TensorSpec((64, 1888))
+    with lm.using(tf32=False):
+        lowered = lm.jit(lambda x, y: x @ y.T).lower(*specs, device="cuda:0", arch=ARCH)
+    (kernel,) = lowered.kernels
+    assert kernel.schedule.startswith("tensorize(fma_f32")
+
+
+def test_elements_of_all_axes_are_reduced_as_one_row() -> None:
+    """Rows of 195 would have a block each, whose loads are of 2 bytes."""
+    lowered = lm.jit(lm.max).lower(
+        lm.TensorSpec((76753, 195), lm.bfloat16), device="cuda:0", arch=ARCH
+    )
+    assert [kernel.name for kernel in lowered.kernels] == ["reduce0_1024", "reduce1_1"]

@@ -4,7 +4,9 @@ from math import ceil
 
 from lamina.core.rates import Rates
 from lamina.core.target import Target
+from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.body import sums_products
@@ -15,6 +17,7 @@ from lamina.schedule.gpu.stream_k import stream_k
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 2e-6
+CHUNK_BYTES = 16  # in which the copy engine reads
 # Multiprocessors that read one tile of the second-level cache at a time, as neighbours do, share
 # its bytes. Fitted to times of an H200 in `bench/results/h200.md`, by which 4096 x 4096 in bfloat16
 # is bound by tensor cores.
@@ -30,7 +33,7 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     memory. Atoms without tensor cores multiply by instructions."""
     need = _need_of(nest, target, rates)
     unit = "tensor cores" if ATOMS[nest.product].instruction == "mma" else "instructions"
-    units = {unit: _multiplying(nest, target, rates)}
+    units = {unit: _multiplying(nest, target, rates), "filling": _filling(nest, rates)}
     l2, memory = rates.levels[-2:]
     moved = {
         l2.name: _tile_bytes(nest) / (SHARED_TILES * l2.all_read),
@@ -96,6 +99,28 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
     workers = min(blocks, target.multiprocessors)
     turns = ceil(blocks / workers)
     return turns * (products / blocks) / rate
+
+
+def _filling(nest: Nest, rates: Rates) -> float:
+    """The seconds in which threads fill tiles that the copy engine cannot fill: those of factors
+    that are computed, and of arrays whose rows begin within a chunk."""
+    atom = ATOMS[nest.product]
+    lines = 0
+    for tile, lines_of_tile in zip(nest.tiles, (atom.m, atom.n), strict=False):
+        if not _is_in_chunks(tile.value):
+            lines += lines_of_tile
+    elements = _tiles(nest) * _steps(nest) * lines * (LINE_BYTES // atom.dtype.itemsize)
+    return elements * rates.filling
+
+
+def _is_in_chunks(factor: Node) -> bool:
+    """Is a factor an array, all of whose rows begin at whole chunks of 16 bytes? What else keeps
+    the copy engine from an array (`lamina/tiles/copies.py`) is rare, and left out."""
+    if factor.op is not Op.LOAD:
+        return False
+    strides, constant = ix.terms_of(factor.src[0])
+    apart = [stride for stride in (constant, *strides.values()) if stride != 1]
+    return all(stride * factor.dtype.itemsize % CHUNK_BYTES == 0 for stride in apart)
 
 
 def _tile_bytes(nest: Nest) -> float:

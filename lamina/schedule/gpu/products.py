@@ -26,9 +26,9 @@ from lamina.schedule.gpu.attention import (
 from lamina.schedule.gpu.stream_k import Products, times_of
 from lamina.schedule.planner import store_score
 
-# Tiles from which float32 without tensor cores is worth the fill of shared memory; loops of threads
-# take products of fewer. Fewer tiles are worth it if they have MIN_FMA_TILES**2 = 576 steps in all,
-# which several blocks then share. Chosen: no measurement of either is kept.
+# Tiles from which float32 without tensor cores is worth the fill of shared memory, whatever loops
+# of threads are predicted to take. So are fewer tiles that have MIN_FMA_TILES**2 = 576 steps in
+# all, which several blocks then share. Chosen: no measurement of either is kept.
 MIN_FMA_TILES = 24
 
 
@@ -200,27 +200,40 @@ def is_minor(value: Node, axis: Node) -> bool:
     return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads)
 
 
-def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int) -> str:
-    """The atom with which a kernel's products take the least time by `times_of`; "" where the
-    kernel has no products, or none is worth tiles. Products back to back have one atom.
+@dataclass(frozen=True)
+class Choice:
+    """An atom for a kernel's products. is_sure: are tiles faster than any loops of threads?"""
+
+    atom: str
+    is_sure: bool
+
+
+def best_product(
+    kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int
+) -> Choice | None:
+    """The atom with which a kernel's products take the least time by `times_of`; None where the
+    kernel has no products. Products back to back have one atom.
 
     factor_kind: of factors of float32, "f32" or "tf32"
     rank: how many of the fastest atoms to pass over: 0 but in a search
     """
     both = back_to_back(kernel)
     if both:
-        return _back_to_back_atom(kernel, both, multiprocessors)
+        return Choice(_back_to_back_atom(kernel, both, multiprocessors), is_sure=True)
     factors = product_factors(kernel, factor_kind)
     if not factors:
-        return ""
+        return None
     dtype = factors[0].value.dtype
     kind = factor_kind if dtype is float32 else SHORT[dtype]
     products = _products_of(kernel, factors)
+    candidates = times_of(kind, products, multiprocessors)[rank:]
+    if not candidates:
+        return None
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
-    for candidate in times_of(kind, products, multiprocessors)[rank:]:
+    for candidate in candidates:
         if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
-            return candidate.atom
-    return ""
+            return Choice(candidate.atom, is_sure=True)
+    return Choice(candidates[0].atom, is_sure=False)
 
 
 def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:
