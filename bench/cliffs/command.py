@@ -41,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=0, help="default: all cores")
     parser.add_argument("--limit", type=float, default=120, help="seconds until an answer, such "
                         "as a program that is compiled; then its process is killed")  # fmt: skip
+    parser.add_argument("--search", action="store_true", help="also measure what a search for "
+                        "schedules finds, and what the first choice loses beside it")  # fmt: skip
     parser.add_argument("--crews", type=int, default=1, help="how many programs are compiled at "
                         "the same time; while one is measured, all others are stopped")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no program after that")
@@ -85,7 +87,8 @@ def main(words: Sequence[str]) -> None:
 
         def work(bench: Bench, stage: Stage) -> None:
             with StagedCrew(bench, arguments.device, arguments.limit, stage) as crew:
-                examine_all(bench, crew, shared, columns, 60 * arguments.minutes, done)
+                seconds, searches = 60 * arguments.minutes, arguments.search
+                examine_all(bench, crew, shared, columns, seconds, done, searches=searches)
 
         side_by_side(benches, work)
     print(page.markdown())

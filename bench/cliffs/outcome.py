@@ -67,6 +67,7 @@ class Outcome:
     bound: float = math.nan
     predicted: float = math.nan
     cost_failure: Failure | None = None
+    regret: float = math.nan
 
     @property
     def row(self) -> Row:
@@ -125,6 +126,7 @@ def kept(raw: Mapping[str, Any], program: Program) -> Outcome | None:
         math.nan if raw["bound"] is None else raw["bound"],
         math.nan if raw["predicted"] is None else raw["predicted"],
         Failure(**raw["cost_failure"]) if raw["cost_failure"] else None,
+        math.nan if raw.get("regret") is None else raw["regret"],
     )
 
 

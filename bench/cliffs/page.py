@@ -12,6 +12,7 @@ from statistics import median
 
 from bench.cliffs.outcome import KernelTime, Outcome, kept
 from bench.cliffs.program import MissingOperationError, Program
+from bench.cliffs.run import CANDIDATES
 from bench.report import LAMINA, digits, table
 
 WORST = 20
@@ -164,10 +165,19 @@ class Page:
         below = ", ".join(one.program.name for one in known if one.seconds < one.bound)
         shares = geometric_mean(one.bound / one.seconds for one in known)
         predicted = geometric_mean(one.predicted / one.seconds for one in known)
+        near, far = (_share_within(known, factor) for factor in (1.5, 3.0))
         lines = [
             f"Geometric means of {len(known)} programs: the bound is {shares:.0%} of a call, the "
-            f"prediction {predicted:.0%}. Faster than their bounds: {below or 'none'}."
+            f"prediction {predicted:.0%}. Faster than their bounds: {below or 'none'}. Within a "
+            f"factor of 1.5 are {near:.0%} of the predictions, within 3 {far:.0%}."
         ]
+        if regrets := sorted(one.regret for one in known if not math.isnan(one.regret)):
+            most = regrets[math.ceil(0.95 * len(regrets)) - 1]
+            lines.append(
+                f"The first choice of schedules takes {median(regrets):.2f} times as long as the "
+                f"best of {CANDIDATES} in the median of {len(regrets)} programs, and at most "
+                f"{most:.2f} times as long in 95% of them."
+            )
         failures = [(one, one.cost_failure) for one in self.outcomes if one.cost_failure]
         for outcome, failure in failures:
             lines.append(f"- {outcome.program.name}: no bound: {failure.kind}: {failure.text}")
@@ -239,6 +249,12 @@ def earlier(
         return []
     found = (kept(one, drawn(one["index"])) for one in raw["outcomes"])
     return [one for one in found if one is not None]
+
+
+def _share_within(outcomes: Sequence[Outcome], factor: float) -> float:
+    """The share of the outcomes whose predictions are within a factor of what was measured."""
+    ratios = [one.predicted / one.seconds for one in outcomes]
+    return sum(1 / factor <= ratio <= factor for ratio in ratios) / len(ratios)
 
 
 def cause(outcome: Outcome) -> str:

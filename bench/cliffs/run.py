@@ -6,8 +6,9 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from bench.cliffs.program import MissingOperationError, Program
 from bench.kernels import AGAIN, Fleet, hopeless
 from bench.process import Bench, take_turns
 from bench.report import LAMINA
-from bench.worker import ProgramError, ProgramTimeoutError
+from bench.worker import ProgramError, ProgramTimeoutError, Worker
 
 PEERS = ("torch", "torch.compile", "jax")
 ROUNDS = 5
 _TURN_SECONDS = 0.04
 _IDLE_SECONDS = 60.0  # until a GPU has done what stopped processes had asked for
+SEARCHED = "lamina.search"  # lamina, which measures CANDIDATES schedules of each kernel
+CANDIDATES = 8
 _MORE_DATA = (1, 2)  # other values, on which a wrong result is wrong as well
 _BEHIND = 0.9  # lamina's kernels are listed where the best peer takes less of its time
 MISSING = MissingOperationError.__name__
@@ -42,6 +45,17 @@ class Crew(Fleet):
         folder = str(self.folder(threads))
         return ["bench.programs.drawn", name, str(self.bench.seed), str(threads), folder,
                 self.device]  # fmt: skip
+
+    def started(self, words: Sequence[str], environment: Mapping[str, str]) -> Worker:
+        """A new worker."""
+        return super().started(words, self.environment_of(words, environment))
+
+    def environment_of(
+        self, words: Sequence[str], environment: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The variables of a worker; that of SEARCHED searches."""
+        more = {"LAMINA_SEARCH": str(CANDIDATES)} if SEARCHED in words else {}
+        return {**environment, **more}
 
     def tell(self, column: str, *message: object) -> dict[str, Any]:
         """The answer of a column's program. Raises ProgramError."""
@@ -184,6 +198,16 @@ class Examination:
                 text = f"it ended in its turns: {self.bench.failures[-1]}"
                 self.outcome.failures[column] = Failure("crash", text)
 
+    def compare_with_search(self) -> None:
+        """What is lost by the first choice of schedules: its time over that of the best ones that a
+        search finds."""
+        turns = {column: functools.partial(self._turn, column) for column in (LAMINA, SEARCHED)}
+        name = f"{self.program.name}, search"
+        samples = take_turns(self.bench, name, turns, self.bench.rounds(ROUNDS, 2))
+        if len(samples) == len(turns):
+            pairs = zip(samples[LAMINA], samples[SEARCHED], strict=True)
+            self.outcome.regret = median(first / best for first, best in pairs)
+
     def _turn(self, column: str) -> float:
         seconds: float = self.crew.tell(column, "time", _TURN_SECONDS)["seconds"]
         return seconds
@@ -207,20 +231,26 @@ class Examination:
             self.outcome.slow = sorted(kernels, key=lambda one: -one.seconds)
 
 
-def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outcome:
-    """Everything about the program with that index."""
+def examine(
+    bench: Bench, crew: Crew, index: int, peers: Sequence[str], *, searches: bool = False
+) -> Outcome:
+    """Everything about the program with that index. searches: also what a search for schedules
+    finds."""
     outcome = Outcome(draw(bench.seed, index, limits_of(crew.device)))
     examination = Examination(bench, crew, outcome)
     ready = [column for column in (LAMINA, *peers) if examination.prepare(column)]
     if LAMINA in ready:
         outcome.wrong = examination.is_always_wrong(ready)
     ready = [column for column in ready if column not in outcome.failures]
+    searched = searches and LAMINA in ready and examination.prepare(SEARCHED)
     if LAMINA in ready and not outcome.wrong:
         with crew.alone():
             if examination.has_idle_device():
                 examination.measure(ready)
                 if LAMINA not in outcome.failures:
                     examination.look()
+                    if searched:
+                        examination.compare_with_search()
         if LAMINA not in outcome.failures:
             examination.predict()
     return outcome
@@ -228,7 +258,7 @@ def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outco
 
 def examine_all(
     bench: Bench, crew: Crew, indices: Iterable[int], peers: Sequence[str],
-    seconds: float, done: Callable[[Outcome], None],
+    seconds: float, done: Callable[[Outcome], None], *, searches: bool = False,
 ) -> None:  # fmt: skip
     """Examine programs one after the other for so long; `done` gets each outcome at once."""
     ends = time.monotonic() + seconds
@@ -237,7 +267,7 @@ def examine_all(
             print(f"stopped before {index}: the time is over", file=sys.stderr)
             return
         started = time.monotonic()
-        outcome = examine(bench, crew, index, peers)
+        outcome = examine(bench, crew, index, peers, searches=searches)
         print(f"{_told(outcome)} ({time.monotonic() - started:.1f} s)", file=sys.stderr, flush=True)
         done(outcome)
 

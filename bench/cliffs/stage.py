@@ -106,7 +106,8 @@ class StagedCrew(Crew):
 
     def started(self, words: Sequence[str], environment: Mapping[str, str]) -> Worker:
         """A new worker, whose compilers have its share of the cores."""
-        own = {**environment, "TORCHINDUCTOR_COMPILE_THREADS": str(self.stage.cores)}
+        own = self.environment_of(words, environment)
+        own["TORCHINDUCTOR_COMPILE_THREADS"] = str(self.stage.cores)
         return StagedWorker(self.stage, self, *words, environment=own, limit=self.limit)
 
 

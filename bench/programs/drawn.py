@@ -198,7 +198,7 @@ class Jax:
 
 def made(column: str, device: str, threads: int) -> Lamina | Torch | Jax:
     """The framework of a column."""
-    if column == "lamina":
+    if module_of(column) == "lamina":
         return Lamina(device, threads)
     if module_of(column) == "torch":
         return Torch("cpu" if column == REFERENCE_ON_CPU else device, threads, column)

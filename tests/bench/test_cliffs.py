@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from bench.cliffs.draw import draw, family_of, indices
 from bench.cliffs.families import FAMILIES
 from bench.cliffs.outcome import distance
 from bench.cliffs.program import SEED, MissingOperationError, Program, function_of
-from bench.cliffs.run import Crew, examine, examine_all
+from bench.cliffs.run import SEARCHED, Crew, examine, examine_all
 from bench.cliffs.sketch import CPU, GPU, TINY, Sketch
 from bench.process import Bench
 from bench.programs.drawn import Lamina, Runner, made
@@ -178,6 +179,25 @@ def test_an_outcome_says_who_is_ahead_and_where_the_time_goes(bench: Bench) -> N
     assert (outcome.bound, outcome.predicted) == (1.0, 3.0)
     assert outcome.compared
     assert not outcome.failed
+
+
+def test_the_first_choice_is_compared_with_a_search(bench: Bench) -> None:
+    def slower_first(column: str, message: Sequence[Any]) -> dict[str, Any]:
+        if column == SEARCHED and message[0] == "time":
+            return {"seconds": 3.2}
+        return _answers(column, message)
+
+    outcome = examine(bench, MadeUpCrew(bench, slower_first), 0, ["torch"], searches=True)
+    assert outcome.regret == 1.25
+    assert SEARCHED not in outcome.samples  # which is no peer
+    assert math.isnan(examine(bench, MadeUpCrew(bench, slower_first), 0, ["torch"]).regret)
+
+
+def test_a_search_is_a_setting_of_the_process(bench: Bench) -> None:
+    crew = MadeUpCrew(bench, _answers)
+    words = crew.command(SEARCHED, 1)
+    assert crew.environment_of(words, {"A": "b"}) == {"A": "b", "LAMINA_SEARCH": "8"}
+    assert crew.environment_of(crew.command("lamina", 1), {}) == {}
 
 
 def test_a_wrong_result_is_wrong_and_not_measured(bench: Bench) -> None:

@@ -133,6 +133,19 @@ def test_the_cause_names_slow_kernels_and_time_outside_of_them() -> None:
     assert cause(outcome) == "kernels take 10% of the call; sum 100% (0 GB/s, 2 GFLOP/s)"
 
 
+def test_the_page_tells_how_good_predictions_and_first_choices_are() -> None:
+    outcomes = []
+    for index, (predicted, regret) in enumerate([(1.0, 1.0), (1.4, 1.1), (2.0, 1.2), (4.0, 1.5)]):
+        outcome = Outcome(_program(index))
+        outcome.samples = {"lamina": [1.0], "torch": [1.0]}
+        outcome.bound, outcome.predicted, outcome.regret = 0.5, predicted, regret
+        outcomes.append(outcome)
+    text = Page("title", {"seed": "1"}, "cpu", outcomes).markdown()
+    assert "factor of 1.5 are 50% of the predictions, within 3 75%" in text
+    assert "1.15 times as long as the best of 8 in the median of 4 programs" in text
+    assert "at most 1.50 times as long in 95%" in text
+
+
 def test_distances_are_shares_of_the_largest_value() -> None:
     want = [np.array([1.0, -4.0]), np.array([2])]
     assert distance([np.array([1.0, -3.0]), np.array([2])], want) == pytest.approx(0.25)
