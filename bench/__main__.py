@@ -1,6 +1,7 @@
 """``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--rounds 3] [--seed 7]
-[--output FOLDER]``, or ``python -m bench cuda [--only memory,training] [--seed 7]
-[--output FOLDER]``, or ``python -m bench cliffs``, which has options of its own."""
+[--output FOLDER]``, ``python -m bench whole`` with the same options, ``python -m bench cuda
+[--only memory,training] [--seed 7] [--output FOLDER]``, or ``python -m bench cliffs``, which has
+options of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import cpu, gpu
+from bench import cpu, gpu, whole
 from bench.cliffs import command
 
 
@@ -21,9 +22,10 @@ def main() -> None:
         command.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("device", choices=["cpu", "cuda"], help="what to measure")
+    parser.add_argument("device", choices=["cpu", "whole", "cuda"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
-    sections = {"cpu": cpu.SECTIONS, "cuda": gpu.SECTIONS}
+    pages = {"cpu": cpu.PAGE, "whole": whole.PAGE}
+    sections = {name: page.sections for name, page in pages.items()} | {"cuda": gpu.SECTIONS}
     known = "; ".join(f"{device}: {', '.join(names)}" for device, names in sections.items())
     parser.add_argument("--only", default="", help="sections, with commas between; --output "
                         f"keeps the others of a page that is there: {known}")  # fmt: skip
@@ -47,7 +49,8 @@ def main() -> None:
     else:
         print(
             cpu.run(
-                output, arguments.quick, only, threads, arguments.rounds, arguments.seed
+                pages[arguments.device], output, arguments.quick, only, threads,
+                arguments.rounds, arguments.seed,
             )
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from bench.process import Bench, take_turns
 from bench.report import LAMINA, VALUE, Row, Section, Target
 from bench.worker import Worker
 
-_MEGA = 1 << 20
+MEGA = 1 << 20
 _ALLOWED = 8 << 30  # bytes, for what may need far too many
 _PEERS = ("torch", "torch.compile", "jax", "tinygrad")
 _QUICK_PEERS = ("torch",)
@@ -43,17 +43,17 @@ def _first(bench: Bench, section: Section, group: str, case: Case, target: Targe
     def start(column: str, empty: bool) -> Facts:
         if empty or column not in kept:
             kept[column] = bench.new_cache()
-        return _run(bench, column, group, case, kept[column])
+        return first_result(bench, column, group, case, kept[column])
 
     def turns(columns: Any, empty: bool) -> dict[str, Callable[[], Facts]]:
         return {column: functools.partial(start, column, empty) for column in columns}
 
     columns = bench.installed(LAMINA, *(_QUICK_PEERS if bench.quick else _PEERS))
     runs = take_turns(bench, f"{case.name}, empty cache", turns(columns, True), bench.rounds(2, 1))
-    section.rows.append(Row(f"{case.name}, empty cache", _seconds(runs), "s"))
+    section.rows.append(Row(f"{case.name}, empty cache", seconds_of(runs), "s"))
     again = take_turns(bench, f"{case.name}, cache kept", turns(runs, False), bench.rounds(3, 1))
-    section.rows.append(Row(f"{case.name}, cache kept", _seconds(again), "s", (target,)))
-    section.rows.append(Row(f"{case.name}, peak memory", _column(again, "peak", _MEGA), "MiB"))
+    section.rows.append(Row(f"{case.name}, cache kept", seconds_of(again), "s", (target,)))
+    section.rows.append(Row(f"{case.name}, peak memory", column_of(again, "peak", MEGA), "MiB"))
     return runs.get(LAMINA, [])
 
 
@@ -66,13 +66,13 @@ def memory(bench: Bench) -> Section:
     for case in cases:
         turns = {
             column: functools.partial(
-                _run, bench, column, "attention", case, bench.new_cache(), _ALLOWED
+                first_result, bench, column, "attention", case, bench.new_cache(), _ALLOWED
             )
             for column in columns
         }
         runs = take_turns(bench, case.name, turns, 1)
         samples = {
-            column: [(one["peak"] - one["before"]) / _MEGA for one in values if "peak" in one]
+            column: [(one["peak"] - one["before"]) / MEGA for one in values if "peak" in one]
             for column, values in runs.items()
         }
         section.rows.append(Row(case.name, samples, "MiB"))
@@ -87,7 +87,9 @@ def memory(bench: Bench) -> Section:
     return section
 
 
-def _run(bench: Bench, column: str, group: str, case: Case, cache: Path, limit: int = 0) -> Facts:
+def first_result(
+    bench: Bench, column: str, group: str, case: Case, cache: Path, limit: int = 0
+) -> Facts:
     """Facts of one process; "first" is the time to its result, making the data left out."""
     arguments = (column, str(bench.seed), group, case.name, str(limit))
     environment = bench.environment(cache)
@@ -96,11 +98,13 @@ def _run(bench: Bench, column: str, group: str, case: Case, cache: Path, limit: 
         return facts | {"first": facts["ended"] - worker.started - facts["loading"]}
 
 
-def _seconds(runs: dict[str, list[Facts]]) -> dict[str, list[float]]:
-    return _column(runs, "first", 1.0)
+def seconds_of(runs: dict[str, list[Facts]]) -> dict[str, list[float]]:
+    """The times to the first result, by column."""
+    return column_of(runs, "first", 1.0)
 
 
-def _column(runs: dict[str, list[Facts]], key: str, unit: float) -> dict[str, list[float]]:
+def column_of(runs: dict[str, list[Facts]], key: str, unit: float) -> dict[str, list[float]]:
+    """A fact of the runs in so many of its units, by column, where all of them tell it."""
     return {
         column: [one[key] / unit for one in values]
         for column, values in runs.items()

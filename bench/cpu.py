@@ -7,7 +7,8 @@ import functools
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cold import cold, memory
@@ -36,7 +37,6 @@ WARNING = (
     " **The machine was busy with other work**: absolute times are too long, and a peer "
     "whose threads wait for each other suffers most; measure again on a quiet one."
 )
-PAGE = "cpu"
 TOO_BUSY = 10  # per cent of the processors' time, above which the page warns
 GROUPS = ("gemm", "skinny", "rows", "stream", "conv", "attention", "mlp", "models")
 Measurement = Callable[[Bench, Fleet], Section]
@@ -57,7 +57,24 @@ SECTIONS: dict[str, Measurement] = {
 }
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page of measurements on the CPU.
+
+    summary: the section over all others, written anew after each of them."""
+
+    name: str
+    title: str
+    introduction: str
+    sections: Mapping[str, Measurement]
+    summary: Callable[[Sequence[Section]], Section] | None = None
+
+
+PAGE = Page("cpu", "lamina on the CPU", INTRODUCTION, SECTIONS)
+
+
 def run(
+    page: Page,
     output: Path | None,
     quick: bool,
     only: Sequence[str] = (),
@@ -76,22 +93,24 @@ def run(
     print(f"seed {seed}", file=sys.stderr)
     for package in ("lamina", "bench"):  # nobody's first import is to pay for parsing
         compileall.compile_dir(ROOT / package, quiet=2)
-    report = Report("lamina on the CPU", INTRODUCTION)
+    report = Report(page.title, page.introduction)
     if only and output is not None:
-        report.sections = sections_of(output, PAGE)
+        report.sections = sections_of(output, page.name)
     with tempfile.TemporaryDirectory(prefix="lamina-bench-") as folder:
         clang = peer_compiler(Path(folder))
         counts = list(threads) or default_threads(quick)
         bench = Bench(Path(folder), seed, quick, clang, counts, most_rounds)
         machine = facts(seed, clang)
         with Fleet(bench) as fleet:
-            for name in only or SECTIONS:
+            for name in only or page.sections:
                 started = time.monotonic()
-                report.put(_measured(SECTIONS[name], bench, fleet, machine))
+                report.put(_measured(page.sections[name], bench, fleet, machine))
                 print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-                report.introduction = INTRODUCTION + (WARNING if _busy(report) else "")
+                if page.summary is not None:
+                    report.put(page.summary(report.sections))
+                report.introduction = page.introduction + (WARNING if _busy(report) else "")
                 if output is not None:
-                    report.write(output, PAGE)
+                    report.write(output, page.name)
     return report.markdown()
 
 
@@ -109,4 +128,5 @@ def _measured(
 
 def _busy(report: Report) -> bool:
     """Whether other programs ran when a section of the page was begun."""
-    return any(float(section.facts[BUSY].rstrip("%")) > TOO_BUSY for section in report.sections)
+    shares = [section.facts[BUSY] for section in report.sections if BUSY in section.facts]
+    return any(float(share.rstrip("%")) > TOO_BUSY for share in shares)

@@ -34,7 +34,8 @@ class Case:
     column, by module, or for ANY of them. columns: who takes part beside lamina. bound: the limit
     of the machine that it meets, "fma" with a number of operations, "read" or "copy" with a
     number of bytes. tolerance: of the largest value of the result. makes_step: the functions
-    return what is measured, a function of nothing that may have a state.
+    return what is measured, a function that may have a state. It takes as many of the arrays, the
+    first ones, as `arguments` says; the others it has captured.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Case:
     quick: bool = False  # measured by --quick as well
     tolerance: float = 1e-5
     makes_step: bool = False
+    arguments: int = 0
 
     def arrays(self, seed: int) -> list[Array]:
         """The inputs: the same in every process, other ones for every seed."""

@@ -11,6 +11,7 @@ from bench.cases import Array
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS = 50257, 1024, 768, 12, 12
 LEARNING_RATE = 1e-4
+CACHE = 256  # places for keys and values
 _BLOCK = {
     "gain1": (WIDTH,), "bias1": (WIDTH,),
     "qkv": (WIDTH, 3 * WIDTH), "qkv_bias": (3 * WIDTH,),
@@ -20,6 +21,7 @@ _BLOCK = {
     "down": (4 * WIDTH, WIDTH), "down_bias": (WIDTH,),
 }  # fmt: skip
 Weights = dict[str, Any]
+Attention = Callable[..., Any]  # of the number of a layer, its query, key and value
 
 
 def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -55,35 +57,50 @@ def _layer(weights: Weights, number: int) -> Weights:
     return {name: weights[f"{number}.{name}"] for name in _BLOCK}
 
 
-def _lamina_logits(lm: Any, ids: Any, weights: Weights) -> Any:
+def _lamina_logits(
+    lm: Any, ids: Any, weights: Weights, positions: Any = None, attention: Attention | None = None
+) -> Any:
     length = ids.shape[1]
 
-    def heads(x: Any, part: int) -> Any:
-        one = x[..., part * WIDTH : (part + 1) * WIDTH]
-        return one.reshape((1, length, HEADS, WIDTH // HEADS)).transpose(1, 2)
+    def heads(y: Any, part: int) -> Any:
+        third = y[..., part * WIDTH : (part + 1) * WIDTH]
+        return third.reshape((1, length, HEADS, WIDTH // HEADS)).transpose(1, 2)
 
-    x = lm.embedding(ids, weights["tokens"]) + weights["positions"][:length]
+    def causal(number: int, *parts: Any) -> Any:
+        return lm.scaled_dot_product_attention(*parts, is_causal=True)
+
+    mix = attention or causal
+    x = lm.embedding(ids, weights["tokens"])
+    x = x + weights["positions"][slice(length) if positions is None else positions]
     for number in range(LAYERS):
         w = _layer(weights, number)
         y = lm.layer_norm(x, (WIDTH,), w["gain1"], w["bias1"]) @ w["qkv"] + w["qkv_bias"]
-        query, key, value = (heads(y, part) for part in range(3))
-        mixed = lm.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = mix(number, *(heads(y, part) for part in range(3)))
         x = x + mixed.transpose(1, 2).reshape(x.shape) @ w["out"] + w["out_bias"]
         y = lm.layer_norm(x, (WIDTH,), w["gain2"], w["bias2"]) @ w["up"] + w["up_bias"]
         x = x + lm.gelu(y, approximate="tanh") @ w["down"] + w["down_bias"]
     return lm.layer_norm(x, (WIDTH,), weights["gain"], weights["bias"]) @ weights["tokens"].T
 
 
-def _torch_logits(torch: Any, ids: Any, weights: Weights) -> Any:
+def _torch_logits(
+    torch: Any, ids: Any, weights: Weights, positions: Any = None,
+    attention: Attention | None = None,
+) -> Any:  # fmt: skip
     functional, length = torch.nn.functional, ids.shape[1]
-    x = functional.embedding(ids, weights["tokens"]) + weights["positions"][:length]
+
+    def causal(number: int, *parts: Any) -> Any:
+        return functional.scaled_dot_product_attention(*parts, is_causal=True)
+
+    mix = attention or causal
+    x = functional.embedding(ids, weights["tokens"])
+    x = x + weights["positions"][slice(length) if positions is None else positions]
     for number in range(LAYERS):
         w = _layer(weights, number)
         y = functional.layer_norm(x, (WIDTH,), w["gain1"], w["bias1"]) @ w["qkv"] + w["qkv_bias"]
-        query, key, value = (
+        parts = (
             one.reshape(1, length, HEADS, WIDTH // HEADS).transpose(1, 2) for one in y.chunk(3, -1)
         )
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = mix(number, *parts)
         x = x + mixed.transpose(1, 2).reshape(x.shape) @ w["out"] + w["out_bias"]
         y = functional.layer_norm(x, (WIDTH,), w["gain2"], w["bias2"]) @ w["up"] + w["up_bias"]
         x = x + functional.gelu(y, approximate="tanh") @ w["down"] + w["down_bias"]
@@ -194,6 +211,50 @@ def _torch_training(torch: Any, ids: Any, following: Any, *arrays: Any) -> Any:
     return step
 
 
+def _lamina_decode(lm: Any, token: Any, _: Any, *arrays: Any) -> Any:
+    weights, shape = _named(arrays), (1, HEADS, CACHE, WIDTH // HEADS)
+    caches = [(lm.zeros(shape).clone(), lm.zeros(shape).clone()) for _ in range(LAYERS)]
+    position = lm.zeros((), dtype=lm.int64).clone()
+    lm.realize(position, *(one for pair in caches for one in pair))
+
+    def attention(number: int, query: Any, *news: Any) -> Any:
+        for cache, new in zip(caches[number], news, strict=True):
+            cache[:, :, position] = new[:, :, 0]
+        seen = lm.arange(CACHE) <= position
+        return lm.scaled_dot_product_attention(query, *caches[number], attn_mask=seen)
+
+    def step(token: Any) -> Any:
+        logits = _lamina_logits(lm, token, weights, position, attention)
+        position.assign((position + 1) % CACHE)
+        return logits
+
+    return step
+
+
+def _torch_decode(torch: Any, token: Any, _: Any, *arrays: Any) -> Any:
+    weights, shape = _named(arrays), (1, HEADS, CACHE, WIDTH // HEADS)
+    dtype = weights["tokens"].dtype
+    caches = [(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype))
+              for _ in range(LAYERS)]  # fmt: skip
+    position, places = torch.zeros(1, dtype=torch.int64), torch.arange(CACHE)
+
+    def attention(number: int, query: Any, *news: Any) -> Any:
+        for cache, new in zip(caches[number], news, strict=True):
+            cache.index_copy_(2, position, new)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, *caches[number], attn_mask=(places <= position)[None]
+        )
+
+    def step(token: Any) -> Any:
+        with torch.no_grad():
+            logits = _torch_logits(torch, token, weights, position, attention)
+            position.add_(1).remainder_(CACHE)
+        return logits
+
+    return step
+
+
 FORWARD = {"lamina": _lamina, "torch": _torch, "jax": _jax, "tinygrad": _tinygrad,
            "onnxruntime": _exported}  # fmt: skip
 TRAINING = {"lamina": _lamina_training, "torch": _torch_training}
+DECODE = {"lamina": _lamina_decode, "torch": _torch_decode}

@@ -30,7 +30,8 @@ class Framework:
         """What is measured: the case on its arrays, run to its end each time."""
         function = case.function(column)
         if case.makes_step:
-            return self.program(function(self.module, *arrays), (), way_of(column))
+            arguments = tuple(arrays[: case.arguments])
+            return self.program(function(self.module, *arrays), arguments, way_of(column))
         return self.program(lambda *own: function(self.module, *own), tuple(arrays), way_of(column))
 
     def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:

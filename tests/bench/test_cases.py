@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cases import ANY, Case, Group, gpu, load, module_of, way_of
+from bench.cases import ANY, REFERENCE, Array, Case, Group, gpu, load, module_of, way_of
 from bench.cases.skinny import SIZE
+from bench.cases.whole import Layers, inference, training
 from bench.cpu import GROUPS, SECTIONS
 from bench.kernels import Fleet, hopeless
 from bench.process import Bench
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
+from bench.whole import NETWORKS
 from bench.worker import ProgramError
 from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError
 from lamina.runtime import compiler
 
 
-@pytest.fixture(params=GROUPS)
+@pytest.fixture(params=[*GROUPS, *(f"whole.{name}" for name in NETWORKS)])
 def group(request: pytest.FixtureRequest) -> Group:
     return load(request.param)
 
@@ -131,6 +133,38 @@ def test_steps_have_state(column: str) -> None:
     case = Case("counting", ((1,),), {ANY: _counting}, (), makes_step=True)
     step = own.step(case, [own.array(np.zeros(1, np.float32))], column)
     assert [own.results(step())[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def _classifier(layers: Layers) -> Any:
+    """A network with every kind of weight that `bench.cases.whole` draws."""
+    nn = layers.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5))
+
+
+def _images_and_classes(random: np.random.Generator) -> list[Array]:
+    return [random.standard_normal((6, 3, 4, 4), np.float32), random.integers(0, 5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("case", "steps"),
+    [
+        (inference("inference", _classifier, lambda random: _images_and_classes(random)[:1]), 1),
+        (training("SGD", _classifier, _images_and_classes, adam=False), 3),
+        (training("AdamW", _classifier, _images_and_classes, adam=True), 3),
+    ],
+    ids=["inference", "SGD", "AdamW"],
+)
+def test_networks_are_the_same_in_both_frameworks(case: Case, steps: int) -> None:
+    pytest.importorskip("torch")
+    found = {}
+    for column in ("lamina", "torch", "torch.channels_last", REFERENCE):
+        own = framework(module_of(column) if column != REFERENCE else column, 1)
+        arrays = [own.array(one) for one in case.arrays(7)]
+        step = own.step(case, arrays, column)
+        found[column] = [own.results(step())[0] for _ in range(steps)]
+    wanted = found.pop(REFERENCE)
+    for values in found.values():
+        np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_programs_measure_a_case_and_write_its_results(tmp_path: Path) -> None:
