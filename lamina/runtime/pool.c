@@ -18,6 +18,10 @@
 #include <stdint.h>
 #include <time.h>
 
+#if defined(__linux__)
+#define LAMINA_POOL_MOVES
+#endif
+
 #if defined(__linux__) && !defined(LAMINA_POOL_CONDVAR)
 #define LAMINA_POOL_FUTEX
 #include <limits.h>
@@ -27,6 +31,7 @@
 #endif
 
 #define MOST_THREADS 512
+#define MOST_CORES 1024          /* of a cpu_set_t */
 #define INSIDE 0x3ffu            /* bits 0-9: workers in the job */
 #define OPEN 0x400u              /* bit 10: the job can be joined */
 #define GENERATION 0xfffff800u   /* bits 11-31: which job it is */
@@ -121,6 +126,65 @@ static int64_t now(void) {
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+#ifdef LAMINA_POOL_MOVES
+
+/* Threads of a job that share a core take turns. The system moves one of them to an idle core, but
+   on a machine of many cores it looks for such threads no more than ten times a second: after a
+   process was stopped and continued, its threads may well wait that long on one core. So a worker
+   that finds another thread of the job on its core moves itself. */
+
+static _Atomic int core_of[MOST_THREADS];   /* where each thread was last, plus 1; 0: unknown */
+static _Atomic int last_on[MOST_CORES];     /* the number of the thread that was last on each core */
+
+static void note_core(int number, int core) {
+    if (atomic_load_explicit(&last_on[core], memory_order_relaxed) != number)
+        atomic_store_explicit(&last_on[core], number, memory_order_relaxed);
+    if (atomic_load_explicit(&core_of[number], memory_order_relaxed) != core + 1)
+        atomic_store_explicit(&core_of[number], core + 1, memory_order_relaxed);
+}
+
+/* Move this thread to a core that no other thread of the job is on, if it may use one. What it may
+   use stays the same. */
+static void move_from_others(int number, int count) {
+    cpu_set_t usable;
+    if (sched_getaffinity(0, sizeof usable, &usable)) return;
+    cpu_set_t vacant = usable;
+    for (int i = 0; i < count; i++) {
+        int core = atomic_load_explicit(&core_of[i], memory_order_relaxed) - 1;
+        if (i != number && core >= 0) CPU_CLR(core, &vacant);
+    }
+    if (!CPU_COUNT(&vacant) || sched_setaffinity(0, sizeof vacant, &vacant)) return;
+    sched_setaffinity(0, sizeof usable, &usable);
+}
+
+/* Note where this thread is; a worker that is on the core of another thread leaves it. */
+static void settle(int number) {
+    int core = sched_getcpu();
+    if (core < 0 || core >= MOST_CORES) return;
+    int count = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    int other = atomic_load_explicit(&last_on[core], memory_order_relaxed);
+    int meets_other = other != number && other < count &&
+                      atomic_load_explicit(&core_of[other], memory_order_relaxed) == core + 1;
+    if (number && meets_other) {
+        move_from_others(number, count);
+        core = sched_getcpu();
+        if (core < 0 || core >= MOST_CORES) return;
+    }
+    note_core(number, core);
+}
+
+#else
+
+static void settle(int number) { (void)number; }
+
+#endif
+
+/* With more threads than cores some share one, and a spinning one keeps a working one from it. */
+static int is_crowded(void) {
+    return atomic_load_explicit(&pool.wanted, memory_order_relaxed) >
+           atomic_load_explicit(&pool.cores, memory_order_relaxed);
+}
+
 /* The first call of a thread's share. */
 static long share(int number, int count) {
     return pool.n / count * number + pool.n % count * number / count;
@@ -153,12 +217,9 @@ static uint32_t await_job(uint32_t generation) {
         if ((word & GENERATION) != generation) return word;
         pause_core();
         if (spins % SPINS_A_CLOCK) continue;
-        /* With more threads than cores a spinning one keeps a working one from its core. */
-        int crowded = atomic_load_explicit(&pool.wanted, memory_order_relaxed) >
-                      atomic_load_explicit(&pool.cores, memory_order_relaxed);
         int64_t time = now();
         if (!deadline) deadline = time + SPIN_NANOSECONDS;
-        if (!crowded && time < deadline) continue;
+        if (!is_crowded() && time < deadline) continue;
         /* Counting first and reading the word again pairs with the caller, which changes the
            word first and then reads the count: one of the two sees the other. */
         atomic_fetch_add(&pool.parked, 1);
@@ -177,6 +238,7 @@ static void *work(void *argument) {
         uint32_t word = await_job(generation);
         generation = word & GENERATION;
         if (number >= atomic_load_explicit(&pool.wanted, memory_order_relaxed)) continue;
+        if (!is_crowded()) settle(number);
         while (word & OPEN) {
             if (!atomic_compare_exchange_weak(&pool.word, &word, word + 1)) continue;
             generation = word & GENERATION;
@@ -232,6 +294,7 @@ static void run_job(long n, lamina_body body, void *arg) {
     for (int i = 0; i < threads; i++)
         atomic_store_explicit(&shares[i].next, share(i, threads), memory_order_relaxed);
     atomic_store_explicit(&pool.wanted, threads, memory_order_relaxed);
+    if (!is_crowded()) settle(0);
     uint32_t word = (atomic_load(&pool.word) & GENERATION) + NEXT_GENERATION;
     if (!(word & GENERATION)) word = NEXT_GENERATION; /* 0 is what new workers have seen */
     atomic_store(&pool.word, word | OPEN);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -220,3 +221,52 @@ RUN {
     values = np.frombuffer(buffer.view(), np.int32)
     assert values[1] == 0
     assert values[2] == np.float32(2.0).view(np.int32)
+
+
+# A program whose parallel loop tells on which core each call was, of two threads with one each.
+BOTH = (
+    HEADER
+    + """
+#include <stdatomic.h>
+int sched_getcpu(void);
+static _Atomic long arrived;
+static void both(void *arg, long i) {
+    ((int64_t *)arg)[i] = sched_getcpu();
+    atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < 2) {}
+}
+RUN { arrived = 0; parallel(2, both, buffers[0]); }
+"""
+)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity") or cpu.usable_cores() < 2,
+    reason="threads are moved between cores on Linux, where there are two",
+)
+def test_a_worker_leaves_the_core_of_the_caller(options: Options) -> None:
+    """The system may send a worker back at any time, so that not each round counts."""
+    program = CpuProgram(BOTH, options)
+    buffer, cores = zeros(2)
+    program.run([buffer])  # which makes the worker, if there was none
+    usable = os.sched_getaffinity(0)
+    rounds, apart = 20, 0
+    try:
+        os.sched_setaffinity(0, {min(usable)})
+        for _ in range(rounds):
+            for thread in map(int, os.listdir("/proc/self/task")):
+                if thread != threading.get_native_id():
+                    send(thread, min(usable), usable)
+            program.run([buffer])
+            apart += bool(cores[0] != cores[1])
+    finally:
+        os.sched_setaffinity(0, usable)
+    assert apart > rounds / 2
+
+
+def send(thread: int, core: int, usable: set[int]) -> None:
+    """Let a thread run on `core`, and then go where the system likes it on cores that are usable,
+    unless the thread has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(thread, {core})
+        os.sched_setaffinity(thread, usable)
