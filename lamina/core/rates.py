@@ -45,8 +45,9 @@ class Rates:
     integer_division: divisions of one integer by another a second, of one worker
     fork: seconds to hand work to all workers and to wait for the last one
     launch: seconds of a kernel that does nothing
-    call, enqueue: seconds that the host of a GPU takes for a call of a program, and for each of its
-        kernels: no call takes less
+    call, array: seconds that the host takes for a call of a program, and of a CPU for each array
+        that comes in or goes out
+    enqueue: seconds that the host of a GPU takes for each kernel; no call takes less than its host
     start: seconds in which a GPU does nothing between two calls that the host has asked for
     access: seconds from the start of a GPU's thread to its end, where it only reads and writes,
         with all multiprocessors at work
@@ -78,6 +79,7 @@ class Rates:
     fork: float
     launch: float
     call: float = 0.0
+    array: float = 0.0
     enqueue: float = 0.0
     start: float = 0.0
     access: float = 0.0

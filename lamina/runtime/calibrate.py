@@ -10,6 +10,7 @@ import functools
 import json
 import mmap
 import threading
+import time
 from array import array
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -24,7 +25,7 @@ from lamina.runtime.cpu import build, disk_cache, usable_cores
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
 _POOL = Path(__file__).with_name("pool.c")
-_VERSION = "2"  # of what is kept
+_VERSION = "3"  # of what is kept
 _RUNS = 4  # of each measurement of memory; of instructions, which take less time, 4 times as many
 _SECONDS = 1e-3  # of one run, at least: long beside a reading of the clock
 _MOVED = 1 << 24  # bytes that one run of a memory kernel moves, at least
@@ -35,7 +36,11 @@ _UNCACHED = 256 << 20  # bytes of an array that is taken to leave all caches
 _PAGE = 4096  # bytes
 _LARGE = 16 << 20  # bytes from which on tensors have large pages
 _LINE = 64  # bytes
-_CALL = 1e-7  # seconds of a kernel that does nothing: taken, not measured
+_LAUNCH = 1e-7  # seconds of a kernel that does nothing: taken, not measured
+# What the host takes for a call, and for each of its arrays, in the steps of `_host_step`: as
+# measured of compiled functions with 1 to 8 arguments and results, which are linear in these.
+_STEPS_OF_CALL, _STEPS_OF_ARRAY = 12.0, 2.4
+_STEPS = 100  # that are measured together
 
 
 @functools.cache
@@ -80,6 +85,32 @@ def _step(lines: int) -> int:
     return next(step for step in range(lines * 5 // 8, lines) if gcd(step, lines) == 1)
 
 
+class _Held:
+    """Holds something, as a tensor its memory."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: object) -> None:
+        self.storage = storage
+
+
+def _host_step() -> float:
+    """The seconds in which the interpreter does for one array about what a quick call does: it
+    finds its memory, puts the address into a job, and makes an object for a result."""
+    arrays = [_Held(_Held(address)) for address in range(_STEPS)]
+    job = (ctypes.c_uint64 * _STEPS)()
+    best = inf
+    for _ in range(16 * _RUNS):
+        started = time.perf_counter()
+        for number, one in enumerate(arrays):
+            held = getattr(one.storage, "storage", None)
+            if type(held) is int:
+                job[number] = held
+        results = [*map(_Held, arrays)]
+        best = min(best, (time.perf_counter() - started) / len(results))
+    return best
+
+
 class _Calibration:
     """Measures with the functions of `calibrate.c`, whose results are seconds."""
 
@@ -100,6 +131,7 @@ class _Calibration:
         """All of them, measured now. What no function measures has the defaults of `Rates`."""
         *private, l3, dram = (self._level(name) for name in ("L1", "L2", "L3", "DRAM"))
         l3 = replace(l3, size=self._share_of_l3(l3.read, dram.read))
+        step = _host_step()
         return Rates(
             device=f"this CPU, {self.threads} threads",
             line=_LINE,
@@ -110,7 +142,9 @@ class _Calibration:
             function=self._rate("functions", 1),
             integer_division=self._rate("integer_divisions", 4),
             fork=self._fork() if self.threads > 1 else 0.0,
-            launch=_CALL,
+            launch=_LAUNCH,
+            call=_STEPS_OF_CALL * step,
+            array=_STEPS_OF_ARRAY * step,
         )
 
     def _rate(self, function: str, each: int) -> float:

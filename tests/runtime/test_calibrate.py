@@ -22,6 +22,7 @@ def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.levels[-1].size == inf
     assert rates.issue > 1e6
     assert 0 < rates.latency < 1e-6
+    assert 0 < rates.array < rates.call < 1e-3
 
     def refused(*arguments: object) -> None:
         pytest.fail("it measured again")

@@ -131,6 +131,15 @@ def lowered(function: Callable[..., lm.Tensor], *specs: lm.TensorSpec) -> Kernel
     return kernel.cost
 
 
+def test_the_host_of_a_cpu_takes_its_time_for_each_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = replace(RATES, call=3e-6, array=4e-7)
+    monkeypatch.setattr(pipeline, "rates_of", lambda options: rates)
+    specs = [lm.TensorSpec((4,))] * 3
+    cost = lm.jit(lambda x, y, z: (x + y, y * z)).lower(*specs).cost
+    of_kernels = sum(step.seconds for step in cost.steps)
+    assert cost.seconds == pytest.approx(3e-6 + 5 * 4e-7 + of_kernels)
+
+
 def never_faster(costs: list[KernelCost]) -> bool:
     seconds = [cost.seconds for cost in costs]
     return seconds == sorted(seconds)

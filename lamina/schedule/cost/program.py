@@ -1,6 +1,6 @@
 """The cost of a whole program: that of its launches, and a bound of what comes in and goes out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.core.rates import Rates
@@ -63,11 +63,18 @@ def program_cost(
             cost_of[kernel] = _sort_cost(plan.nest, target, rates)
     steps = tuple(joined([cost_of[launch.kernel] for launch in step]) for step in program.steps)
     by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
-    of_host = rates.call + rates.enqueue * len(program.launches)
+    of_host = _host_seconds(program, slots, rates)
     of_device = rates.start + sum(step.seconds for step in steps)
-    seconds = max(of_host, of_device)
+    # A CPU is its own host; the host of a GPU goes on meanwhile.
+    seconds = of_host + of_device if target.warp == 1 else max(of_host, of_device)
     bound = _need(program.launches, cost_of).seconds(rates, target)
     return ProgramCost(seconds, bound, by_name, steps)
+
+
+def _host_seconds(program: Program, slots: Collection[Slot], rates: Rates) -> float:
+    """The seconds of the host in one call of a program that has these arrays."""
+    arrays = sum(slot.kind in ("input", "output") for slot in slots)
+    return rates.call + rates.array * arrays + rates.enqueue * len(program.launches)
 
 
 def joined(costs: Sequence[KernelCost]) -> KernelCost:
