@@ -1,7 +1,7 @@
 """``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--rounds 3] [--seed 7]
 [--output FOLDER]``, ``python -m bench whole`` with the same options, ``python -m bench cuda
-[--only memory,training] [--seed 7] [--output FOLDER]``, or ``python -m bench cliffs``, which has
-options of its own."""
+[--only memory,training] [--seed 7] [--output FOLDER]``, or ``python -m bench cliffs`` and
+``python -m bench whole --device cuda:0``, which have options of their own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench import cpu, gpu, whole
 from bench.cliffs import command
+from bench.trained import main as trained
 
 
 def main() -> None:
@@ -20,6 +21,10 @@ def main() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if sys.argv[1:2] == ["cliffs"]:
         command.main(sys.argv[2:])
+        return
+    names_device = any(word.startswith("--device") for word in sys.argv[2:])
+    if sys.argv[1:2] == ["whole"] and names_device:
+        trained.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("device", choices=["cpu", "whole", "cuda"], help="what to measure")
