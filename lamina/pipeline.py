@@ -303,6 +303,8 @@ PASSES = (
          "kernels", _fuse, (
         Step("constants", "takes what depends on constants alone into a program that runs once",
              "lamina.fuse.constants:constants_apart"),
+        Step("early", "puts collectives that could run at any time before their first use",
+             "lamina.fuse.early:in_order_of_use"),
         Step("values", "chooses the nodes that get memory",
              "lamina.fuse.values:choose_values"),
         Step("groups", "joins values into kernels",

@@ -1,24 +1,30 @@
 """Fully sharded layers: each process keeps a part of the parameters, and of the optimiser's state.
 
-The parameters of a layer are gathered before it runs. Their derivative is a sum over the processes,
-of which each keeps its own part: so gradients, and what an optimiser keeps for them, are as short
-as the parts (ZeRO, arXiv 1910.02054). On GPUs the next layer's are gathered while one runs.
+Parameters are gathered before they are used, and once more for the backward pass, so that they
+take no memory in between. Their derivative is a sum over the processes, of which each keeps its own
+part: so gradients, and what an optimiser keeps for them, are as short as the parts (ZeRO, arXiv
+1910.02054). On GPUs the next ones are gathered while a layer runs (`lamina.fuse.early`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from lamina.core.dtypes import DType
 from lamina.core.shape import Shape
+from lamina.distributed import setup
+from lamina.distributed.data_parallel import buckets
 from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather
 from lamina.errors import ArgumentError
-from lamina.frontend.functions.movement import reshape
+from lamina.frontend.functions.movement import concat, expand_dims, reshape
 from lamina.frontend.functions.padding import pad
 from lamina.frontend.tensor import Tensor
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.nn.state import parameter, state_dict
 
 __all__ = ["FullySharded"]
@@ -32,11 +38,14 @@ class FullySharded:
     of 10 elements 4 processes have 3 each. Other tensors of the layer stay whole, and a parameter
     that two layers share has to be wrapped with both.
 
+    dtype: of the parameters that the layer gets, in which they are sent, and their gradients added
+    up: bfloat16 are half the bytes of float32. By default that of the shards.
+
     Gradients are sums over the processes. Where each has a mean over its own rows of a batch,
     divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple."""
 
-    def __init__(self, layer: Callable[..., Any], over: Axis) -> None:
-        self.layer, self._over = layer, over
+    def __init__(self, layer: Callable[..., Any], over: Axis, dtype: DType | None = None) -> None:
+        self.layer, self._over, self._dtype = layer, over, dtype
         self._shapes: dict[str, Shape] = {}
         self.shards: dict[str, Tensor] = {}
         # What sets each place of a parameter: those of a tied one are several.
@@ -49,6 +58,7 @@ class FullySharded:
         for tensor, name in first_name.items():
             self._shapes[name] = tensor.shape
             self.shards[name] = _shard(tensor, over)
+        self._bucket_of = _buckets(self.shards, over.ranks)
         self._put(dict.fromkeys(self.shards))  # nothing keeps the whole ones
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -73,16 +83,39 @@ class FullySharded:
         return found
 
     def whole(self, name: str) -> Tensor:
-        """A parameter, gathered from all processes."""
+        """A parameter, gathered from all processes. Those of a bucket are gathered as one."""
+        bucket = self._bucket_of[name]
+        gathered = self._gathered([self.shards[one] for one in bucket])
+        first = sum(self.shards[one].size for one in bucket[: bucket.index(name)])
+        of_each_rank = gathered[:, first : first + self.shards[name].size]
         shape = self._shapes[name]
-        elements = all_gather(self.shards[name], 0, self._over)
-        return reshape(elements[: prod(shape)], shape)
+        return reshape(reshape(of_each_rank, (-1,))[: prod(shape)], shape)
+
+    def _gathered(self, shards: Sequence[Tensor]) -> Tensor:
+        """The elements of `shards`, one after the other, of each rank: (ranks, elements). The
+        backward pass gathers them again."""
+        own = shards[0] if len(shards) == 1 else concat(shards)
+        sent = own if self._dtype is None else own.cast(self._dtype)
+        gathered = all_gather(expand_dims(sent, 0), 0, self._over)
+        if self._over.ranks == 1:
+            return gathered
+        return Tensor.of(Node(Op.RECOMPUTED, (gathered.node, own.node)), own.device)
 
     def _put(self, values: dict[str, Tensor | None]) -> None:
         """Give the layer's attributes these values."""
         for name, value in values.items():
             for put in self._places[name]:
                 put(value)
+
+
+def _buckets(shards: Mapping[str, Tensor], ranks: int) -> dict[str, list[str]]:
+    """The names that are gathered with each one, itself included."""
+    names = list(shards)
+    of_each: dict[str, list[str]] = {}
+    for numbers in buckets(list(shards.values()), setup.bucket_bytes() // ranks):
+        bucket = [names[number] for number in sorted(numbers)]
+        of_each |= dict.fromkeys(bucket, bucket)
+    return of_each
 
 
 def _shard(whole: Tensor, over: Axis) -> Tensor:

@@ -80,6 +80,11 @@ class _Candidate:
     def is_serial(self) -> bool:
         return any(node.op in SERIAL for node in self.region)
 
+    @property
+    def is_again(self) -> bool:
+        """Whether the value is computed apart from the first one that equals it."""
+        return any(node.op is Op.AGAIN for node in self.region)
+
     def relations(self) -> list[Relation | Node]:
         """The keys by which `_Grouper.related` has the kernels that are worth joining: a `Relation`
         for each array that the value reads, and for each of its users; and each sum of products
@@ -151,7 +156,7 @@ class _Grouper:
         Not a kernel that runs before one that is needed: with the value as a member, it would need
         that kernel, and run after it too.
         """
-        if candidate.is_serial:
+        if candidate.is_serial or candidate.is_again:
             return []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
         # A single kernel is the one needed, which does not run before itself, or none is needed.

@@ -10,7 +10,8 @@ becomes
 
 They come before a collective that needs them, and before more collectives than `MIN_RUNNING` have
 brought more than `MAX_RUNNING_BYTES`: what these bring stays in memory until it is used.
-Collectives keep their order, which is that of all processes.
+Collectives keep their order, which is that of all processes. Steps do not wait for those that could
+run at any time, which come early enough in that order (`lamina.fuse.early`).
 
 Then each collective comes later, if that gives it kernels to run beside that do with a part of the
 device. A product in tiles does not: it has a block with an equal part of the work for each
@@ -24,7 +25,7 @@ the sum begins with the layer norm, if that takes long enough.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from lamina.fuse.row_block_members import nbytes
@@ -45,9 +46,10 @@ MAX_RUNNING_BYTES = 512 << 20
 MEMORY_OF_LINK = 12
 
 
-def overlapped(steps: Sequence[Step]) -> list[Step]:
-    """`steps`, which are in an order in which they can run, in one in which collectives overlap."""
-    order = _Order()
+def overlapped(steps: Sequence[Step], early: Set[Node]) -> list[Step]:
+    """`steps`, which are in an order in which they can run, in one in which collectives overlap.
+    early: collectives before which nothing has to run."""
+    order = _Order(early)
     for step in steps:
         order.add(step)
     order.flush(len(order.bytes_of))
@@ -58,6 +60,7 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
     """The same with each collective, in their order, moved to where enough kernels follow that
     share the device with it, if there are any before its result is used."""
     free = [_free(step) for step in steps]
+    first_user = _first_users(steps)
     collectives: dict[int, list[Step]] = {}  # by the number of the step that they come before
     place = 0  # where the next one may come at the earliest
     for number, step in enumerate(steps):
@@ -65,7 +68,7 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
         if collective is None:
             continue
         needed = MEMORY_OF_LINK * _sent_bytes(collective)
-        place = _place(free, max(place, number), _first_user(steps, step), needed)
+        place = _place(free, max(place, number), first_user.get(step, len(steps)), needed)
         _take(free, place, needed)
         collectives.setdefault(place, []).append(step)
     order: list[Step] = []
@@ -94,13 +97,15 @@ def _touched(step: Step) -> float:
     return sum(nbytes(value) for group in step.groups for value in (*group.reads, *group.members))
 
 
-def _first_user(steps: Sequence[Step], step: Step) -> int:
-    """The number of the first kernel that needs the collective `step`; how many steps there are if
-    none does. Collectives after it stay after it."""
-    for number, other in enumerate(steps):
-        if step in other.src and collective_of(other) is None:
-            return number
-    return len(steps)
+def _first_users(steps: Sequence[Step]) -> dict[Step, int]:
+    """The number of the first step that needs each one and is no collective: collectives after one
+    stay after it."""
+    found: dict[Step, int] = {}
+    for number, step in enumerate(steps):
+        if collective_of(step) is None:
+            for before in step.src:
+                found.setdefault(before, number)
+    return found
 
 
 def _place(free: Sequence[float | None], first: int, end: int, needed: float) -> int:
@@ -141,8 +146,9 @@ def collective_of(step: Step) -> Node | None:
 class _Order:
     """Takes one step after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, early: Set[Node]) -> None:
         self.steps: list[Step] = []
+        self._early = early
         self.bytes_of: list[int] = []  # that each collective so far brings
         self._unused: deque[int] = deque()  # the numbers of those whose users have not come yet
         # The last collective that each waiting step, and each collective itself, needs, by number.
@@ -167,8 +173,10 @@ class _Order:
         self.flush(1 + max((self._needs[before] for before in operands), default=-1))
         while len(self._unused) >= MIN_RUNNING and self._unused_bytes() > MAX_RUNNING_BYTES:
             self.flush(self._unused[0] + 1)
-        number = len(self.bytes_of)
         self.steps.append(step)
+        if collective in self._early:
+            return
+        number = len(self.bytes_of)
         self.bytes_of.append(nbytes(collective))
         self._needs[step] = number
         self._unused.append(number)

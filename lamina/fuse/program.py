@@ -7,6 +7,7 @@ from functools import cached_property
 
 from lamina.core.shape import prod
 from lamina.fuse.constants import Kept, constants_apart
+from lamina.fuse.early import early_collectives
 from lamina.fuse.groups import group_values, readers_of
 from lamina.fuse.in_place import Overwriting
 from lamina.fuse.kernel_group import KernelGroup
@@ -158,7 +159,9 @@ class _Builder:
         outputs, copies = self._assign_slots()
         # Sorted only now, as kernels that overwrite a buffer have come to need its readers.
         steps = toposort(self.group_steps)
-        for step in overlapped(steps) if self.target.overlaps_collectives else steps:
+        if self.target.overlaps_collectives:
+            steps = overlapped(steps, early_collectives(result.value for result in self.results))
+        for step in steps:
             for group in step.groups:
                 self._launch_initial(group)
             self.steps.append([])

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from lamina.core.dtypes import bool_
 from lamina.core.shape import prod
 from lamina.fuse.costs import MAX_STATEMENTS, element_costs, widening, with_statements
+from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
@@ -96,7 +97,7 @@ def choose_values(
     before: what is computed from a value in memory costs less. So the values that are stored
     whatever they cost come first.
     """
-    users = users_of(sinks)
+    users = _users_in_order(sinks, ahead=target.overlaps_collectives)
     recomputed: Set[Node] = frozenset()
     if target.gains_by_recomputing:
         recomputed = _recomputed(set(sinks), users, never_recomputed)
@@ -118,6 +119,12 @@ def choose_values(
     values |= _shared(users, values, target)
     regions = _regions(users, values - recomputed)
     return Values(regions, recomputed, stored_first, users)
+
+
+def _users_in_order(sinks: Sequence[Node], *, ahead: bool) -> Users:
+    """The users of every node that `sinks` need, in the order in which values are computed."""
+    users = users_of(sinks)
+    return {node: users[node] for node in in_order_of_use(list(users), ahead=ahead)}
 
 
 def _always_stored(sinks: Iterable[Node], users: Users) -> set[Node]:

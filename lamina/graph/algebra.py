@@ -161,5 +161,6 @@ ALGEBRA = (
     # Derivatives, which stop at DETACH, have been taken.
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("custom derivative", Node(Op.CUSTOM_DERIVATIVE, (x, y)), x),
+    equation("recomputed", Node(Op.RECOMPUTED, (x, y)), x),
 )  # fmt: skip
 SIMPLIFY = (*ALGEBRA, *MOVEMENT, *SPLIT_REDUCTIONS)  # on every target

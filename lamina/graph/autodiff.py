@@ -31,6 +31,7 @@ from typing import Any
 from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
+from lamina.graph.recompute import Recomputed
 from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, LINEAR_RECURRENCE, MAX, MIN, MUL, Monoid
@@ -312,7 +313,8 @@ VJP: dict[Op, Rule] = MOVES | {
     Op.BROADCAST: _broadcast,
     Op.ALL_TO_ALL: lambda g, z, x: (Node(Op.ALL_TO_ALL, (g,), z.arg),),
     Op.COLLECTIVE_PERMUTE: _collective_permute,
-    Op.CONTIGUOUS: lambda g, z, x: (g,),
+    **dict.fromkeys((Op.CONTIGUOUS, Op.AGAIN), lambda g, z, x: (g,)),
+    Op.RECOMPUTED: lambda g, z, x, y: (g, None),
     Op.DETACH: lambda g, z, x: (None,),
 }
 
@@ -367,6 +369,7 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
         )
     order = toposort([y])
     cone = depends_on(wrt, order)
+    recomputed = Recomputed(order)
     adjoints: dict[Node, Node] = {}
     pending: dict[Node, list[Contribution]] = {y: [(seed, None)]}
     for node in reversed(order):
@@ -376,7 +379,7 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
         adjoints[node] = adjoint = functools.reduce(operator.add, pieces)
         if not cone.isdisjoint(node.src):
             live = None if None in masks else functools.reduce(operator.or_, dict.fromkeys(masks))
-            for operand, contribution in _contributions(node, adjoint, live, cone):
+            for operand, contribution in _contributions(node, adjoint, live, cone, recomputed):
                 pending.setdefault(operand, []).append(contribution)
     return [adjoints.get(node) for node in wrt]
 
@@ -402,7 +405,7 @@ def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
 
 
 def _contributions(
-    node: Node, adjoint: Node, live: Mask, cone: set[Node]
+    node: Node, adjoint: Node, live: Mask, cone: set[Node], recomputed: Recomputed
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
     kind = Op.COMPLEX if node.dtype.is_complex else node.op
@@ -414,7 +417,7 @@ def _contributions(
         raise GradientError(
             f"{name} of {of} has no derivative: {reason}; detach it", operation="gradient"
         )
-    pieces = rule(adjoint, node, *node.src)
+    pieces = rule(adjoint, recomputed(node), *map(recomputed, node.src))
     for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:
             mask = _beneath(node, number, live)

@@ -206,6 +206,7 @@ def _assign(src: Operands, arg: Any) -> Inferred:
 INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group.EFFECT} | {
     **dict.fromkeys((Op.BUFFER, Op.CALL), lambda src, arg: (arg.dtype, arg.shape)),
     Op.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
+    Op.RECOMPUTED: lambda src, arg: (src[0].dtype, src[0].shape),
     Op.CAST: lambda src, arg: (arg, src[0].shape),
     Op.SCAN: lambda src, arg: (_reduce(src, arg)[0], src[0].shape),
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,

@@ -187,7 +187,8 @@ EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items(
     **dict.fromkeys(Group.COLLECTIVE, _alone),
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
     **dict.fromkeys(
-        (Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE), lambda node, x, *_: x
+        (Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.AGAIN, *Group.OF_DERIVATIVES),
+        lambda node, x, *_: x,
     ),
 }  # fmt: skip
 

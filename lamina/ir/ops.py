@@ -385,6 +385,13 @@ class Op(enum.Enum):
     CUSTOM_DERIVATIVE = Row(
         "effect", meaning="the first operand's value, with the second's derivative",
     )  # fmt: skip
+    RECOMPUTED = Row(
+        "effect",
+        meaning="the first operand's value, which derivatives compute again from the second",
+    )  # fmt: skip
+    AGAIN = Row(
+        "effect", meaning="the operand's value; what is made of it is made apart, and later",
+    )  # fmt: skip
     HOLE = Row("kernel", argument=Hole, meaning="a variable in a formula, of a monoid or a rule")
     CALL = Row(
         "kernel", argument="graph", meaning="over operands for its BUFFERs; opened when it is cut",
@@ -420,4 +427,6 @@ class Group:
     MOVEMENT = _group("movement")
     COLLECTIVE = _group("collective")  # among processes
     EFFECT = _group("effect")
+    # Of two operands: the first one's value, and the second says something of its derivative.
+    OF_DERIVATIVES = frozenset({Op.CUSTOM_DERIVATIVE, Op.RECOMPUTED})
     KERNEL = _group("kernel")  # what is in no graph that passes see

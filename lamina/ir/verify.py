@@ -40,7 +40,7 @@ _SINGLE = {  # the types of arguments that are no named tuples
 }  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
-    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.CUSTOM_DERIVATIVE}, 2)
+    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, *Group.OF_DERIVATIVES}, 2)
     | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
 )
 

@@ -169,6 +169,8 @@ class _Builder:
             Node(Op.CONTIGUOUS, (x,)),
             Node(Op.DETACH, (x,)),
             Node(Op.CUSTOM_DERIVATIVE, (x, x)),
+            Node(Op.RECOMPUTED, (x, x)),
+            Node(Op.AGAIN, (x,)),
         )
 
     def collective(self, x: Node) -> Node:

@@ -259,6 +259,7 @@ def test_argsort_is_stable() -> None:
 def test_effects_are_their_values() -> None:
     x, y = np.arange(3.0), np.ones(3)
     np.testing.assert_array_equal(value_of(Op.ASSIGN, x, y), y)
-    np.testing.assert_array_equal(value_of(Op.CUSTOM_DERIVATIVE, x, y), x)
-    for op, arg in ((Op.COPY, "cpu"), (Op.CONTIGUOUS, None), (Op.DETACH, None)):
+    for op in (Op.CUSTOM_DERIVATIVE, Op.RECOMPUTED):
+        np.testing.assert_array_equal(value_of(op, x, y), x)
+    for op, arg in ((Op.COPY, "cpu"), (Op.CONTIGUOUS, None), (Op.DETACH, None), (Op.AGAIN, None)):
         np.testing.assert_array_equal(value_of(op, x, arg=arg), x)
