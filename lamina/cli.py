@@ -116,7 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     launch = command("launch", _launch, "start a script in several processes")
     launch.add_argument("-n", type=_count, default=2, dest="count", help="processes (default: 2)")
     launch.add_argument("--device", default="cpu", help="of each: cpu (the default), interp, cuda")
-    launch.add_argument("script", type=Path, help="a Python file; see lamina.distributed")
+    launch.add_argument("-m", action="store_true", dest="is_module",
+                        help="run a module in place of a file: -m lamina generate MODEL PROMPT")
+    launch.add_argument("script", help="a Python file; see lamina.distributed")
     launch.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
     command("doctor", _doctor, "look for what lamina needs on this machine")
     _add_models(command)
@@ -147,7 +149,8 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
 def _launch(options: argparse.Namespace) -> int:
     from lamina.distributed.launch import launch
 
-    return launch(options.count, options.device, options.script, options.arguments)
+    program = [options.script, *options.arguments]
+    return launch(options.count, options.device, ["-m", *program] if options.is_module else program)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

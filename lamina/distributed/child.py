@@ -1,4 +1,5 @@
-"""Runs a script as a process of `lamina launch`: ``python child.py SCRIPT ARGUMENTS``.
+"""Runs a script or a module as a process of `lamina launch`: ``python child.py SCRIPT ARGUMENTS``,
+``python child.py -m MODULE ARGUMENTS``.
 
 Processes of MPI wait for each other as it starts, without end. So one that fails before that, in an
 import or in an argument, ends by a signal, upon which mpiexec ends the others too. Once the script
@@ -9,6 +10,7 @@ setting variables of the environment, comes first.
 """
 
 import os
+import runpy
 import signal
 import sys
 import traceback
@@ -17,15 +19,12 @@ from types import ModuleType
 
 
 def main() -> None:
-    """Run the script as `__main__`."""
-    script, *arguments = sys.argv[1:]
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(Path(script).resolve().parent)
-    # A module of its own, so that the script's names do not replace those of this file.
-    module = sys.modules["__main__"] = ModuleType("__main__")
-    module.__file__ = script
+    """Run the script, or the module, as `__main__`."""
     try:
-        exec(compile(Path(script).read_bytes(), script, "exec"), vars(module))
+        if sys.argv[1] == "-m":
+            run_module(*sys.argv[2:])
+        else:
+            run_script(*sys.argv[1:])
     except BaseException as error:
         status = error.code if isinstance(error, SystemExit) else 1
         if has_joined() or not status:
@@ -37,6 +36,21 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_script(script: str, *arguments: str) -> None:
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).resolve().parent)
+    # A module of its own, so that the script's names do not replace those of this file.
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = script
+    exec(compile(Path(script).read_bytes(), script, "exec"), vars(module))
+
+
+def run_module(name: str, *arguments: str) -> None:
+    sys.argv = [name, *arguments]
+    sys.path[0] = os.getcwd()  # as Python has it for a module
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def has_joined() -> bool:

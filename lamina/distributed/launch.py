@@ -18,9 +18,10 @@ from lamina.runtime import mpi
 from lamina.runtime.cpu import usable_cores
 
 
-def launch(count: int, device: str, script: Path, arguments: Sequence[str]) -> int:
-    """Run `script` in `count` processes on `device`, "cpu", "interp" or "cuda": each has a GPU of
-    its own, the first "cuda:0". Returns the exit status. For CPUs this process becomes mpiexec.
+def launch(count: int, device: str, program: Sequence[str]) -> int:
+    """Run `program`, a script or ``-m`` and a module, with its arguments, in `count` processes on
+    `device`, "cpu", "interp" or "cuda": each has a GPU of its own, the first "cuda:0". Returns the
+    exit status. For CPUs this process becomes mpiexec.
 
     Raises DeviceError for other devices, MissingPackageError for CPUs without mpi4py or mpiexec,
     and FileNotFoundError for no script."""
@@ -29,27 +30,27 @@ def launch(count: int, device: str, script: Path, arguments: Sequence[str]) -> i
         raise DeviceError(
             f"launch: processes on cpu, interp or cuda exchange arrays, not on {device}: {why}"
         )
-    if not script.is_file():
-        raise FileNotFoundError(f"launch: no file {script}")
+    if program[0] != "-m" and not Path(program[0]).is_file():
+        raise FileNotFoundError(f"launch: no file {program[0]}")
     sys.stdout.flush()
     if device == "cuda":
-        command = [sys.executable, str(script), *arguments]
+        command = [sys.executable, *program]
         return run_children(command, gpu_environments(count, free_port(), os.environ))
-    return _become_mpiexec(count, device, script, arguments)
+    return _become_mpiexec(count, device, program)
 
 
-def _become_mpiexec(count: int, device: str, script: Path, arguments: Sequence[str]) -> NoReturn:
+def _become_mpiexec(count: int, device: str, program: Sequence[str]) -> NoReturn:
     mpi.find()
-    command = [_mpiexec(), *command_of(count, script, arguments)]
+    command = [_mpiexec(), *command_of(count, program)]
     os.execve(command[0], command, environment_of(count, device, os.environ))
 
 
-def command_of(count: int, script: Path, arguments: Sequence[str]) -> list[str]:
+def command_of(count: int, program: Sequence[str]) -> list[str]:
     """The arguments of mpiexec. It is not to end the other processes when one fails: they notice
     that themselves (`lamina/runtime/peers.py`), and say which rank it was. Where a signal killed
     one, mpiexec kills the others after half a second all the same."""
     python = [sys.executable, str(Path(__file__).with_name("child.py"))]
-    return ["-disable-auto-cleanup", "-n", str(count), *python, str(script), *arguments]
+    return ["-disable-auto-cleanup", "-n", str(count), *python, *program]
 
 
 def environment_of(count: int, device: str, environment: Mapping[str, str]) -> dict[str, str]:

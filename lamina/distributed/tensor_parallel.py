@@ -25,10 +25,12 @@ from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather, all_reduce, reduce_scatter
 from lamina.errors import GradientError, ShapeError
+from lamina.frontend.arguments import normalize_axis
 from lamina.frontend.functions.elementwise import exp, log, where
 from lamina.frontend.functions.indexing import take_along_axis
 from lamina.frontend.functions.lookup import embedding
 from lamina.frontend.functions.movement import expand_dims, reshape, squeeze
+from lamina.frontend.functions.padding import pad
 from lamina.frontend.functions.projection import linear
 from lamina.frontend.functions.reduction import max as maximum_of
 from lamina.frontend.tensor import Tensor
@@ -39,8 +41,8 @@ from lamina.nn.linear import Linear
 from lamina.nn.state import parameter
 
 __all__ = [
-    "ColumnParallel", "RowParallel", "VocabularyParallel", "enter_parallel", "leave_parallel",
-    "sum_gradients", "vocabulary_cross_entropy",
+    "ColumnParallel", "RowParallel", "VocabularyParallel", "enter_parallel", "gather_parallel",
+    "leave_parallel", "sum_gradients", "vocabulary_cross_entropy",
 ]  # fmt: skip
 
 
@@ -54,6 +56,16 @@ def leave_parallel(x: Tensor, over: Axis) -> Tensor:
     """The sum of x over the processes, of which all compute the same: its derivative is that of one
     of them."""
     return _with_derivative(all_reduce(x, "sum", over), x)
+
+
+def gather_parallel(x: Tensor, axis: int, over: Axis) -> Tensor:
+    """The parts of all processes along `axis`, of which all compute the same: its derivative is, of
+    that of one of them, the own part. Raises AxisError."""
+    position = normalize_axis("gather_parallel", axis, x.ndim)
+    margins = [(0, 0)] * x.ndim
+    length = x.shape[position]
+    margins[position] = (over.place * length, (over.ranks - 1 - over.place) * length)
+    return _with_derivative(all_gather(x, position, over), pad(x, margins))
 
 
 def _with_derivative(value: Tensor, other: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lamina import distributed
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
@@ -35,7 +36,7 @@ def run_convert(options: Namespace) -> None:
 
 def run_generate(options: Namespace) -> None:
     """Write what follows a prompt, and on the standard error how fast."""
-    model = load(find(options.model), round_activations=options.round_activations)
+    model = _loaded(options)
     tokenizer = model.tokenizer
     if options.raw or tokenizer.template is None:
         prompt = tokenizer.encode(options.prompt)
@@ -45,7 +46,14 @@ def run_generate(options: Namespace) -> None:
     generator = Generator(model.network, capacity, model.device)
     answer = _Answer(tokenizer)
     answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
-    print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
+    if distributed.rank() == 0:
+        print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
+
+
+def _loaded(options: Namespace) -> Model:
+    """The model, which all processes of a run share."""
+    axis = distributed.Mesh(model=distributed.size())["model"]
+    return load(find(options.model), round_activations=options.round_activations, over=axis)
 
 
 def run_chat(options: Namespace) -> None:
@@ -115,8 +123,9 @@ class _Answer:
 
     def _write(self, text: str) -> None:
         self.text += text
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        if distributed.rank() == 0:  # of the processes that share the model
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     def speed(self) -> str:
         rate = (self.count - 1) / self.seconds if self.seconds else 0.0

@@ -25,6 +25,7 @@ from lamina.models.parts import (
     SelfAttention,
 )
 from lamina.models.rope import Rope, Rotation
+from lamina.models.sharing import divided
 from lamina.models.weights import Source
 
 __all__ = ["Gemma2", "Gemma2Config"]
@@ -56,7 +57,8 @@ class Gemma2(LanguageModel):
 
     def __init__(self, config: Gemma2Config, source: Source) -> None:
         self.config = config
-        self.keys = KeyShape(len(config.windows), config.key_heads, config.head_size)
+        key_heads = divided(config.key_heads, source.over, "heads of keys")
+        self.keys = KeyShape(len(config.windows), key_heads, config.head_size)
         self.model = _Decoder(config, source)
         source.ignore("lm_head.weight")
 

@@ -22,6 +22,7 @@ from lamina.models.parts import (
     attention,
     heads_of,
 )
+from lamina.models.sharing import Sharing, divided
 from lamina.models.weights import Source
 
 __all__ = ["GPT2", "GPT2Config"]
@@ -45,7 +46,8 @@ class GPT2(LanguageModel):
 
     def __init__(self, config: GPT2Config, source: Source) -> None:
         self.config = config
-        self.keys = KeyShape(config.layers, config.heads, config.size // config.heads)
+        heads = divided(config.heads, source.over, "heads")
+        self.keys = KeyShape(config.layers, heads, config.size // config.heads)
         self.transformer = _Decoder(config, source)
         source.ignore("lm_head.weight")
 
@@ -69,7 +71,7 @@ class _Decoder:
     def __init__(self, config: GPT2Config, source: Source) -> None:
         size = config.size
         self.wte = Lookup(source, "transformer.wte", config.vocabulary, size, projects=True)
-        self.wpe = Lookup(source, "transformer.wpe", config.context, size)
+        self.wpe = Lookup(source, "transformer.wpe", config.context, size, is_shared=False)
         self.h = [
             _Layer(config, source, f"transformer.h.{number}") for number in range(config.layers)
         ]
@@ -94,11 +96,14 @@ class _Attention:
     def __init__(self, config: GPT2Config, source: Source, name: str) -> None:
         size = config.size
         self.head_size = size // config.heads
-        self.c_attn = TransposedProjection(source, f"{name}.c_attn", size, 3 * size)
-        self.c_proj = TransposedProjection(source, f"{name}.c_proj", size, size)
+        self.c_attn = TransposedProjection(
+            source, f"{name}.c_attn", size, 3 * size, Sharing.OUTPUTS, pieces=3
+        )
+        self.c_proj = TransposedProjection(source, f"{name}.c_proj", size, size, Sharing.INPUTS)
 
     def __call__(self, x: Tensor, places: Places, cache: KeyValues | None) -> Tensor:
-        parts, size = self.c_attn(x), x.shape[-1]
+        parts = self.c_attn(x)
+        size = parts.shape[-1] // 3  # of the heads that this process has
         query, key, value = (
             heads_of(parts[..., at : at + size], self.head_size) for at in range(0, 3 * size, size)
         )
@@ -107,8 +112,9 @@ class _Attention:
 
 class _Inner:
     def __init__(self, config: GPT2Config, source: Source, name: str) -> None:
-        self.c_fc = TransposedProjection(source, f"{name}.c_fc", config.size, config.inner)
-        self.c_proj = TransposedProjection(source, f"{name}.c_proj", config.inner, config.size)
+        size, inner = config.size, config.inner
+        self.c_fc = TransposedProjection(source, f"{name}.c_fc", size, inner, Sharing.OUTPUTS)
+        self.c_proj = TransposedProjection(source, f"{name}.c_proj", inner, size, Sharing.INPUTS)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.c_proj(gelu(self.c_fc(x), "tanh"))

@@ -22,6 +22,7 @@ from lamina.models.parts import (
     SelfAttention,
 )
 from lamina.models.rope import Rope, Rotation
+from lamina.models.sharing import Sharing, divided
 from lamina.models.weights import Source
 
 __all__ = ["Llama", "LlamaConfig"]
@@ -54,11 +55,14 @@ class Llama(LanguageModel):
 
     def __init__(self, config: LlamaConfig, source: Source) -> None:
         self.config = config
-        self.keys = KeyShape(config.layers, config.key_heads, config.head_size)
+        key_heads = divided(config.key_heads, source.over, "heads of keys")
+        self.keys = KeyShape(config.layers, key_heads, config.head_size)
         self.model = _Decoder(config, source)
         self.lm_head: Projection | None = None
         if not config.tied:
-            self.lm_head = Projection(source, "lm_head", config.size, config.vocabulary)
+            self.lm_head = Projection(
+                source, "lm_head", config.size, config.vocabulary, sharing=Sharing.LOGITS
+            )
         else:
             source.ignore("lm_head.weight")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lamina.core.options import current
+from lamina.distributed.mesh import Axis
 from lamina.errors import CompilerNotFoundError, FormatError
 from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor, check_device
@@ -22,7 +23,8 @@ from lamina.models.gemma import Gemma2
 from lamina.models.gpt2 import GPT2, GPT2Config
 from lamina.models.language_model import LanguageModel
 from lamina.models.llama import Llama, LlamaConfig
-from lamina.models.weights import StoredWeights, Weight
+from lamina.models.sharing import Weight
+from lamina.models.weights import StoredWeights
 from lamina.runtime.devices import target_of
 from lamina.text.tokenizer import Tokenizer
 
@@ -47,8 +49,9 @@ class Model:
 
 
 def load(
-    path: str | os.PathLike[str], device: str | None = None, round_activations: bool = False
-) -> Model:
+    path: str | os.PathLike[str], device: str | None = None, round_activations: bool = False,
+    over: Axis | None = None,
+) -> Model:  # fmt: skip
     """The model in a GGUF file, or in a folder with ``config.json`` and safetensors files. Weights
     are views of the mapped files, and quantised ones stay so.
 
@@ -56,13 +59,35 @@ def load(
     a block of 32 before they are multiplied with weights of the types Q4_0, Q4_1 and Q8_0, of which
     there is a second copy then. That takes fewer instructions, and is not exact.
 
+    over: an axis of a mesh, whose processes share the model: each has some heads, and the keys and
+    values of these, some units of the inner layers and some rows of the vocabulary, and reads
+    nothing else of the files. All get all logits, and write the same text.
+
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
-    another shape. Raises OSError for files that cannot be read."""
+    another shape. Raises ShapeError where the processes cannot share the heads equally, and OSError
+    for files that cannot be read."""
     where, place = check_device(device), Path(path)
-    if place.is_dir():
-        return _from_folder(place, where)
-    return _from_gguf(place, where, _lanes(where) if round_activations else None)
+    if over is not None and over.ranks == 1:
+        over = None
+    lanes = _lanes(where) if round_activations and not place.is_dir() else None
+    target = _Target(where, lanes, over)
+    return _from_folder(place, target) if place.is_dir() else _from_gguf(place, target)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where weights go: to a device, with a second copy in so many `lanes`, and of those that
+    processes share over an axis a part to each."""
+
+    device: str
+    lanes: int | None
+    over: Axis | None
+
+    @property
+    def first(self) -> str:
+        """The device that reads the files: the host, where each process takes parts of them."""
+        return self.device if self.over is None else "cpu"
 
 
 def _lanes(device: str) -> int | None:
@@ -78,9 +103,9 @@ def _lanes(device: str) -> int | None:
 
 
 def _network(
-    config: Config, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None
+    config: Config, tensors: Mapping[str, Weight], origin: str, target: _Target
 ) -> LanguageModel:
-    source = StoredWeights(tensors, origin, lanes)
+    source = StoredWeights(tensors, origin, target.lanes, target.over, target.device)
     network: LanguageModel
     if isinstance(config, LlamaConfig):
         network = Llama(config, source)
@@ -97,17 +122,17 @@ def _network(
 _MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 10 MB
 
 
-def _from_folder(folder: Path, device: str) -> Model:
+def _from_folder(folder: Path, target: _Target) -> Model:
     origin = str(folder / "config.json")
     config = configuration.from_hugging_face(_object(folder / "config.json"), origin)
     tensors: dict[str, Weight] = {}
     for name, held in _shards(folder).items():
-        loaded = safetensors.load(folder / name, device)
+        loaded = safetensors.load(folder / name, target.first)
         for weight, tensor in loaded.items():
             if held is None or held.get(weight) == name:
                 tensors[weight] = tensor
-    network = _network(config, _as_now(tensors, config), str(folder))
-    return Model(network, config, device, partial(Tokenizer.from_folder, folder))
+    network = _network(config, _as_now(tensors, config), str(folder), target)
+    return Model(network, config, target.device, partial(Tokenizer.from_folder, folder))
 
 
 # Of old files: what follows from the configuration.
@@ -191,15 +216,15 @@ _GGUF_NAMES = {
 }  # fmt: skip
 
 
-def _from_gguf(path: Path, device: str, lanes: int | None) -> Model:
-    content, origin = gguf.load(path, device), str(path)
+def _from_gguf(path: Path, target: _Target) -> Model:
+    content, origin = gguf.load(path, target.first), str(path)
     tensors = {_name(name): weight for name, weight in content.tensors.items()}
     config = configuration.from_gguf(content.metadata, tensors, origin)
     tensors.pop("rope_freqs.weight", None)
     if content.metadata["general.architecture"] == "llama":
         tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
-    network = _network(config, tensors, origin, lanes)
-    return Model(network, config, device, partial(Tokenizer.from_gguf, content.metadata))
+    network = _network(config, tensors, origin, target)
+    return Model(network, config, target.device, partial(Tokenizer.from_gguf, content.metadata))
 
 
 def _name(name: str) -> str:

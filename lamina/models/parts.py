@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from lamina.core.dtypes import float32
+from lamina.distributed.layout import Layout
+from lamina.distributed.tensor_parallel import enter_parallel, leave_parallel
 from lamina.errors import ShapeError
 from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import silu, tanh, where
@@ -22,7 +24,8 @@ from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
 from lamina.io.interleaved import Interleaved
 from lamina.models.rope import Rotation
-from lamina.models.weights import Source, Weight
+from lamina.models.sharing import Sharing, Weight, layouts
+from lamina.models.weights import Source
 
 __all__ = [
     "Cache", "Gated", "KeyValues", "LayerNorm", "Lookup", "Places", "Projection", "RMSNorm",
@@ -31,48 +34,92 @@ __all__ = [
 
 
 class Projection:
-    """``x @ weight.T + bias``. weight: (outputs, inputs) of any dtype or quantised."""
+    """``x @ weight.T + bias``. weight: (outputs, inputs) of any dtype or quantised; of those, where
+    several processes share the model, a part as `sharing` says."""
 
     def __init__(
-        self, source: Source, name: str, inputs: int, outputs: int, bias: bool = False
-    ) -> None:
-        self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs))
+        self, source: Source, name: str, inputs: int, outputs: int, bias: bool = False,
+        sharing: Sharing = Sharing.WHOLE,
+    ) -> None:  # fmt: skip
+        self._sharing, self._over, self._outputs = sharing, source.over, outputs
+        self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs), sharing.cut(0))
         self._interleaved = source.interleaved(self.weight)
-        self.bias = source.vector(f"{name}.bias", outputs) if bias else None
+        self.bias: Tensor | None = None
+        if bias:
+            self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias())
 
     def __call__(self, x: Tensor) -> Tensor:
-        product = _product(x, self.weight, self._interleaved)
+        own = _product(self._sharing.entered(x, self._over), self.weight, self._interleaved)
+        product = self._sharing.left(own, self._over, self._outputs)
         return product if self.bias is None else product + self.bias.cast(float32)
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        cut, of_bias = self._sharing.cut(0), self._sharing.cut_of_bias()
+        return layouts(self.weight, cut, self.bias, of_bias, self._over, self._outputs)
 
 
 class TransposedProjection:
-    """``x @ weight + bias``. weight: (inputs, outputs) of any dtype, not quantised."""
+    """``x @ weight + bias``. weight: (inputs, outputs) of any dtype, not quantised; of those, where
+    several processes share the model, a part as `sharing` says. pieces: arrays that the outputs are
+    joined from, of each of which a process has the same part."""
 
-    def __init__(self, source: Source, name: str, inputs: int, outputs: int) -> None:
-        self.weight: Weight = source.take(f"{name}.weight", (inputs, outputs))
-        self.bias = source.vector(f"{name}.bias", outputs)
+    def __init__(
+        self, source: Source, name: str, inputs: int, outputs: int,
+        sharing: Sharing = Sharing.WHOLE, pieces: int = 1,
+    ) -> None:  # fmt: skip
+        self._sharing, self._over, self._outputs = sharing, source.over, outputs
+        self._pieces = pieces
+        cut = sharing.cut(1, pieces)
+        self.weight: Weight = source.take(f"{name}.weight", (inputs, outputs), cut)
+        self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x @ _floats(self.weight) + self.bias.cast(float32)
+        own = self._sharing.entered(x, self._over) @ _floats(self.weight)
+        return self._sharing.left(own, self._over, self._outputs) + self.bias.cast(float32)
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        cut, of_bias = self._sharing.cut(1, self._pieces), self._sharing.cut_of_bias(self._pieces)
+        return layouts(self.weight, cut, self.bias, of_bias, self._over, self._outputs)
 
 
 class Lookup:
     """The rows of a weight (count, size) at integers of any shape. projects: it is used as a
-    projection of vectors on all rows as well."""
+    projection of vectors on all rows as well. is_shared: processes that share the model have some
+    of the rows each, and all get the results."""
 
     def __init__(
-        self, source: Source, name: str, count: int, size: int, projects: bool = False
-    ) -> None:
-        self.weight: Weight = source.take(f"{name}.weight", (count, size))
+        self, source: Source, name: str, count: int, size: int, projects: bool = False,
+        is_shared: bool = True,
+    ) -> None:  # fmt: skip
+        self._sharing = Sharing.LOGITS if is_shared else Sharing.WHOLE
+        self._over, self._count = source.over if is_shared else None, count
+        self.weight: Weight = source.take(f"{name}.weight", (count, size), self._sharing.cut(0))
         self._interleaved = source.interleaved(self.weight) if projects else None
 
     def __call__(self, ids: Tensor) -> Tensor:
+        if self._over is None:
+            return self._rows(ids)
+        rows = self.weight.shape[0]
+        places = ids - self._over.place * rows
+        is_own = (places >= 0) & (places < rows)
+        found = self._rows(where(is_own, places, 0))
+        return leave_parallel(where(is_own.unsqueeze(-1), found, 0.0), self._over)
+
+    def _rows(self, ids: Tensor) -> Tensor:
         if isinstance(self.weight, Packed):
             return self.weight.rows(ids)
         return embedding(ids, self.weight).cast(float32)
 
     def project(self, x: Tensor) -> Tensor:
-        return _product(x, self.weight, self._interleaved)
+        own = _product(self._sharing.entered(x, self._over), self.weight, self._interleaved)
+        return self._sharing.left(own, self._over, self._count)
+
+    def layouts(self) -> dict[str, Layout]:
+        """As `lamina.distributed.layout.HasLayouts`."""
+        cut = self._sharing.cut(0)
+        return layouts(self.weight, cut, None, None, self._over, self._count)
 
 
 def _product(x: Tensor, weight: Weight, interleaved: Interleaved | None) -> Tensor:
@@ -90,16 +137,21 @@ def _floats(weight: Weight) -> Tensor:
 
 
 class RMSNorm:
-    """Vectors divided by their root mean square, times a weight (size,) plus `offset`."""
+    """Vectors divided by their root mean square, times a weight (size,) plus `offset`. of_parts:
+    processes that share the model have other vectors each, such as heads."""
 
     def __init__(
-        self, source: Source, name: str, size: int, eps: float, offset: float = 0.0
-    ) -> None:
+        self, source: Source, name: str, size: int, eps: float, offset: float = 0.0,
+        of_parts: bool = False,
+    ) -> None:  # fmt: skip
         self.weight = source.vector(f"{name}.weight", size)
         self.eps, self.offset = eps, offset
+        self._over = source.over if of_parts else None
 
     def __call__(self, x: Tensor) -> Tensor:
         weight = self.weight.cast(float32)
+        if self._over is not None:
+            weight = enter_parallel(weight, self._over)
         return rms_norm(x, x.shape[-1], weight + self.offset if self.offset else weight, self.eps)
 
 
@@ -123,9 +175,10 @@ class Gated:
         self, source: Source, name: str, size: int, inner: int, bias: bool = False,
         activation: Callable[[Tensor], Tensor] = silu,
     ) -> None:  # fmt: skip
-        self.gate_proj = Projection(source, f"{name}.gate_proj", size, inner, bias)
-        self.up_proj = Projection(source, f"{name}.up_proj", size, inner, bias)
-        self.down_proj = Projection(source, f"{name}.down_proj", inner, size, bias)
+        outputs, inputs = Sharing.OUTPUTS, Sharing.INPUTS
+        self.gate_proj = Projection(source, f"{name}.gate_proj", size, inner, bias, outputs)
+        self.up_proj = Projection(source, f"{name}.up_proj", size, inner, bias, outputs)
+        self.down_proj = Projection(source, f"{name}.down_proj", inner, size, bias, inputs)
         self.activation = activation
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -261,15 +314,17 @@ class SelfAttention:
                 f"{heads} heads of queries for {key_heads} heads of keys", operation=name
             )
         self.head_size, self.scores = head_size, scores
-        self.q_proj = Projection(source, f"{name}.q_proj", size, heads * head_size, biases)
-        self.k_proj = Projection(source, f"{name}.k_proj", size, key_heads * head_size, biases)
-        self.v_proj = Projection(source, f"{name}.v_proj", size, key_heads * head_size, biases)
-        self.o_proj = Projection(source, f"{name}.o_proj", heads * head_size, size, output_bias)
+        outputs, inputs = Sharing.OUTPUTS, Sharing.INPUTS
+        width, key_width = heads * head_size, key_heads * head_size
+        self.q_proj = Projection(source, f"{name}.q_proj", size, width, biases, outputs)
+        self.k_proj = Projection(source, f"{name}.k_proj", size, key_width, biases, outputs)
+        self.v_proj = Projection(source, f"{name}.v_proj", size, key_width, biases, outputs)
+        self.o_proj = Projection(source, f"{name}.o_proj", width, size, output_bias, inputs)
         self.q_norm: RMSNorm | None = None
         self.k_norm: RMSNorm | None = None
         if norm_eps is not None:
-            self.q_norm = RMSNorm(source, f"{name}.q_norm", head_size, norm_eps)
-            self.k_norm = RMSNorm(source, f"{name}.k_norm", head_size, norm_eps)
+            self.q_norm = RMSNorm(source, f"{name}.q_norm", head_size, norm_eps, of_parts=True)
+            self.k_norm = RMSNorm(source, f"{name}.k_norm", head_size, norm_eps, of_parts=True)
 
     def __call__(
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None = None

@@ -59,7 +59,7 @@ def test_processes_share_the_cores_and_the_command(monkeypatch: pytest.MonkeyPat
     assert environment_of(16, "cpu", {})["LAMINA_THREADS"] == "1"
     kept = environment_of(4, "interp", {"LAMINA_THREADS": "5", "LAMINA_DEVICE": "cpu"})
     assert kept == {"LAMINA_THREADS": "5", "LAMINA_DEVICE": "interp"}
-    command = command_of(3, Path("train.py"), ["--steps", "2"])
+    command = command_of(3, ["train.py", "--steps", "2"])
     assert command[1:4] == ["-n", "3", sys.executable]
     assert command[5:] == ["train.py", "--steps", "2"]
 
