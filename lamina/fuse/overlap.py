@@ -43,7 +43,7 @@ MAX_RUNNING_BYTES = 512 << 20
 # How much faster memory is than a link between devices: a collective takes as long as kernels that
 # touch so many bytes for each that it brings. 4.2e12 bytes a second of memory of an H200, and
 # 360e9 of its links.
-MEMORY_OF_LINK = 12
+MEMORY_OF_LINK = 12.0
 
 
 def overlapped(steps: Sequence[Step], early: Set[Node]) -> list[Step]:

@@ -85,7 +85,7 @@ def beside_products(rows: int) -> list[Tensor]:
 
 def test_a_collective_begins_beside_kernels_that_are_no_products() -> None:
     """Where these take as long: the rows are 12 times as many bytes as go over a link."""
-    order = order_of(compiled(*beside_products(64 * overlap.MEMORY_OF_LINK))[1])
+    order = order_of(compiled(*beside_products(64 * int(overlap.MEMORY_OF_LINK)))[1])
     assert order.index("c") == 3  # after the products
     assert order[-1] == "w"
     order = order_of(compiled(*beside_products(8))[1])
