@@ -16,11 +16,12 @@ from lamina.distributed import (
     pipeline,
     sequence_parallel,
     setup,
+    sharding,
     tensor_parallel,
 )
 from lamina.frontend.tensor import checked, missing
 
-for _part in (data_parallel, operations, sequence_parallel):
+for _part in (data_parallel, operations, sequence_parallel, sharding):
     for _name in _part.__all__:
         setattr(_part, _name, checked(getattr(_part, _name)))
 from lamina.distributed.checkpoint import *  # noqa: E402, F403
@@ -31,12 +32,13 @@ from lamina.distributed.operations import *  # noqa: E402, F403
 from lamina.distributed.pipeline import *  # noqa: E402, F403
 from lamina.distributed.sequence_parallel import *  # noqa: E402, F403
 from lamina.distributed.setup import *  # noqa: E402, F403
+from lamina.distributed.sharding import *  # noqa: E402, F403
 from lamina.distributed.tensor_parallel import *  # noqa: E402, F403
 
 __all__ = [
     *checkpoint.__all__, *data_parallel.__all__, *fully_sharded.__all__, *mesh.__all__,
     *operations.__all__, *pipeline.__all__, *sequence_parallel.__all__, *setup.__all__,
-    *tensor_parallel.__all__,
+    *sharding.__all__, *tensor_parallel.__all__,
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.core.recent import CACHES, forget
@@ -48,6 +48,17 @@ class Leaf:
     cutting replaces it by the expression, and nothing is stored."""
 
     node: Node
+
+
+class Elsewhere:
+    """The storage of a BUFFER node that no memory of this process has, as parts of it are in
+    several: a graph with one is never run."""
+
+    overwritten: ClassVar[bool] = True  # as far as anybody asks who would read it
+
+    def refuse(self, node: Node) -> NoReturn:
+        """Raise the error of who asks for the value of `node`."""
+        raise NotImplementedError
 
 
 def content_of(node: Node) -> Node:

@@ -60,6 +60,13 @@ def test_ways_to_share_a_model_compiled(way: str) -> None:
     assert ran.status == 0, ran.errors
 
 
+@pytest.mark.parametrize("way", ["data", "model"])
+def test_an_annotated_model_trains_as_one_process(way: str) -> None:
+    ran = launch("sharded.py", way, device="interp")
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2
+
+
 @pytest.mark.exhaustive
 def test_four_processes_share_a_model() -> None:
     ran = launch("parallel.py", "ring", "sharded", device="interp", count=4)
