@@ -1,147 +1,149 @@
-"""Data parallel training of GPT-2 with 124 million parameters: tokens a second of all processes.
+"""Programs of several GPUs: tokens a second, memory, and what PyTorch does with the same.
 
-    lamina launch -n 2 --device cuda bench/distributed.py lamina
-    LAMINA_DEVICE=cuda python bench/distributed.py lamina
-    torchrun --nproc-per-node 2 bench/distributed.py torch
+    python -m bench.distributed --output many.json
+    python -m bench.distributed --only sharded,decode
 
-With `LAMINA_DEBUG=1` lamina tells what kernels and collectives wait for, as predicted from the
-times of each alone. Each process has a batch of its own. The numbers are medians over rounds of
-steps, at whose end every process waits for the loss.
+Each row is a run of its own, of one or of two processes (`bench/ranks.py`), one after the other:
+
+data      a step of AdamW of GPT-2 with 124 million parameters, a batch for each process
+sharded   the same of GPT-2 XL, 1.5 thousand million, whole in one process, or a part in each
+decode    tokens one at a time, of a Llama with 8 thousand million random weights
+
+    lamina launch -n 2 --device cuda -m bench.ranks data --bucket 1000000
+
+is the run of one row. With `LAMINA_DEBUG=1` lamina tells there what kernels and collectives wait
+for, as predicted from the times of each alone.
+
+Numbers are medians over rounds, at whose end every process waits for its result. Memory is the most
+that a process has held of its device at a time; PyTorch's is that of its allocator. `--tiny` takes
+small models, to see that all runs, and `--device cpu` two CPU processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+MARK = "RESULT "  # before the result of a process, a line of JSON
+TIMEOUT_SECONDS = 300.0  # of one run, most of which compiles
+TORCH, LAMINA = "torch", "lamina"
 
-from bench.cases import Array
-from bench.trainers import BETAS, DECAY, RATE, Batch, Model, Trainer, lamina_trainer, torch_loss
 
-WARMING, ROUNDS, STEPS = 5, 5, 8  # the first in steps, the last in steps of a round
+@dataclass(frozen=True)
+class Run:
+    """A row: a case of `bench.ranks`, of a group, in so many processes of a framework."""
+
+    group: str
+    label: str
+    case: str
+    framework: str
+    processes: int
+
+    def command(self, device: str, options: Sequence[str]) -> list[str]:
+        """What starts it."""
+        program = ["-m", "bench.ranks", self.case, "--device", device, *options]
+        if self.framework == TORCH:
+            count = str(self.processes)
+            launcher = ["-m", "torch.distributed.run", "--nproc-per-node", count]
+            return [sys.executable, *launcher, *program]
+        if self.processes == 1:
+            return [sys.executable, *program]
+        count = str(self.processes)
+        launcher = ["-m", "lamina", "launch", "-n", count, "--device", device]
+        return [sys.executable, *launcher, *program]
+
+
+RUNS = (
+    Run("data", "lamina, one GPU", "data", LAMINA, 1),
+    Run("data", "lamina, data parallel", "data", LAMINA, 2),
+    Run("data", "PyTorch, DistributedDataParallel", "torch-data", TORCH, 2),
+    Run("sharded", "lamina, whole, one GPU", "whole", LAMINA, 1),
+    Run("sharded", "lamina, fully sharded", "sharded", LAMINA, 2),
+    Run("sharded", "PyTorch, fully_shard", "torch-sharded", TORCH, 2),
+    Run("decode", "lamina, one GPU", "decode", LAMINA, 1),
+    Run("decode", "lamina, tensor parallel", "decode", LAMINA, 2),
+)
+GROUPS = tuple(dict.fromkeys(run.group for run in RUNS))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("framework", choices=["lamina", "torch"])
-    parser.add_argument("--batch", type=int, default=16, help="sequences of a process")
-    parser.add_argument("--bucket", type=int, help="bytes up to which gradients are sent together")
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups, by commas: %(default)s")
+    parser.add_argument("--output", type=Path, help="a file for the results as JSON")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small models, of which no speed tells")
+    parser.add_argument("--batch", type=int, help="sequences of a process, for training")
+    add_variants(parser)
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    if not set(wanted) <= set(GROUPS):
+        parser.error(f"--only {options.only}: there are {', '.join(GROUPS)}")
+    extra = ["--tiny"] if options.tiny else []
+    extra += ["--batch", str(options.batch)] if options.batch else []
+    extra += ["--bucket", str(options.bucket)] if options.bucket is not None else []
+    extra += ["--at-once"] if options.at_once else []
+    results = []
+    for run in (run for run in RUNS if run.group in wanted):
+        results.append(result_of(run, options.device, extra))
+        print(f"{run.group}: {run.label}: {results[-1]}", file=sys.stderr, flush=True)
+        if options.output:
+            options.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(table(results))
+
+
+def add_variants(parser: argparse.ArgumentParser) -> None:
+    """The options by which lamina exchanges arrays in another way."""
+    parser.add_argument("--bucket", type=int, help="bytes up to which arrays are sent together")
     parser.add_argument(
         "--at-once", action="store_true", help="collectives begin as soon as they can"
     )
-    options = parser.parse_args()
-    model = Model(batch=options.batch).padded()
-    drawn = model.weights(np.random.default_rng(0))
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    tokens = model.tokens(np.random.default_rng(1 + rank), 1)[0]
-    if options.framework == "lamina":
-        from lamina import distributed
-        from lamina.core.options import current
 
-        distributed.init(timeout=40.0)
-        _vary(options.bucket, at_once=options.at_once)
-        trainer, wait = lamina_trainer(model, drawn, current().device), _wait_for_lamina
-    else:
-        trainer, wait = torch_trainer(model, drawn, rank, size), _wait_for_torch
+
+def result_of(run: Run, device: str, options: Sequence[str]) -> dict[str, Any]:
+    """The result of the first process, and the seconds that all took; or the end of what a run that
+    failed has said."""
     started = time.perf_counter()
-    losses, seconds = measured(trainer, tokens, wait)
-    total = time.perf_counter() - started
-    rate = size * model.batch * model.length / seconds
-    print(
-        f"{options.framework}, rank {rank} of {size}: {rate:,.0f} tokens/s, {1e3 * seconds:.2f} ms "
-        f"a step, losses {losses[0]:.4f} ... {losses[-1]:.4f}, {total:.0f} s in all",
-        flush=True,
-    )
+    about = {"group": run.group, "label": run.label, "processes": run.processes}
+    environment = os.environ | {"LAMINA_DEVICE": device, "PYTHONUNBUFFERED": "1"}
+    try:
+        done = subprocess.run(
+            run.command(device, options), env=environment, capture_output=True, text=True,
+            timeout=TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+    except subprocess.TimeoutExpired as error:
+        parts = (error.stdout, error.stderr)
+        said = "".join((part or b"").decode(errors="replace") for part in parts)
+        said += f"\nno result after {TIMEOUT_SECONDS:g} s"
+    about["seconds_in_all"] = round(time.perf_counter() - started, 1)
+    lines = [line.partition(MARK)[2] for line in said.splitlines() if MARK in line]
+    return about | (json.loads(lines[0]) if lines else {"error": said[-3000:]})
 
 
-def _vary(bucket: int | None, *, at_once: bool) -> None:
-    """Let lamina send gradients in other buckets, or at other times."""
-    from lamina.fuse import overlap
-    from lamina.runtime.nccl import NcclEngine
-
-    if bucket is not None:
-        NcclEngine.bucket_bytes = bucket
-    if at_once:
-        overlap.MEMORY_OF_LINK = float("inf")  # no kernels are ever enough
-
-
-def measured(
-    trainer: Trainer, tokens: Array, wait: Callable[[Any], float]
-) -> tuple[list[float], float]:
-    """Losses on the way, and the median seconds of a step."""
-    batch: Batch = trainer.place(tokens)
-    losses = [wait(trainer.step(*batch)) for _ in range(WARMING)]
-    times = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        for _ in range(STEPS):
-            loss = trainer.step(*batch)
-        losses.append(wait(loss))
-        times.append((time.perf_counter() - started) / STEPS)
-    return losses, median(times)
-
-
-def _wait_for_lamina(loss: Any) -> float:
-    return float(loss.item())
-
-
-def _wait_for_torch(loss: Any) -> float:
-    return float(loss)
-
-
-def torch_trainer(model: Model, drawn: dict[str, Array], rank: int, size: int) -> Trainer:
-    """PyTorch's step, by its compiler, in several processes by DistributedDataParallel."""
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    module: Any = _module(torch, model, drawn).to(device)
-    parameters = list(module.parameters())
-    if size > 1:
-        torch.distributed.init_process_group("nccl", device_id=device)
-        module = DistributedDataParallel(
-            module, device_ids=[device.index], gradient_as_bucket_view=True
-        )
-    compiled = torch.compile(module)
-    optimizer = torch.optim.AdamW(
-        parameters, lr=RATE, betas=BETAS, weight_decay=DECAY, fused=True
-    )
-
-    def step(ids: Any, following: Any) -> Any:
-        optimizer.zero_grad()
-        loss = compiled(ids, following)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    def place(ids: Array) -> Batch:
-        here = torch.from_numpy(ids).to(device)
-        return here[:, :-1].contiguous(), here[:, 1:].contiguous()
-
-    return Trainer(place, step)
-
-
-def _module(torch: Any, model: Model, drawn: dict[str, Array]) -> Any:
-    """The model as a module, whose parameters DistributedDataParallel finds."""
-
-    class Gpt(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.ParameterDict(
-                {name.replace(".", "_"): torch.from_numpy(one) for name, one in drawn.items()}
-            )
-
-        def forward(self, ids: Any, following: Any) -> Any:
-            weights = {name: self.weights[name.replace(".", "_")] for name in drawn}
-            return torch_loss(torch, model, weights, ids, following)
-
-    return Gpt()
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The results as Markdown; the last column is relative to the first row of its group."""
+    lines = ["| | | tokens/s, all together | ms | GiB of a process | tokens/s : first |"]
+    lines.append("|---|---|---|---|---|---|")
+    first: dict[str, float] = {}
+    for one in results:
+        start = f"| {one['group']} | {one['label']} |"
+        if "error" in one:
+            lines.append(f"{start} failed | | | |")
+            continue
+        rate = one["tokens_per_second"]
+        relative = rate / first.setdefault(one["group"], rate)
+        memory = one["peak_bytes"] / 2**30
+        milliseconds = 1e3 * one["seconds"]
+        lines.append(f"{start} {rate:,.1f} | {milliseconds:.2f} | {memory:.2f} | {relative:.2f} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

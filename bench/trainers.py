@@ -84,7 +84,7 @@ class Model:
         return ids
 
 
-def _lamina_loss(lm: Any, model: Model, weights: dict[str, Any], ids: Any, following: Any) -> Any:
+def lamina_loss(lm: Any, model: Model, weights: dict[str, Any], ids: Any, following: Any) -> Any:
     half, wide, batch, length = lm.bfloat16, model.width, *ids.shape
 
     def linear(x: Any, name: str) -> Any:
@@ -164,7 +164,7 @@ def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Traine
 
     @lm.jit
     def fast(ids: Any, following: Any) -> Any:
-        loss = _lamina_loss(lm, model, weights, ids, following)
+        loss = lamina_loss(lm, model, weights, ids, following)
         optimizer.step(distributed.averaged(lm.gradient(loss, parameters)))
         return loss
 
