@@ -15,6 +15,7 @@ A value may join a kernel if
 
 - it has something to do with it: it reads one of its members; or it has the same extent as a
   member, and reads the same array or serves the same user (so that one pass reads the array once);
+  or both are small tables that read no array (so that one start of a kernel makes all of them);
 - no other kernel stands between: none needs a member and is needed by the value;
 - the kernel stays small enough to compile, and cheap where its work is done for each element of a
   tile of products;
@@ -42,6 +43,10 @@ from lamina.ir.ops import Group, Op
 # join.
 MAX_WORK_WITH_PRODUCTS = 64
 
+# Elements of the largest table that joins others of its extent: a GPU stores 4 bytes of each of so
+# many in the time in which a kernel starts and ends, 2 us at 4 TB/s.
+MAX_TABLE = 1 << 21
+
 GPU_WORD = 16  # bytes that a GPU reads at once
 
 Readers = dict[object, list[KernelGroup]]  # by value, or by the storage of an input
@@ -54,12 +59,14 @@ class Relation(NamedTuple):
         and the axes
     slices: the parts of arrays that it reads. Steps in time of a recurrent network each read
         another part: they stay apart, so that their kernels are equal and compiled once
-    array: an array that both read, or a user of both
+    array: an array that both read, or a user of both; None for tables, which are made of indices
+        and numbers, such as the places and the weights of an interpolation: nothing is read, and
+        what they have in common is computed once
     """
 
     extent: object
     slices: frozenset[object]
-    array: Node
+    array: Node | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class _Candidate:
         relations: list[Relation | Node] = list(self.recomputed)
         for array in self.arrays.union(self.users):
             relations.append(Relation(extent, slices, array))
+        if not self.arrays and prod(node.shape) <= MAX_TABLE:
+            relations.append(Relation(extent, slices, None))
         return relations
 
 

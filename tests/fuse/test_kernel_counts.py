@@ -8,6 +8,7 @@ import pytest
 
 from lamina.core.dtypes import bfloat16, float32, int64
 from lamina.core.options import current
+from lamina.fuse.groups import MAX_TABLE
 from lamina.fuse.kernel_group import SMALL_KERNEL
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
@@ -70,6 +71,19 @@ def test_results_that_read_one_array_share_a_kernel() -> None:
     kernel = found.launches[0].kernel
     assert isinstance(kernel, Kernel)
     assert len(kernel.stores) == 3
+
+
+def test_small_tables_of_one_extent_share_a_kernel() -> None:
+    """Tables are made of indices and numbers alone: places and weights, for two arrays."""
+    data = leaf(0, (8, MAX_TABLE), float32)
+    for size, count in ((16, 2), (MAX_TABLE, 2), (MAX_TABLE + 1, 3)):
+        place = build.cast(build.iota(size, int64), float32)
+        weight = (place * 0.25).apply(Op.SIN)
+        index = build.cast((place * 0.5).apply(Op.SQRT), int64)
+        shape = (8, size)
+        gathered = Node(Op.GATHER, (data, build.broadcast_in_dim(index, 1, shape)), 1)
+        result = gathered * build.broadcast_in_dim(weight, 1, shape)
+        assert len(program(result).launches) == count
 
 
 def test_a_result_that_another_needs_is_stored_once() -> None:
