@@ -14,6 +14,7 @@ from lamina.core.target import Target
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.exact_bytes import bytes_as_floats
+from lamina.graph.log_sums import log_sums_as_recurrences
 from lamina.graph.nccl_types import as_nccl_combines
 from lamina.graph.rewrite import Rule
 from lamina.graph.short_orders import short_orders
@@ -155,7 +156,7 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 
 CPU = Backend(
     _cpu_memory,
-    lambda options: (cached_products_in_parts, long_columns_in_parts),
+    lambda options: (cached_products_in_parts, long_columns_in_parts, log_sums_as_recurrences),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),

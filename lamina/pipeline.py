@@ -287,6 +287,8 @@ PASSES = (
              "lamina.graph.exact_bytes:bytes_as_floats"),
         Step("scatters", "replaces sums at indices by reductions, or by sums of integers",
              "lamina.schedule.gpu.scatters:SCATTERS"),
+        Step("log_sums_as_recurrences", "replaces running sums of exponentials by scans, on CPUs",
+             "lamina.graph.log_sums:log_sums_as_recurrences"),
         Step("short_orders", "replaces the sort of many short rows by counting",
              "lamina.graph.short_orders:short_orders"),
         Step("as_nccl_combines", "replaces collectives on types that NCCL lacks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,16 @@ import numpy as np
 from lamina.core import dtypes
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL, LINEAR_RECURRENCE, MAX, MIN, MUL
+from lamina.ir.monoids import (
+    ADD,
+    ARGMAX,
+    COMPLEX_MUL,
+    LINEAR_RECURRENCE,
+    LOG_SUM_EXP,
+    MAX,
+    MIN,
+    MUL,
+)
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 from tests.compiled import Sample
@@ -43,6 +53,17 @@ def _pairs(number: int, shape: tuple[int, ...], axis: int) -> Iterator[Node]:
     yield Node(Op.SCAN, parts, Reduce(COMPLEX_MUL, (axis,), 1))
     factor = build.select(x < 3.0, turn, zero)  # whole numbers stay small: a 0 begins anew
     yield Node(Op.SCAN, (factor, x), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    # Exponentials of 0 and of -inf alone: the sums are of whole numbers. Both parts are in one
+    # kernel, of one scan as their uses meet, of the other as results.
+    exponent = build.select(x < 1.0, x.lift(-math.inf), x.lift(3.0))
+    scale, total = _sums_of_exponentials(exponent, x, axis)
+    yield Node(Op.MAX, (scale, scale.lift(-9.0))) + total
+    yield from _sums_of_exponentials(exponent, turn, axis)
+
+
+def _sums_of_exponentials(exponent: Node, factor: Node, axis: int) -> list[Node]:
+    terms = exponent, factor
+    return [Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (axis,), part)) for part in range(2)]
 
 
 def sample() -> Sample:

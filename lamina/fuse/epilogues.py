@@ -6,7 +6,7 @@ kernel stores, and neither the sum nor what lies between needs a buffer. A movem
 element a place of its own, as the transpose of ``relu(x @ w).T``, belongs to an epilogue too.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from lamina.core.shape import squeezed, strides_of
@@ -177,42 +177,113 @@ def _moves_elements(node: Node) -> bool:
 
 
 def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node]:
-    """The ends of scans: each moves on to the one node that uses it, as long as that may join.
+    """The ends of scans: each moves on to where all of its uses meet, as long as what lies between
+    may join.
 
-    No node is the end of two scans. For ``a + b`` of two scans, a in order before b, the addition
-    becomes the end of a; b stays its own end, and is stored.
+    One loop computes all parts of one scan, such as the value and the place of an argmax. They go
+    on together from where the uses of all meet; if these do not, each is its own end, and is
+    stored. No node is the end of two scans. For ``a + b`` of two scans, a in order before b, the
+    addition becomes the end of a; b stays its own end, and is stored.
     """
-    ends = {node for node in users if node.op is Op.SCAN}
-    for node, after in users.items():  # operands first, so an end that moves on is met again
-        if node not in ends or node in values or len(after) != 1:
-            continue
-        (user,) = after
-        if user not in ends and _joins_scan(user, node, row_blocks=row_blocks):
-            ends.remove(node)
-            ends.add(user)
-    return ends
+    finder = _ScanFinder(users, values, row_blocks)
+    starts: list[Node] = []
+    for parts in _parts_of_scans(users):
+        start: Node | None = parts[0]
+        if len(parts) > 1:
+            start = finder.meeting(parts) if values.isdisjoint(parts) else None
+        if start is not None:
+            finder.move(parts, [start])
+            starts.append(start)
+    for start in sorted(starts, key=finder.position.__getitem__):
+        finder.move([start], [finder.end(start)])
+    return finder.ends
 
 
-def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
-    """Whether `node`, which alone uses `end`, is computed in the kernel of the scan before `end`.
+def _parts_of_scans(users: Users) -> Iterable[list[Node]]:
+    """The SCANs, those that differ only in the part that they give together."""
+    parts_of: dict[Node, list[Node]] = {}
+    for node in users:
+        if node.op is Op.SCAN:
+            parts_of.setdefault(part_of_scan(node, 0), []).append(node)
+    return parts_of.values()
 
-    A reshape may merge axes, but splits none: the loop of a scan stays one loop. A cast to a wider
-    float does not join, as memory holds the narrower one.
 
-    On targets with `row_blocks` (CPUs) arithmetic has vectors in a kernel of its own, and the loop
-    of a scan has none. So only arithmetic of one cheap instruction joins there, for which the
-    commutative operations stand, and only if its other operand costs nothing: another scan, which
-    is stored, or an EXPAND. With s and t for scans, ``s + t`` and ``s * expand(a)`` join;
-    ``s * exp(x)`` does not, as the exponentials would lose their vectors, and neither does
-    ``(s + t) + exp(x)``.
-    """
-    arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
-    if node.op is not Op.RESHAPE and node.op not in arithmetic:
-        return False
-    if _splits_an_axis(node, end) or widening(node) > 0:
-        return False
-    others = {operand.op for operand in node.src if operand is not end}
-    return not row_blocks or others <= {Op.SCAN, Op.EXPAND}
+def part_of_scan(scan: Node, part: int) -> Node:
+    """Another part of a SCAN, such as the place of an argmax of which `scan` is the value."""
+    return Node(Op.SCAN, scan.src, scan.arg._replace(part=part))
+
+
+class _ScanFinder:
+    """Walks from scans to the ends of their epilogues; `ends` are those found so far."""
+
+    def __init__(self, users: Users, values: Set[Node], row_blocks: bool) -> None:
+        self.users = users
+        self.values = values
+        self.row_blocks = row_blocks
+        self.position = {node: position for position, node in enumerate(users)}
+        self.ends = {node for node in users if node.op is Op.SCAN}
+
+    def move(self, before: Iterable[Node], after: Iterable[Node]) -> None:
+        """Replace ends by others."""
+        self.ends.difference_update(before)
+        self.ends.update(after)
+
+    def end(self, start: Node) -> Node:
+        """The end of a scan whose parts have met in `start`. Memory holds no wider floats than it
+        would without this end: a cast to wider ones is computed in the kernel where narrower ones
+        follow, and else where the value is read."""
+        end, node = start, start
+        while node not in self.values:
+            user = self.meeting([node])
+            if user is None:
+                break
+            node = user
+            are_floats = node.dtype.is_float and end.dtype.is_float
+            if not are_floats or node.dtype.bits <= end.dtype.bits:
+                end = node
+        return end
+
+    def meeting(self, nodes: Sequence[Node]) -> Node | None:
+        """The node through which every use of every one of `nodes` passes, if all until there joins
+        their scan, and none of it is stored.
+
+        For ``m + log(s)`` of m and s it is the addition: `reached` has the logarithm and the
+        addition, and then, as the first of these in order gives way to its own users, the addition
+        alone.
+        """
+        inside = set(nodes)
+        reached = {user for node in nodes for user in self.users[node]}
+        while reached:
+            first = min(reached, key=self.position.__getitem__)
+            others = [operand for operand in first.src if operand not in inside]
+            if first in self.ends or not self._joins_scan(first, others):
+                return None
+            if len(reached) == 1:
+                return first
+            if first in self.values or not self.users[first]:
+                return None  # it is stored
+            inside.add(first)
+            reached.remove(first)
+            reached.update(self.users[first])
+        return None
+
+    def _joins_scan(self, node: Node, others: Iterable[Node]) -> bool:
+        """Whether `node` is computed in the kernel of the scan that it uses, beside `others`.
+
+        A reshape may merge axes, but splits none: the loop of a scan stays one loop.
+
+        On targets with row blocks (CPUs) arithmetic has vectors in a kernel of its own, and the
+        loop of a scan has none. So only arithmetic of one cheap instruction joins there, for which
+        the commutative operations stand, and only if its other operand costs nothing: another scan,
+        which is stored, or an EXPAND. With s and t for scans, ``s + t`` and ``s * expand(a)`` join;
+        ``s * exp(x)`` does not, as the exponentials would lose their vectors, and neither does
+        ``(s + t) + exp(x)``.
+        """
+        if node.op is Op.RESHAPE:
+            return not _splits_an_axis(node, node.src[0])
+        arithmetic = Group.COMMUTATIVE if self.row_blocks else Group.ELEMENTWISE
+        costs_nothing = all(other.op in (Op.SCAN, Op.EXPAND) for other in others)
+        return node.op in arithmetic and (costs_nothing or not self.row_blocks)
 
 
 def _splits_an_axis(node: Node, operand: Node) -> bool:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from lamina.core.shape import Shape, prod
 from lamina.fuse.costs import MAX_STATEMENTS, weight_of, with_statements
+from lamina.fuse.epilogues import part_of_scan
 from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import Region, Values, choose_values
@@ -96,7 +97,7 @@ class _Candidate:
         """The keys by which `_Grouper.related` has the kernels that are worth joining: a `Relation`
         for each array that the value reads, and for each of its users; and each sum of products
         that it computes again. Kernels that compute the same sum again share that work, whatever
-        their extents are."""
+        their extents are. Parts of one scan have its first part in common."""
         node = self.node
         is_reduction = node.op is Op.REDUCE
         extent = (node.src[0].shape, node.arg.axes) if is_reduction else node.shape
@@ -106,6 +107,8 @@ class _Candidate:
             relations.append(Relation(extent, slices, array))
         if not self.arrays and prod(node.shape) <= MAX_TABLE:
             relations.append(Relation(extent, slices, None))
+        if node.op is Op.SCAN:
+            relations.append(part_of_scan(node, 0))
         return relations
 
 
@@ -160,13 +163,17 @@ class _Grouper:
         needed: Set[KernelGroup],
     ) -> list[KernelGroup]:
         """The kernels worth trying, youngest first: those `needed`, which make what the value
-        reads, and those in one of `relations` with it. A value that runs in order joins none.
+        reads, and those in one of `relations` with it. A value that runs in order joins none, but
+        for another part of a scan.
 
         Not a kernel that runs before one that is needed: with the value as a member, it would need
         that kernel, and run after it too.
         """
-        if candidate.is_serial or candidate.is_again:
+        if candidate.is_again:
             return []
+        if candidate.is_serial:
+            node = candidate.node
+            return list(self.related[part_of_scan(node, 0)]) if node.op is Op.SCAN else []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
         # A single kernel is the one needed, which does not run before itself, or none is needed.
         if len(possible) > 1:

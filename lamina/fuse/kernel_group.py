@@ -14,6 +14,7 @@ from functools import cached_property
 from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
 from lamina.fuse.axes import AxisPlan, AxisSplit, Index, Loops
+from lamina.fuse.epilogues import part_of_scan
 from lamina.fuse.members import NO_BLOCK, Block, KernelShape, LoweredMembers, columns_of
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, contraction, points
@@ -21,7 +22,7 @@ from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
 
 # A scan, scatter or sort runs in order along an axis, and a collective is no kernel: no other value
-# joins one.
+# joins one, but for another part of a scan.
 SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT}
 
 # When may a kernel pass over the columns of a row more than once? Threads share the rows, so with
@@ -119,6 +120,11 @@ class KernelGroup:
         """Whether the kernel runs in order along an axis."""
         return self.first.op in SERIAL or self.lowered.has_scan
 
+    def is_scan_of(self, node: Node) -> bool:
+        """Whether the kernel is that of a scan of which `node` is another part."""
+        are_scans = self.first.op is node.op is Op.SCAN
+        return are_scans and part_of_scan(self.first, 0) is part_of_scan(node, 0)
+
     @property
     def operands(self) -> list[Node]:
         """The values of other kernels that this one reads."""
@@ -147,7 +153,7 @@ class KernelGroup:
         product. Attention on a GPU is such a kernel: it computes the scores, and beside their
         product that of the weights by v.
         """
-        if self.is_serial:
+        if self.is_serial and not self.is_scan_of(node):
             return False
         before = _State(self.shape, self.lowered.axes.plan, self.contraction)
         recomputes_same = not self.recomputed.isdisjoint(recomputed)

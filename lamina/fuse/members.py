@@ -146,6 +146,7 @@ class LoweredMembers:
         self.block_axes = self._block_axes()
         others = [axis for axis in rows.axes if axis not in self.block_axes]
         self.row_axes: tuple[Node, ...] = (*self.block_axes, *others)
+        self._all_rows = self.row_axes  # with the axes of a scan, which are no rows
 
     def lower(self, members: Iterable[Node]) -> Obstacle | None:
         """Lower `members`, up to an obstacle (see `lamina.fuse.lower`), after which the whole
@@ -258,7 +259,7 @@ class LoweredMembers:
             loops = self.axes.reduce_loops(self.row_index, long_shape, columns)
         parts = iter(loops.index)
         index = [ix.ZERO if size == 1 else next(parts) for size in shape]
-        return Loops(tuple(index), (*self.row_axes, *loops.axes))
+        return Loops(tuple(index), (*self._all_rows, *loops.axes))
 
     def _stored(self, node: Node) -> Store:
         """The store of the member `node`, or of each block's part of the accumulated sum in it."""

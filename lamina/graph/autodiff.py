@@ -31,10 +31,21 @@ from typing import Any
 from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
+from lamina.graph.exponents import shares_of
 from lamina.graph.recompute import Recomputed
 from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, LINEAR_RECURRENCE, MAX, MIN, MUL, Monoid
+from lamina.ir.monoids import (
+    ADD,
+    ARGMAX,
+    ARGMIN,
+    LINEAR_RECURRENCE,
+    LOG_SUM_EXP,
+    MAX,
+    MIN,
+    MUL,
+    Monoid,
+)
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Combine, Group, Op, Ranks, Reduce, Scatter
 from lamina.ir.substitute import substitute
@@ -115,6 +126,19 @@ def _linear_recurrence(g: Node, z: Node, a: Node, b: Node) -> Contributions:
         return (*_running_product(g, z, a), None)
     db = _recurrence_from_end(a, g, axis)
     return build.shifted(z, axis, 0.0) * db, db
+
+
+def _log_sum_exp(g: Node, z: Node, x: Node, t: Node) -> Contributions:
+    """For s_k, the sum of t_i e^(x_i - m_k): dt_i = the sum over k >= i of g_k e^(x_i - m_k), and
+    dx_i = t_i dt_i. The scale m, the other part, counts as a constant: what both parts stand for,
+    s e^m, is the same for any m."""
+    if z.arg.part == 0:
+        return None, None
+    (axis,) = z.arg.axes
+    scale = Node(Op.DETACH, (Node(Op.SCAN, z.src, Reduce(LOG_SUM_EXP, (axis,), 0)),))
+    shares = shares_of(x, scale, axis)
+    dt = shares.added * _recurrence_from_end(shares.before, g, axis)
+    return t * dt, dt
 
 
 def _extreme(g: Node, z: Node, x: Node) -> Contributions:
@@ -325,6 +349,7 @@ VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
         MAX: _running_extreme,
         MIN: _running_extreme,
         LINEAR_RECURRENCE: _linear_recurrence,
+        LOG_SUM_EXP: _log_sum_exp,
     },
     Op.ALL_REDUCE: dict.fromkeys((MUL, MAX, MIN), _all_reduce_of),
     Op.REDUCE_SCATTER: dict.fromkeys((MUL, MAX, MIN), _reduce_scatter_of),
@@ -440,7 +465,7 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
     if node.op in Group.REDUCTION:
-        return node.arg.monoid in (MUL, LINEAR_RECURRENCE)
+        return node.arg.monoid in (MUL, LINEAR_RECURRENCE, LOG_SUM_EXP)
     if node.op is Op.MUL or (node.op is Op.DIV and number == 0):
         factor = constant_of(node.src[1 - number])
         return not factor or not math.isfinite(factor.real)

@@ -273,8 +273,10 @@ def scan_in_parts(node: Node) -> Node | None:
         for operand, identity in zip(node.src, identities, strict=True)
     ]
     within = _scans(monoid, axis + 1, operands)
-    if monoid.arity == 1:
-        totals = [build.reduce(monoid, [axis + 1], *operands)]
+    if monoid.commutes:
+        totals = [
+            build.reduce(monoid, [axis + 1], *operands, part=part) for part in range(monoid.arity)
+        ]
     else:  # the last of each part: a reduction would take the elements in any order
         totals = [_last_along(running, axis + 1) for running in within]
     earlier = [

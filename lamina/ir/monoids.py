@@ -22,6 +22,7 @@ class Monoid:
     identity: Callable[[tuple[DType, ...]], tuple[Scalar, ...]]  # of components of these dtypes
     combine: Callable[[Parts, Parts], Parts]  # of two tuples of scalars, as nodes
     op: Op | None = None  # what `combine` is, for monoids of one component
+    commutes: bool = True  # one that does not is for scans alone, which keep the order of elements
 
     def __repr__(self) -> str:
         return self.name
@@ -63,6 +64,17 @@ def _compose(left: Parts, right: Parts) -> Parts:
     return a * c, c * b + d
 
 
+def _add_scaled(left: Parts, right: Parts) -> Parts:
+    """``s e^m + t e^n`` of (m, s) and (n, t), scaled by the larger of e^m and e^n: no exponential
+    is above 1, and equal scales, infinite ones too, need none."""
+    (m, s), (n, t) = left, right
+    gap = m.eq(n).select(m.lift(0.0), m - n)
+    share = Node(Op.MIN, (gap, -gap)).apply(Op.EXP)
+    rises = m < n
+    larger, smaller = rises.select(t, s), rises.select(s, t)
+    return Node(Op.MAX, (m, n)), smaller * share + larger
+
+
 ADD = _of_op(Op.ADD, lambda dtype: 0)
 MUL = _of_op(Op.MUL, lambda dtype: 1)
 MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
@@ -70,6 +82,9 @@ MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
 ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
 ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
+# (m, s) stands for s e^m: sums of exponentials of any size. The scale m is the largest exponent so
+# far, chosen for accuracy alone; so no derivative goes through it.
+LOG_SUM_EXP = Monoid("LOG_SUM_EXP", 2, lambda dtypes: (dtypes[0].min, 0.0), _add_scaled)
 # Part 1 of its scan is h[t] = a[t] h[t - 1] + b[t] with h[-1] = 0 (Blelloch 1990, "Prefix sums and
 # their applications", section 1.4). It does not commute: only a SCAN keeps the order of elements.
-LINEAR_RECURRENCE = Monoid("LINEAR_RECURRENCE", 2, lambda dtypes: (1, 0), _compose)
+LINEAR_RECURRENCE = Monoid("LINEAR_RECURRENCE", 2, lambda dtypes: (1, 0), _compose, commutes=False)

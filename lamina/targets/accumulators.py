@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from lamina.core.dtypes import bool_
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Op
 from lamina.loops.nest import operands_of
 from lamina.targets.fills import FillPrinter
 from lamina.targets.language import Point, Value, Values
@@ -51,7 +52,9 @@ class AccumulatorPrinter(FillPrinter):
         """Print formulas over HOLEs, and give the values of `results`. `known` has the value of
         each HOLE; what is computed on the way is added to it."""
         for node in toposort(results):
-            if node not in known:
+            if node.op is Op.CONST:
+                known[node] = self.literal(node)
+            elif node not in known:
                 operands = [known[operand] for operand in node.src]
                 known[node] = self.declare(self.operation(node, operands), node.op.name.lower())
         return tuple(known[result] for result in results)

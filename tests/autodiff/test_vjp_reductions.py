@@ -17,6 +17,7 @@ from lamina.ir.monoids import (
     ARGMAX,
     COMPLEX_MUL,
     LINEAR_RECURRENCE,
+    LOG_SUM_EXP,
     MAX,
     MIN,
     MUL,
@@ -117,6 +118,18 @@ def test_scan_of_linear_recurrences_twice() -> None:
     check(
         lambda a, b: scan(LINEAR_RECURRENCE, 1, a * b, b, part=1), a, b, order=2, tolerance=1e-5,
     )  # fmt: skip
+
+
+def _log_of_sums(x: Node, t: Node) -> Node:
+    """What both parts stand for; the scale by itself is no function with a derivative."""
+    scale, total = (scan(LOG_SUM_EXP, 1, x, t, part=part) for part in range(2))
+    return scale + total.apply(Op.LOG)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_scan_of_sums_of_exponentials(order: int) -> None:
+    x, t = apart(6, (2, 4)), np.abs(apart(7, (2, 4))) + 0.5
+    check(_log_of_sums, x, t, order=order, tolerance=1e-5)
 
 
 def test_monoids_without_a_rule_are_named() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.core.dtypes import bfloat16, float32
+from lamina.core.dtypes import DType, bfloat16, float32
 from lamina.fuse.epilogues import Epilogues, find_epilogues
 from lamina.fuse.users import users_of
 from lamina.ir import build
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, LOG_SUM_EXP
 from lamina.ir.node import Node, full
 from lamina.ir.ops import Op, Reduce
 from tests.generators import leaf
@@ -32,6 +32,34 @@ def epilogues(
 
 def relu(x: Node) -> Node:
     return Node(Op.MAX, (x, full(x.shape, 0.0, x.dtype)))
+
+
+def parts_of_scan(dtype: DType) -> list[Node]:
+    terms = leaf(4, (8, 4), dtype), leaf(5, (8, 4), dtype)
+    return [Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (1,), part)) for part in range(2)]
+
+
+def test_parts_of_a_scan_go_on_from_where_their_uses_meet() -> None:
+    scale, total = parts_of_scan(float32)
+    result = build.reshape(scale, (32,)) + build.reshape(total.apply(Op.LOG), (32,))
+    assert epilogues(result, row_blocks=False).ends == {result}
+    assert epilogues(scale + total).ends == {scale + total}
+    assert epilogues(scale + total.apply(Op.LOG)).ends == {scale, total}  # loses no vectors
+
+
+def test_parts_of_a_scan_whose_uses_do_not_meet_are_stored() -> None:
+    scale, total = parts_of_scan(float32)
+    cut = build.sliced(scale.apply(Op.NEG), [range(8), range(3)])
+    result = cut + build.sliced(total * total, [range(8), range(3)])
+    assert epilogues(result, row_blocks=False).ends == {scale, total}
+
+
+def test_a_scan_goes_on_beyond_wider_floats_to_narrow_ones() -> None:
+    narrow = build.cast(SCAN, bfloat16)
+    wide = build.cast(narrow, float32).apply(Op.SIN)
+    assert epilogues(wide, row_blocks=False).ends == {narrow}
+    again = build.cast(wide, bfloat16)
+    assert epilogues(again, row_blocks=False).ends == {again}
 
 
 def test_arithmetic_on_a_sum_is_its_epilogue() -> None:

@@ -15,9 +15,9 @@ from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import choose_values
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
-from lamina.ir.monoids import ADD, MAX
+from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Op, Reduce
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
 from tests.generators import leaf
@@ -84,6 +84,15 @@ def test_small_tables_of_one_extent_share_a_kernel() -> None:
         gathered = Node(Op.GATHER, (data, build.broadcast_in_dim(index, 1, shape)), 1)
         result = gathered * build.broadcast_in_dim(weight, 1, shape)
         assert len(program(result).launches) == count
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_scan_share_a_kernel(axis: int) -> None:
+    shape = X.shape
+    terms = X, build.broadcasted_iota(shape, axis)
+    value, place = (Node(Op.SCAN, terms, Reduce(ARGMAX, (axis,), part)) for part in range(2))
+    assert len(program(value, place).launches) == 1
+    assert len(program(place, value.apply(Op.EXP), value).launches) == 2
 
 
 def test_a_result_that_another_needs_is_stored_once() -> None:

@@ -19,6 +19,7 @@ from lamina.ir.monoids import (
     ARGMIN,
     COMPLEX_MUL,
     LINEAR_RECURRENCE,
+    LOG_SUM_EXP,
     MAX,
     MIN,
     MUL,
@@ -32,7 +33,7 @@ INF, NAN = float("inf"), float("nan")
 COMPONENTS: dict[str, tuple[DType, ...]] = {
     "ADD": (int64,), "MUL": (int64,), "MAX": (float64,), "MIN": (float64,),
     "ARGMAX": (float64, int64), "ARGMIN": (float64, int64), "COMPLEX_MUL": (float64, float64),
-    "LINEAR_RECURRENCE": (float64, float64),
+    "LINEAR_RECURRENCE": (float64, float64), "LOG_SUM_EXP": (float64, float64),
 }  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def elements(monoid: Monoid) -> st.SearchStrategy[tuple[Any, ...]]:
         return st.tuples(st.one_of(value, st.sampled_from([NAN, INF, -INF])))
     if monoid in (ARGMAX, ARGMIN):
         return st.tuples(st.one_of(value, st.sampled_from([NAN, INF, -INF])), st.integers(0, 5))
+    if monoid is LOG_SUM_EXP:  # exponentials of 0 and of -inf are exact
+        return st.tuples(st.sampled_from([2.0, -INF]), value)
     return st.tuples(value, value)
 
 
@@ -157,6 +160,17 @@ def test_complex_products() -> None:
     np.testing.assert_allclose(re + 1j * im, np.prod(z))
     re, im = run(Op.SCAN, COMPLEX_MUL, (0,), z.real.copy(), z.imag.copy())
     np.testing.assert_allclose(re + 1j * im, np.cumprod(z))
+
+
+@pytest.mark.parametrize("op", [Op.REDUCE, Op.SCAN])
+def test_sums_of_exponentials_of_any_size(op: Op) -> None:
+    x = np.array([[-INF, -INF, -745.0, 3.0, 900.0, 899.0], [-1e4, 5.0, -INF, 5.0, INF, 0.0]])
+    scale, total = run(op, LOG_SUM_EXP, (1,), x, np.ones(x.shape))
+    reduced = np.logaddexp.reduce if op is Op.REDUCE else np.logaddexp.accumulate
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(scale + np.log(total), reduced(x, axis=1), rtol=1e-14)
+    assert total.min() >= 1.0
+    assert np.isnan(run(op, LOG_SUM_EXP, (0,), np.array([1.0, NAN, 2.0]), np.ones(3))[1].flat[-1])
 
 
 def test_a_scan_of_linear_recurrences_goes_step_by_step() -> None:

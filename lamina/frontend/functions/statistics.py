@@ -11,7 +11,6 @@ from lamina.core.dtypes import accumulator, int64, real_of
 from lamina.core.shape import prod
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.frontend.arguments import Axis, integer, is_integer, normalize_axes, normalize_axis
-from lamina.frontend.functions import real_math as rm
 from lamina.frontend.functions import reduction as over
 from lamina.frontend.functions.creation import ones
 from lamina.frontend.functions.elementwise import (
@@ -34,8 +33,7 @@ from lamina.frontend.functions.scatter import counts
 from lamina.frontend.functions.sets import searchsorted
 from lamina.frontend.tensor import Data, Tensor, as_tensor, common_device
 from lamina.ir import build
-from lamina.ir.build import select
-from lamina.ir.monoids import ADD, LINEAR_RECURRENCE, MAX
+from lamina.ir.monoids import ADD, LOG_SUM_EXP
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
 
@@ -374,21 +372,12 @@ def logcumsumexp(x: Data, axis: int = -1) -> Tensor:
 
 
 def _log_of_running_sum(x: Node, axis: int) -> Node:
-    """``m + log(s)`` for the running maximum m and the running sum s of ``exp(x - m)``, which is
-    multiplied by ``exp(m[i - 1] - m[i])`` where the maximum rises. No exponential is above 1.
-
-    The result does not depend on m, so no derivative goes through it. An infinite maximum would
-    make NaN of a difference; 0 takes its place, and the sums, infinite from there on, stay."""
+    """``m + log(s)`` for the running maximum m and the running sum s of ``exp(x - m)``. The result
+    does not depend on m, so no derivative goes through it."""
     if not x.shape:
         return x
-    running = Node(Op.SCAN, (x,), Reduce(MAX, (axis,)))
-    top = build.unary(Op.DETACH, running)
-    shift = select(rm.is_inf(top), top.lift(0.0), top)
-    before = build.shifted(top, axis, -math.inf)
-    gap = before - shift
-    rescale = build.unary(Op.EXP, Node(Op.MIN, (gap, gap.lift(0.0))))
-    addend = build.unary(Op.EXP, x - shift)
-    total = Node(Op.SCAN, (rescale, addend), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    terms = x, build.full(x.shape, 1.0, x.dtype)
+    top, total = (Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (axis,), part)) for part in range(2))
     at_least = Node(Op.MAX, (total, total.lift(0.5)))  # 0 before any finite x, and then 1 or more
     return top + build.unary(Op.LOG, at_least)
 
