@@ -13,6 +13,7 @@ from lamina.distributed import (
     fully_sharded,
     mesh,
     operations,
+    optim,
     pipeline,
     sequence_parallel,
     setup,
@@ -29,6 +30,7 @@ from lamina.distributed.data_parallel import *  # noqa: E402, F403
 from lamina.distributed.fully_sharded import *  # noqa: E402, F403
 from lamina.distributed.mesh import *  # noqa: E402, F403
 from lamina.distributed.operations import *  # noqa: E402, F403
+from lamina.distributed.optim import *  # noqa: E402, F403
 from lamina.distributed.pipeline import *  # noqa: E402, F403
 from lamina.distributed.sequence_parallel import *  # noqa: E402, F403
 from lamina.distributed.setup import *  # noqa: E402, F403
@@ -37,8 +39,8 @@ from lamina.distributed.tensor_parallel import *  # noqa: E402, F403
 
 __all__ = [
     *checkpoint.__all__, *data_parallel.__all__, *fully_sharded.__all__, *mesh.__all__,
-    *operations.__all__, *pipeline.__all__, *sequence_parallel.__all__, *setup.__all__,
-    *sharding.__all__, *tensor_parallel.__all__,
+    *operations.__all__, *optim.__all__, *pipeline.__all__, *sequence_parallel.__all__,
+    *setup.__all__, *sharding.__all__, *tensor_parallel.__all__,
 ]  # fmt: skip
 
 

@@ -72,10 +72,14 @@ class Lamb(Adam):
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor, rate: Tensor) -> Tensor:
         update = self._direction(index, gradient) + parameter * self._decays[index]
-        size, length = (norm(x) for x in (parameter, update))
+        size, length = (self.norm_of(index, x) for x in (parameter, update))
         useful = (size > 0.0) & (length > 0.0)
         ratio = where(useful, size / where(useful, length, 1.0), 1.0)
         return parameter - update * (ratio * rate)
+
+    def norm_of(self, index: int, x: Tensor) -> Tensor:
+        """The norm of the parameter of a number, or of x in its place."""
+        return norm(x)
 
 
 @dataclass(eq=False, repr=False)

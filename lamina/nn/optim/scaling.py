@@ -75,10 +75,14 @@ class GradScaler:
             finite.append(all(isfinite(gradient)).to(self.state["scale"].device))
             parameter.grad = gradient / self.state["scale"].to(parameter.device)
         if finite:
-            good = all(stack(finite))
+            good = self.agreed(all(stack(finite)))
             overflowed = self.state["found_inf"]
             overflowed.assign(overflowed | logical_not(good))
             self._unscaled[id(optimizer)] = good
+
+    def agreed(self, finite: Tensor) -> Tensor:
+        """Whether a step is made, where `finite`, of shape (), says that it could be."""
+        return finite
 
     def step(self, optimizer: Optimizer) -> None:
         """`optimizer.step()` with the gradients divided by the scale; it changes nothing where one

@@ -1,4 +1,5 @@
-"""A small GPT whose tensors are annotated, trained in two processes step by step beside one.
+"""A small GPT whose tensors are annotated, trained in two processes step by step beside one, with
+norms over all parts, and a step that is left out.
 
 Every process also trains the whole model alone, and compares losses and parameters.
 """
@@ -12,7 +13,7 @@ import lamina as lm
 from lamina import Tensor, distributed, nn
 from tests.distributed.gpt import LENGTH, Gpt
 
-LETTERS, ROWS, STEPS = 12, 4, 3
+LETTERS, ROWS, LARGEST = 12, 4, 0.5
 rank, size = distributed.rank(), distributed.size()
 
 
@@ -37,10 +38,11 @@ def tensor_parallel(model: Gpt, mesh: distributed.Mesh) -> None:
     cut(model.letters, mesh, ("model", None))
 
 
-def parts_of(model: Gpt) -> list[Tensor]:
-    """What an optimiser updates: of what is cut the part of this process."""
+def parts_of(model: Gpt) -> tuple[list[Tensor], list[Tensor]]:
+    """What an optimiser updates: what all processes have, and of what is cut their parts."""
     tensors = dict.fromkeys(nn.state_dict(model).values())
-    return [one if one.requires_grad else distributed.part(one) for one in tensors]
+    same = [one for one in tensors if one.requires_grad]
+    return same, [distributed.part(one) for one in tensors if not one.requires_grad]
 
 
 def train(sizes: dict[str, int]) -> None:
@@ -49,25 +51,49 @@ def train(sizes: dict[str, int]) -> None:
     together, alone = Gpt(LETTERS), Gpt(LETTERS)
     nn.load_state_dict(alone, nn.state_dict(together))
     tensor_parallel(together, mesh)
-    optimizers = [nn.optim.SGD(parts_of(model), lr=0.1, momentum=0.9)
-                  for model in (together, alone)]  # fmt: skip
+    same, parts = parts_of(together)
+    over = mesh["model"]
+    optimizers = [
+        distributed.PartsLamb([*same, *parts], lr=0.02, over=over, parts=tuple(parts)),
+        nn.optim.Lamb(nn.parameters(alone), lr=0.02),
+    ]
+    scalers = [distributed.PartsScaler(over, init_scale=8.0), nn.optim.GradScaler(init_scale=8.0)]
 
     @lm.jit
-    def step(own: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        own: Tensor, batch: Tensor, more: Tensor, more_somewhere: Tensor
+    ) -> tuple[Tensor, ...]:
+        """more: what is added to the gradients of the parts of this process. more_somewhere: the
+        same of all processes together."""
         tokens, following = (distributed.of_part(one, mesh, ("data", None))
                              for one in (own[:, :-1], own[:, 1:]))  # fmt: skip
         losses = [distributed.whole(loss_of(together, tokens, following)),
                   loss_of(alone, batch[:, :-1], batch[:, 1:])]  # fmt: skip
-        for loss, optimizer in zip(losses, optimizers, strict=True):
-            optimizer.step(lm.gradient(loss, optimizer.parameters))
-        return losses[0], losses[1]
+        for loss, optimizer, scaler in zip(losses, optimizers, scalers, strict=True):
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+        for one in parts:
+            one.grad = one.grad + more
+        first, *_ = nn.parameters(alone)
+        first.grad = first.grad + more_somewhere
+        for optimizer, scaler in zip(optimizers, scalers, strict=True):
+            scaler.unscale_(optimizer)
+        norms = [distributed.clip_grad_norm(same, parts, LARGEST, over),
+                 nn.optim.clip_grad_norm(nn.parameters(alone), LARGEST)]  # fmt: skip
+        for optimizer, scaler in zip(optimizers, scalers, strict=True):
+            scaler.step(optimizer)
+            scaler.update()
+        return *losses, *norms
 
     generator = np.random.default_rng(3)
-    for _ in range(STEPS):
+    for more in (0.0, np.inf, 0.0):  # the second step is left out by all, for the first part
         batch = generator.integers(0, LETTERS, (ROWS, LENGTH + 1))
         own = batch[distributed.rows_of(ROWS, mesh["data"])]
-        mine, reference = step(Tensor(own), Tensor(batch))
-        np.testing.assert_allclose(mine.item(), reference.item(), rtol=1e-5)
+        added = [Tensor(np.float32(one)) for one in (more if over.place == 0 else 0.0, more)]
+        found = step(Tensor(own), Tensor(batch), *added)
+        mine, reference, norm, whole_norm = (one.item() for one in found)
+        np.testing.assert_allclose(mine, reference, rtol=1e-5)
+        np.testing.assert_allclose(norm, whole_norm, rtol=1e-5)
     pairs = zip(nn.state_dict(together).values(), nn.state_dict(alone).values(), strict=True)
     for tensor, expected in pairs:
         found = tensor if tensor.requires_grad else distributed.whole(tensor)
