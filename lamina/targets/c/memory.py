@@ -21,6 +21,11 @@ from lamina.targets.reductions import Accumulation, NestPrinter, Work
 
 TRANSPOSES = "c/transposes.c"
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
+# The same from rows of an array that lie a page apart, or more: the hardware prefetcher does not
+# leave the page that it is in. 8 and 32 steps were as fast.
+FAR_STEPS = 16
+PAGE = 4096  # bytes
+SECOND_CACHE = 1 << 20  # bytes that stay in the second-level cache
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
 # The caches that a prefetch reaches, `near` of AHEAD in `prelude.c`.
@@ -238,6 +243,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
           before that, so the nearest cache is left to them.
         - A product that reads 16 columns of a panel at each step: 8 steps ahead, as in
           ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``.
+        - A product that reads the columns of a large array row after row, where a row has 1024
+          elements or more: 16 rows ahead, ``AHEAD(p1 + 1384 * k + 32 * j, 22144, 3);``.
         - Arithmetic on an array of 64 MiB: 8192 bytes ahead, ``AHEAD(p0 + 16 * i, 2048, 3);``.
         """
         terms, _ = ix.terms_of(load.src[0])
@@ -251,6 +258,9 @@ class MemoryPrinter(CSpelling, NestPrinter):
             reduced = [axis for axis in self.nest.order if axis.arg.reduce and axis in terms]
             if reduced and self._is_large_panel(load.arg.parameter):
                 ahead = PANEL_STEPS * terms[reduced[-1]]  # elements: steps of the innermost loop
+                self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
+            elif reduced and self._is_of_far_rows(load, reduced[-1], terms[reduced[-1]]):
+                ahead = FAR_STEPS * terms[reduced[-1]]
                 self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
         if self._is_large_map(load):
             self.line(f"AHEAD({place}, {TWO_PAGES // load.dtype.itemsize}, {ALL_CACHES});")
@@ -266,6 +276,13 @@ class MemoryPrinter(CSpelling, NestPrinter):
         nearest cache?"""
         array = self.nest.kernel.parameters[parameter]
         return array.memory == "scratch" and array.nbytes > NEAREST_CACHE
+
+    def _is_of_far_rows(self, load: Node, step: Node, stride: int) -> bool:
+        """Does each `step` of a reduction read another page of a large array, `stride` elements
+        after the one before?"""
+        is_large = self.nest.kernel.parameters[load.arg.parameter].nbytes > SECOND_CACHE
+        is_long = step.arg.size >= 2 * FAR_STEPS
+        return is_large and is_long and abs(stride) * load.dtype.itemsize >= PAGE
 
     def _is_large_map(self, load: Node) -> bool:
         """Does the kernel compute each element of an array that no cache holds from the element of
