@@ -39,13 +39,30 @@ def walk(nest: Nest, *, each_lane: bool = True) -> Loop:
     return walker.root
 
 
-def trips_of(nest: Nest, axis: Node) -> float:
+def trips_of(nest: Nest, axis: Node, *, each_lane: bool) -> float:
     """The iterations of the loop over `axis`. The outermost loop of a split has a fraction of one
-    where the split is uneven: 70 iterations in blocks of 32 are 70 / 32 blocks."""
+    where the split is uneven: 70 iterations in blocks of 32 are 70 / 32 blocks.
+
+    each_lane: as of `walk`. On a CPU what is left over of vectors takes whole instructions: 20
+        elements are a vector of 16 lanes and one of 4, as long as 32 elements.
+    """
     split = nest.sub_loops(axis)
-    if split.axes[0] is axis:
-        return split.extent / points(split.axes[1:])
-    return float(axis.arg.size)
+    if split.axes[0] is not axis:
+        return float(axis.arg.size)
+    extent = split.extent
+    lanes = points(inner for inner in split.axes if nest.bound(inner) == "vector")
+    if each_lane and lanes > 1:
+        full, rest = divmod(extent, lanes)
+        extent = lanes * (full + _shorter_vectors(rest, is_reduced=axis.arg.reduce))
+    return extent / points(split.axes[1:])
+
+
+def _shorter_vectors(rest: int, *, is_reduced: bool) -> int:
+    """How many vectors the printer makes of `rest` elements, with half as many lanes or fewer: 6
+    are 4 and 2. Those of a reduction are one vector if they are a power of two, and else single
+    elements."""
+    powers = rest.bit_count()
+    return rest if is_reduced and powers > 1 else powers
 
 
 class _Walker:
@@ -85,7 +102,8 @@ class _Walker:
         launched = [axis for axis in ordered if self.nest.bound(axis) in ("parallel", "grid")]
         others = [axis for axis in ordered if axis not in launched]
         for axis in (*launched, *others):
-            loop.loops.append(Loop(axis, trips_of(self.nest, axis), loop))
+            trips = trips_of(self.nest, axis, each_lane=self.each_lane)
+            loop.loops.append(Loop(axis, trips, loop))
             loop = loop.loops[-1]
         return loop
 
