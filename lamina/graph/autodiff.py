@@ -174,28 +174,35 @@ def _pad(g: Node, z: Node, x: Node) -> Contributions:
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g at the places that were read, and zeros elsewhere."""
-    pad = _pad_windows if x.op is Op.SHEAR else build.pad
-    return (build.pad_to_ranges(g, z.arg, x.shape, pad),)
+    place = _windows_at if x.op is Op.SHEAR else build.pad_to_ranges
+    return (place(g, z.arg, x.shape),)
 
 
-def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
-    """`g`, the adjoint of windows, padded: each factor of a product, or each operand of a
-    selection, by itself, so that the sum over the windows tests no bounds.
+def _windows_at(g: Node, ranges: Sequence[range], shape: Shape) -> Node:
+    """`g`, the adjoint of windows, at a range of each axis of `shape`: each factor of a product, or
+    each operand of a selection, by itself, so that the sum over the windows tests no bounds.
 
-    Of a product with a factor that is repeated along the padded axes, the other factor is padded.
-    Its zeros meet what is repeated, as where a convolution pads its input: 0 * inf is NaN in both.
-    Of a selection of values or zeros the values are padded with zeros, the condition with anything.
+    Of a product with a factor that is repeated along the axes that grow, the other factor is placed
+    among zeros. These meet what is repeated, as where a convolution pads its input: 0 * inf is NaN
+    in both. Of a selection of values or zeros the values are placed among zeros, the condition
+    among anything.
     """
-    padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
+    grown = _grown(ranges, g.shape, shape)
     for factor in g.src if g.op is Op.MUL else ():
-        if _is_repeated(factor, padded):
-            moved = build.pad(g.src[factor is g.src[0]], before, after)
+        if _is_repeated(factor, grown):
+            moved = _placed(g.src[factor is g.src[0]], ranges, shape)
             return moved * build.expand(factor.src[0], moved.shape)
     if g.op is Op.WHERE and constant_of(g.src[2]) == 0:
-        values = build.pad(g.src[1], before, after)
-        condition = _padded_by_anything(g.src[0], before, after, values.shape)
+        values = _placed(g.src[1], ranges, shape)
+        condition = _among_anything(g.src[0], ranges, shape)
         return select(condition, values, values.lift(0.0))
-    return build.pad(g, before, after)
+    return build.pad_to_ranges(g, ranges, shape)
+
+
+def _grown(ranges: Sequence[range], sizes: Shape, shape: Shape) -> list[int]:
+    """The axes along which `ranges` of `shape` are not all of it, in order."""
+    every = enumerate(zip(ranges, sizes, shape, strict=True))
+    return [axis for axis, (places, size, all_) in every if places != range(all_) or size != all_]
 
 
 def _is_repeated(x: Node, axes: Sequence[int]) -> bool:
@@ -206,16 +213,31 @@ def _is_repeated(x: Node, axes: Sequence[int]) -> bool:
     return all(once[axis] == 1 for axis in axes)
 
 
-def _padded_by_anything(x: Node, before: Sequence[int], after: Sequence[int], shape: Shape) -> Node:
-    """`x` padded to `shape`, by what is the least to compute: arithmetic is computed of its padded
-    operands, and of an element that is repeated there are more."""
-    padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
+def _placed(x: Node, ranges: Sequence[range], shape: Shape) -> Node:
+    """``build.pad_to_ranges(x, ranges, shape)``. What is repeated along axes that do not grow is
+    placed once, before that, so that it can be stored once."""
+    if x.op is not Op.EXPAND:
+        return build.pad_to_ranges(x, ranges, shape)
+    once = reshape(x.src[0], (1,) * (len(x.shape) - len(x.src[0].shape)) + x.src[0].shape)
+    grown = _grown(ranges, x.shape, shape)
+    if any(once.shape[axis] != x.shape[axis] for axis in grown):
+        return build.pad_to_ranges(x, ranges, shape)
+    sizes, places = list(once.shape), [*map(range, once.shape)]
+    for axis in grown:
+        sizes[axis], places[axis] = shape[axis], ranges[axis]
+    return build.expand(build.pad_to_ranges(once, places, tuple(sizes)), shape)
+
+
+def _among_anything(x: Node, ranges: Sequence[range], shape: Shape) -> Node:
+    """`x` at ranges of `shape`, among what is the least to compute: arithmetic is computed of its
+    operands that are placed so, and of an element that is repeated there are more."""
+    grown = _grown(ranges, x.shape, shape)
     arithmetic = toposort([x], lambda node: node.op in Group.ELEMENTWISE)
     operands = {operand for node in arithmetic for operand in node.src} or {x}
     larger = {
         leaf: build.expand(leaf.src[0], shape)
-        if _is_repeated(leaf, padded)
-        else build.pad(leaf, before, after)
+        if _is_repeated(leaf, grown)
+        else _placed(leaf, ranges, shape)
         for leaf in operands
         if leaf.op not in Group.ELEMENTWISE
     }

@@ -5,7 +5,7 @@ these functions raises ShapeError, DTypeError or AxisError for operands that do 
 """
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from lamina.core.dtypes import DType, Scalar, int64
 from lamina.core.shape import Shape
@@ -84,11 +84,9 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     return sliced(x, ranges)
 
 
-def pad_to_ranges(
-    x: Node, ranges: Sequence[range], shape: Shape, pad_by: Callable[..., Node] = pad
-) -> Node:
+def pad_to_ranges(x: Node, ranges: Sequence[range], shape: Shape) -> Node:
     """Zeros of `shape`, and `x` at a range of each axis: the adjoint of `sliced`. [1, 2] at
-    ``range(1, 5, 2)`` of 5 elements is [0, 1, 0, 2, 0]. `pad_by` has the signature of `pad`."""
+    ``range(1, 5, 2)`` of 5 elements is [0, 1, 0, 2, 0]."""
     ascending = flip(x, [axis for axis, places in enumerate(ranges) if places.step < 0])
     upwards = [places if places.step > 0 else places[::-1] for places in ranges]
     dilated = dilate(ascending, [places.step for places in upwards])
@@ -96,7 +94,7 @@ def pad_to_ranges(
     ends = map(operator.add, before, dilated.shape)
     # Zeros after the last element may already go beyond the end: they are cut off.
     after = [max(0, size - end) for size, end in zip(shape, ends, strict=True)]
-    return sliced(pad_by(dilated, before, after), map(range, shape))
+    return sliced(pad(dilated, before, after), map(range, shape))
 
 
 def shear(x: Node, axis: int, by: int, step: int) -> Node:
