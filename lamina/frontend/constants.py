@@ -69,6 +69,7 @@ class KeptArrays:
         self._made_of: list[Buffer] = []
         self._writes: list[int] = []
         self._arrays: list[Buffer] = []
+        self.nbytes = 0  # of the arrays
         self.changes = 0  # how many calls in a row found other constants than the call before
 
     def in_call(self, inputs: Sequence[Buffer]) -> list[Buffer]:
@@ -93,17 +94,14 @@ class KeptArrays:
         self.drop()
         self._arrays = pipeline.run_once(self._planned, inputs, self._options)
         self._made_of, self._writes = constants, writes
+        self.nbytes = sum(buffer.nbytes for buffer in self._arrays)
         self.changes += 1
         return self._arrays
 
     def drop(self) -> None:
         """Free the arrays; the next call makes them again."""
         self._arrays, self._made_of, self._writes = [], [], []
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(buffer.nbytes for buffer in self._arrays)
+        self.nbytes = 0
 
     @property
     def is_shared(self) -> bool:
