@@ -27,9 +27,11 @@ from lamina.ir.kernel import (
     free_axes,
     points,
 )
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Load, Op
 from lamina.ir.substitute import rebuilt
+from lamina.loops.factors import factored
 from lamina.loops.nest import (
     BINDINGS,
     Axes,
@@ -255,6 +257,38 @@ class Bind(Move):
     def apply(self, nest: Nest) -> Nest:
         self.require(self.to in BINDINGS, f"a binding is one of {', '.join(BINDINGS)}")
         return replace(nest, binding={**nest.binding, nest.axis(self.axis): self.to})
+
+
+@dataclass(frozen=True)
+class Factor(Move):
+    """Multiply what is the same in all steps of the loop over `axis`, and of those inside it, with
+    the sum over them: see `lamina/loops/factors.py`.
+
+    ``factor(%5, a2)``, where %5 is a sum of floats over a1 and a2::
+
+        for a1 in 18: for a2 in 32:           for a1 in 18:
+            s += d[a1] * f(a1, a2)      ->        t = 0
+                                                  for a2 in 32: t += f(a1, a2)
+                                                  s += d[a1] * t
+    """
+
+    value: int
+    axis: int
+    text = "factor(%{value:d}, a{axis})"
+
+    def apply(self, nest: Nest) -> Nest:
+        kernel, axis = nest.kernel, nest.axis(self.axis)
+        self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
+        reduction = kernel.values[self.value]
+        axes = bound_axes(reduction)
+        is_sum = reduction.op is Op.LOOP_REDUCE and reduction.arg.monoid is ADD
+        self.require(is_sum and reduction.dtype.is_float, f"%{self.value} is no sum of floats")
+        self.require(axis in axes[1:], f"no loop of %{self.value} is around that over a{self.axis}")
+        inner = axes[axes.index(axis) :]
+        self.require(not nest.splits, "factor comes before split")
+        done = rebuilt(kernel.nodes, {reduction: factored(reduction, inner)}, ix.rebuild)
+        stores = tuple(store.rebuilt(done) for store in kernel.stores)
+        return replace(nest, kernel=replace(kernel, stores=stores))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from lamina.ir.verify_kernel import verify_kernel
 from lamina.loops.moves import (
     Accumulate,
     Bind,
+    Factor,
     Fuse,
     Partition,
     Reorder,
@@ -53,6 +54,7 @@ MOVES = st.one_of(
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
     st.builds(Stage, NUMBER, NUMBER),
     st.builds(Accumulate, NUMBER),
+    st.builds(Factor, NUMBER, NUMBER),
     st.builds(Partition, NUMBER, NUMBER),
     st.builds(Rotate, NUMBER, NUMBER, NUMBER),
 )
@@ -139,6 +141,9 @@ TOTAL = next(number for number, one in enumerate(KERNEL.values) if one.op is Op.
         (f"split(a{ROW}, 4) -> a7, a8; rotate(a7, a{COLUMN}, 4)", "two rows, split evenly"),
         (f"reorder(a{ROW}, a{ROW})", "named twice"),
         (f"accumulate(a{SUM})", "no plain reduction"),
+        (f"factor(%99, a{SUM})", "no value %99"),
+        (f"factor(%{A_READ}, a{SUM})", "no sum of floats"),
+        (f"factor(%{TOTAL}, a{SUM})", "no loop of .* is around"),
         ("partition(4) -> a7", "no store adds"),
         (f"bind(a{SUM}, parallel)", "no row axis"),
         (f"bind(a{COLUMN}, vector)", "45 lanes"),

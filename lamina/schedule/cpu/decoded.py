@@ -3,8 +3,9 @@ as quantised weights, where nothing but one sum uses each of them: products with
 
 To decode a byte takes more instructions than to read it. So the lanes of vectors are rows, along
 which the scales of blocks are vectors as well, and the constants are kept from call to call in the
-order in which the loops read them. With 16 lanes, for blocks b of 32 weights of 4 bits, two in a
-byte, ``y[i] = sum_b,h,j x[b, h, j] * (d[i, b] * float(w[i, b, j] >> 4 * h & 15) + m[i, b])``::
+order in which the loops read them. Scales that a whole block shares multiply the sum of the block,
+once. With 16 lanes, for blocks b of 32 weights of 4 bits, two in a byte,
+``y[i] = sum_b,h,j x[b, h, j] * (d[i, b] * float(w[i, b, j] >> 4 * h & 15) + m[i, b])``::
 
     tiles of 4 vectors of 16 rows i
       b                                    reads d and m, 16 rows at once
@@ -16,6 +17,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.loops.factors import terms_of
+from lamina.loops.moves import Factor
 from lamina.loops.nest import Axes
 from lamina.schedule.cpu.packing import Packed, reads_constants
 from lamina.schedule.cpu.planner import CpuPlanner
@@ -64,17 +67,37 @@ def _lies_well(load: Node, row: Node) -> bool:
 
 def schedule_decoded(plan: CpuPlanner, row: Node) -> list[Packed]:
     """Vectors along `row`, several of them at a time; gives the arrays of constants to keep."""
-    parts = _parts(plan, row)
+    parts, reduced = _parts(plan, row), _reduced(plan)
     sums = len(plan.kernel.of(Op.LOOP_REDUCE)) * points(parts)
+    _factor(plan, row, parts)
     outer, block = plan.split(row, max(1, SUMS // sums) * plan.width)
     tile, lane = plan.split(block, plan.width)
-    steps = [axis for axis in _reduced(plan) if axis not in parts]
+    steps = [axis for axis in reduced if axis not in parts]
     plan.reorder([outer, *steps, tile, *parts, lane])
     for axis in (tile, *parts):
         plan.bind(axis, "unroll")
     plan.bind(lane, "vector")
     arrays = dict.fromkeys(load.arg.parameter for load in _loads_along(plan, lane))
     return [Packed(number, None) for number in arrays]
+
+
+def _factor(plan: CpuPlanner, row: Node, parts: list[Node]) -> None:
+    """Take the scales of blocks out of the sums over their elements, where one term of these alone
+    is then left that varies along `row`: the steps of others are the same for all lanes."""
+    reduced = _reduced(plan)
+    for reduction in plan.kernel.of(Op.LOOP_REDUCE):
+        for place in range(1, len(reduced)):
+            inner = reduced[place:]
+            terms = terms_of(reduction.src[0], {*inner})
+            varying = [term.varying for term in terms if _varies(term.varying, row)]
+            has_scales = any(_varies(term.factor, row) for term in terms)
+            if has_scales and len(varying) == 1 and {*parts} <= {*inner}:
+                plan.do(Factor(plan.kernel.values.index(reduction), inner[0].arg.number))
+                break
+
+
+def _varies(node: Node | None, row: Node) -> bool:
+    return node is not None and row in free_axes(node)
 
 
 def _parts(plan: CpuPlanner, row: Node) -> list[Node]:
