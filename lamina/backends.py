@@ -17,7 +17,8 @@ from lamina.graph.exact_bytes import bytes_as_floats
 from lamina.graph.log_sums import log_sums_as_recurrences
 from lamina.graph.nccl_types import as_nccl_combines
 from lamina.graph.rewrite import Rule
-from lamina.graph.short_orders import short_orders
+from lamina.graph.short_orders import short_orders, shortest_orders
+from lamina.graph.sort_axes import sorts_of_rows, whole_sorts
 from lamina.graph.split_products import cached_products_in_parts, products_apart
 from lamina.graph.split_reductions import (
     columns_in_parts,
@@ -122,7 +123,7 @@ def _cuda_memory(options: Options) -> FusionTarget:
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
     parts: Sequence[Rule] = (
-        as_nccl_combines, products_apart, columns_in_parts, SCATTERS, short_orders
+        as_nccl_combines, products_apart, columns_in_parts, SCATTERS, whole_sorts, short_orders
     )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
         parts = (bytes_as_floats, *parts)
@@ -156,7 +157,10 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 
 CPU = Backend(
     _cpu_memory,
-    lambda options: (cached_products_in_parts, long_columns_in_parts, log_sums_as_recurrences),
+    lambda options: (
+        cached_products_in_parts, long_columns_in_parts, log_sums_as_recurrences, shortest_orders,
+        sorts_of_rows,
+    ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),
@@ -183,7 +187,7 @@ CUDA = Backend(
 )  # fmt: skip
 METAL = Backend(
     lambda options: OF_GPUS,
-    lambda options: (columns_in_parts, long_products_in_parts),
+    lambda options: (columns_in_parts, long_products_in_parts, whole_sorts),
     GpuKnobs(),
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
     lambda program, plans, options:

@@ -368,7 +368,7 @@ def permutation(
         axis = normalize_axis("permutation", axis, x.ndim)
         return take(x, permutation(x.shape[axis], seed=seed, key=key, device=x.device), axis=axis)
     key = _choose_key(seed, key, device)
-    order = Node(Op.ARGSORT, (_long_words(_words(key, sizes_of("permutation", (x,)))),))
+    order = build.argsort(_long_words(_words(key, sizes_of("permutation", (x,)))))
     return Tensor.of(order, key.device)
 
 

@@ -202,7 +202,7 @@ class _ProgramGenerator(GraphGenerator):
 
     def argsort(self) -> Node | None:
         x = self.pick()
-        return Node(Op.ARGSORT, (x,)) if x.shape else None
+        return build.argsort(x) if x.shape else None
 
     def contraction(self) -> Node | None:
         """A matmul: a product of expanded views, summed; with an epilogue at times."""

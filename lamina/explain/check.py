@@ -16,7 +16,7 @@ from lamina.core.options import Options
 from lamina.errors import VerifyError
 from lamina.explain.collectives import collective_value
 from lamina.fuse.program import Launch, Program, Slot
-from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
+from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, ordered, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
@@ -119,8 +119,8 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
     outside its parameter."""
     if isinstance(kernel, SortKernel):
         keys = arrays[0].astype(accumulator(kernel.parameters[0].dtype).numpy)
-        rows = keys.reshape(-1, kernel.length)
-        arrays[1][:] = np.argsort(rows, stable=True).reshape(-1)
+        boxes = keys.reshape(-1, kernel.length, kernel.apart)
+        arrays[1][:] = ordered(boxes, kernel.order._replace(axis=1)).reshape(-1)
         return
     if isinstance(kernel, Collective):
         operand = arrays[0].reshape(kernel.shape)

@@ -334,11 +334,13 @@ class _Builder:
         the 256 values of the byte; the second adds up the counts, which gives where each block puts
         its keys; the third moves them. float32 keys take 3 * 4 = 12 kernels.
 
-        Scratch memory holds an int64 for each key: the order so far, or on a GPU a word of the key
-        and its place. Behind those of all rows there are the counts.
+        Scratch memory holds an int64 for each key: a word of the key and its place. On a CPU it
+        holds two where not all ranks are asked for, or rows are columns; on a GPU there are the
+        counts behind those of all rows.
         """
-        *outer, length = order.shape
-        rows = prod(outer)
+        sizes, axis = order.src[0].shape, order.arg.axis
+        length, apart = sizes[axis], prod(sizes[axis + 1 :])
+        rows = prod(sizes[:axis]) * apart
         keys = read[0]
         run = self.target.sort_run
         kernels = 1
@@ -348,11 +350,12 @@ class _Builder:
             kernels = 3 * keys.dtype.itemsize
             # 256 counts of 32 bits take 128 int64: for each block, and once more for their sums.
             count_elements = 128 * (blocks + 1)
-        size = rows * (length + count_elements)
+        held = length if order.shape == sizes and apart == 1 else 2 * length
+        size = rows * (held + count_elements)
         scratch = Slot("scratch", next(self.numbers), order.dtype, size)
         slots, parameters = parameters_of(read, [*written, scratch])
         for left in reversed(range(kernels)):
-            sort = SortKernel(parameters, rows, length, left)
+            sort = SortKernel(parameters, rows, length, apart, order.arg, kernels, left)
             self.steps.append([Launch(sort, slots, (order,))])
 
     def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:

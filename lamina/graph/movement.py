@@ -88,7 +88,7 @@ def places_of_32_bits(node: Node) -> Node | None:
 @on(Op.ARGSORT)
 def argsort_single(node: Node) -> Node | None:
     """The order of a row of one element is [0]."""
-    return node.lift(0) if node.shape[-1] == 1 else None
+    return node.lift(0) if node.src[0].shape[node.arg.axis] == 1 else None
 
 
 @on(Op.SCATTER)

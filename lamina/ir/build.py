@@ -13,7 +13,7 @@ from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
-from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear
+from lamina.ir.ops import Iota, Op, Order, Pad, Reduce, Shear
 
 
 def unary(op: Op, x: Node) -> Node:
@@ -82,6 +82,16 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     ranges = [*map(range, x.shape)]
     ranges[axis] = range(start, stop, step)
     return sliced(x, ranges)
+
+
+def argsort(
+    x: Node, axis: int = -1, descending: bool = False, first: int = 0, last: int | None = None
+) -> Node:
+    """The places along `axis` of the elements with the ranks from `first` on that are below `last`,
+    of all by default."""
+    along = axis % len(x.shape)
+    end = x.shape[along] if last is None else last
+    return Node(Op.ARGSORT, (x,), Order(along, descending, first, end))
 
 
 def pad_to_ranges(x: Node, ranges: Sequence[range], shape: Shape) -> Node:

@@ -154,8 +154,12 @@ def _scatter(src: Operands, arg: Any) -> Inferred:
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:
-    _need(src[0].shape and src[0].dtype.kind in Op.LT.value.kinds, Op.ARGSORT, src, arg, DTypeError)
-    return int64, src[0].shape
+    (keys,) = src
+    _need(keys.dtype.kind in Op.LT.value.kinds, Op.ARGSORT, src, arg, DTypeError)
+    axis, first, last = arg.axis, arg.first, arg.last
+    _need(0 <= axis < len(keys.shape), Op.ARGSORT, src, f"axis {axis}", AxisError)
+    _need(0 <= first <= last <= keys.shape[axis], Op.ARGSORT, src, f"ranks {first} to {last}")
+    return int64, (*keys.shape[:axis], last - first, *keys.shape[axis + 1 :])
 
 
 def _combined(src: Operands, arg: Any) -> Inferred:

@@ -14,7 +14,7 @@ from lamina.core.dtypes import DType
 from lamina.errors import VerifyError
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, const, constant_of, full, toposort
-from lamina.ir.ops import Group, Op, Reduce
+from lamina.ir.ops import Group, Op, Order, Reduce
 
 Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
@@ -42,6 +42,17 @@ def evaluate(
 
 def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
     return tuple(dtypes.BY_NAME[array.dtype.name] for array in arrays)
+
+
+def ordered(keys: Array, arg: Order) -> Array:
+    """The places along an axis of what has the ranks of `arg`."""
+    rows = np.moveaxis(keys, arg.axis, -1)
+    if arg.descending:  # the first of equal keys is the last one backwards
+        backwards = np.argsort(rows[..., ::-1], stable=True)[..., ::-1]
+        order = rows.shape[-1] - 1 - backwards
+    else:
+        order = np.argsort(rows, stable=True)
+    return np.moveaxis(order[..., arg.first : arg.last], -1, arg.axis)
 
 
 def reduce(arg: Reduce, operands: Arrays) -> Array:
@@ -182,7 +193,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items(
     Op.SHEAR: _shear,
     Op.GATHER: lambda node, x, index: _take(x, index, node.arg),
     Op.SCATTER: _scatter,
-    Op.ARGSORT: lambda node, x: np.argsort(_as_float32(node.src[0].dtype, x), stable=True),
+    Op.ARGSORT: lambda node, x: ordered(_as_float32(node.src[0].dtype, x), node.arg),
     Op.ASSIGN: lambda node, target, value: value,
     **dict.fromkeys(Group.COLLECTIVE, _alone),
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),

@@ -26,7 +26,7 @@ from lamina.core.recent import memoized
 from lamina.core.shape import Shape
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Broadcast, Combine, Op, SendTo
+from lamina.ir.ops import Broadcast, Combine, Op, Order, SendTo
 
 TRUE = const(True, bool_)
 
@@ -111,16 +111,27 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """Computes the stable ascending order of `rows` rows of `length` keys, or does one step of
-    that: `left` kernels come after it, and the last one leaves the order."""
+    """Computes the places of some ranks in each of `rows` rows of `length` keys, or does one step
+    of that: of so many `kernels`, `left` come after it, and the last one leaves the places.
 
-    parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch
+    apart: how many elements lie from one of a row to the next. The first elements of so many rows
+    are neighbours."""
+
+    parameters: tuple[Parameter, ...]  # the keys, the int64 places, int64 scratch
     rows: int
     length: int
+    apart: int
+    order: Order
+    kernels: int
     left: int
     stores: ClassVar[tuple[Store, ...]] = ()  # it has neither expressions nor axes
     nodes: ClassVar[list[Node]] = []
     block_axes: ClassVar[tuple[Node, ...]] = ()
+
+    @property
+    def ranks(self) -> int:
+        """How many places each row has."""
+        return self.order.last - self.order.first
 
 
 def exchange_of(op: Op, arg: Any, dtype: DType, shape: Shape) -> Exchange:

@@ -88,6 +88,16 @@ class Shear(NamedTuple):
     step: int
 
 
+class Order(NamedTuple):
+    """The ranks from `first` on that are below `last`, of a stable order along an axis: in both
+    directions equal elements keep their order. NaN is greater than every number."""
+
+    axis: int
+    descending: bool
+    first: int
+    last: int
+
+
 class Scatter(NamedTuple):
     axis: int
     monoid: Monoid | None  # combines updates with what is there; without one the last wins
@@ -359,7 +369,9 @@ class Op(enum.Enum):
         "indexed", argument="axis", meaning="take_along_axis; 0 where the index is out of range",
     )  # fmt: skip
     SCATTER = Row("indexed", argument=Scatter, meaning="its inverse into a copy of a base")
-    ARGSORT = Row("indexed", meaning="stable ascending order along the last axis")
+    ARGSORT = Row(
+        "indexed", argument=Order, meaning="the places along an axis of what has some ranks",
+    )  # fmt: skip
     ALL_REDUCE = Row(
         "collective", argument=Combine, meaning="the operands of all ranks of a group, combined",
     )  # fmt: skip

@@ -57,7 +57,11 @@ def kernel_text(kernel: AnyKernel) -> str:
     )
     if isinstance(kernel, SortKernel):
         size = f"{kernel.rows} rows of {kernel.length}, {kernel.left} kernels left"
-        return f"sort {parameters}\n  {size}"
+        way = "descending" if kernel.order.descending else "ascending"
+        ranks = f"{way}, ranks {kernel.order.first} to {kernel.order.last}"
+        if kernel.apart > 1:
+            ranks += f", {kernel.apart} apart"
+        return f"sort {parameters}\n  {size}, {ranks}"
     if isinstance(kernel, Collective):
         return f"collective {parameters}\n  {kernel.exchange}"
     names: dict[Node, str] = {}

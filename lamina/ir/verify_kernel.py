@@ -53,13 +53,13 @@ def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
     """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
     a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
-        size = kernel.rows * kernel.length
+        keys, places = kernel.rows * kernel.length, kernel.rows * kernel.ranks
         sizes = [parameter.size for parameter in kernel.parameters]
-        fits = sizes[:2] == [size] * 2 and len(sizes) == 3 and sizes[2] >= size
+        fits = sizes[:2] == [keys, places] and len(sizes) == 3 and sizes[2] >= keys
         orders = all(
             parameter.dtype is int64 and parameter.written for parameter in kernel.parameters[1:]
         )
-        problem = f"the parameters are no {size} keys, order and scratch"
+        problem = f"the parameters are no {keys} keys, {places} places and scratch"
         require(fits and orders, f"verify: sort: {problem}")
         return
     if isinstance(kernel, Collective):

@@ -83,7 +83,10 @@ def formulas(kernel: AnyKernel) -> list[str]:
     """What `kernel` computes, as lines of a comment, at most MAX_LINES: of more, the first ones and
     the last, with a line between them that says how many are left out."""
     if isinstance(kernel, SortKernel):
-        return ["p1[row] = the order of p0[row], ascending"]
+        order = kernel.order
+        way = "descending" if order.descending else "ascending"
+        ranks = "" if kernel.ranks == kernel.length else f", ranks {order.first} to {order.last}"
+        return [f"p1[row] = the order of p0[row], {way}{ranks}"]
     if isinstance(kernel, Collective):
         return [f"p1 = {kernel.exchange} of p0"]
     lines = _Formulas(kernel).lines()

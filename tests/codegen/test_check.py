@@ -35,7 +35,7 @@ from tests.test_layers import ROOT
 
 X = leaf(0, (20, 40), float32)
 PROGRAM = RandomProgram(
-    [build.reduce(ADD, [1], X), Node(Op.ARGSORT, (X + X,))],
+    [build.reduce(ADD, [1], X), build.argsort(X + X)],
     {X: np.random.default_rng(0).standard_normal((20, 40)).astype(np.float32)},
     frozenset(),
 )
@@ -115,9 +115,9 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = "from[places[i]] = i", "from[places[i]] = n - 1 - i"
+    right, wrong = "stride : &others) = i;", "stride : &others) = n - 1 - i;"
     text = c.helper_text
-    assert right in text("c/prelude.c")
+    assert right in text("c/sorts.c")
     monkeypatch.setattr(c, "helper_text", lambda *which: text(*which).replace(right, wrong))
     with pytest.raises(VerifyError, match="check: kernel sort"):
         run_checked(replace_leaf(PROGRAM, 3))
@@ -127,7 +127,7 @@ def replace_leaf(program: RandomProgram, number: int) -> RandomProgram:
     """The program in a shape of its own, so that nothing compiled earlier is found."""
     x = leaf(0, (20, 40 + number), float32)
     array = np.resize(program.leaves[X], x.shape)
-    sinks = [build.reduce(ADD, [1], x), Node(Op.ARGSORT, (x,))]
+    sinks = [build.reduce(ADD, [1], x), build.argsort(x)]
     return RandomProgram(sinks, {x: array}, frozenset())
 
 

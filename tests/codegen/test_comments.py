@@ -55,6 +55,10 @@ def test_a_value_with_several_users_has_a_name() -> None:
         (lambda x: lm.cumsum(x), "p1[row] = running_sum_row p0[row]"),
         (lambda x: lm.argmax(x), "p1[0] = i64(argmax_k(p0[k], i32(k))[1])"),
         (lambda x: lm.argsort(x), "p1[row] = the order of p0[row], ascending"),
+        (
+            lambda x: lm.topk(x, 3).indices,
+            "p1[row] = the order of p0[row], descending, ranks 0 to 3",
+        ),
         (lambda x: x[3:] * 2, "p1[i] = p0[i + 3] * 2"),
         (lambda x: lm.flip(x), "p1[i] = p0[-i + 39]"),
         (lambda x: x.cast(lm.int32) // 3, "p1[i] = i32(p0[i]) // 3"),

@@ -98,7 +98,7 @@ FAMILIES: dict[str, Callable[[], Node]] = {
     "pairs": pairs,
     "casts": casts,
     "functions": functions,
-    "sort of long rows": lambda: Node(Op.ARGSORT, (leaf(0, (3, 50257), dtypes.float16),)),
+    "sort of long rows": lambda: build.argsort(leaf(0, (3, 50257), dtypes.float16)),
     "maximum of bools": lambda: build.reduce(MAX, [1], leaf(0, (64, 200), dtypes.bool_)),
 }
 
@@ -134,7 +134,7 @@ def test_each_kernel_is_compiled_and_kept_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = leaf(0, (64, 256), dtypes.float32)
-    program = compiled(Node(Op.ARGSORT, (x,)), build.reduce(ADD, [1], x))
+    program = compiled(build.argsort(x), build.reduce(ADD, [1], x))
     options = replace(current(), cache_dir=str(tmp_path))
     found = runtime.build(program.source, "sm_90a", options)
     assert set(found) == {one.name for one in program.launches}

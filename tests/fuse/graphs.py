@@ -55,7 +55,7 @@ def scan() -> Node:
 
 
 def argsort() -> Node:
-    return Node(Op.ARGSORT, (X + 1.0,))
+    return build.argsort(X + 1.0)
 
 
 def moved() -> Node:

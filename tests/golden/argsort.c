@@ -21,7 +21,7 @@ KERNEL(map0_64x100) {
     }
 }
 /* p1[row] = the order of p0[row], ascending */
-SORT(sort1_64x100, f32, 100)
+SORT(sort1_64x100, f32, 100, 1, 0)
 RUN {
     LAUNCH(0, map0_64x100(b, 0), AT(2, 0), AT(0, 51200))
     LAUNCH(1, parallel(64, sort1_64x100, b), AT(0, 51200), AT(1, 0), AT(0, 0))

@@ -157,7 +157,7 @@ class _Builder:
         choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, None)))
         if combines(MAX, x):
             choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, MAX)))
-            choices.append(Node(Op.ARGSORT, (x,)))
+            choices.append(build.argsort(x))
         return self.one_of(*choices)
 
     def effect(self, x: Node) -> Node:

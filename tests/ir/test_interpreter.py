@@ -18,7 +18,7 @@ from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Axis, Iota, Op, Scatter
+from lamina.ir.ops import Axis, Iota, Op, Order, Scatter
 from tests.elementwise_cases import CASES
 from tests.ir.test_monoids import leaves
 
@@ -251,9 +251,11 @@ def test_scatter_in_order_and_only_inside(axis: int, monoid: Any) -> None:
 
 def test_argsort_is_stable() -> None:
     x = np.array([[2.0, 1.0, 2.0, 1.0, NAN, -INF], [0.0, -0.0, 0.0, INF, 1.0, -0.0]])
-    got = value_of(Op.ARGSORT, x)
+    got = value_of(Op.ARGSORT, x, arg=Order(1, False, 0, 6))
     np.testing.assert_array_equal(got, [[5, 1, 3, 0, 2, 4], [0, 1, 2, 5, 4, 3]])
     assert got.dtype == int64.numpy
+    descending = value_of(Op.ARGSORT, x.T, arg=Order(0, True, 0, 4))
+    np.testing.assert_array_equal(descending.T, [[4, 0, 2, 1], [3, 4, 0, 1]])
 
 
 def test_effects_are_their_values() -> None:

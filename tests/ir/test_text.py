@@ -11,7 +11,7 @@ from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Affine, Axis, BufferRef, Group, Load, LoopReduce, Op, Pad, Reduce
+from lamina.ir.ops import Affine, Axis, BufferRef, Group, Load, LoopReduce, Op, Order, Pad, Reduce
 from lamina.ir.parse import parse
 from lamina.ir.text import kernel_text, to_text
 from tests.ir.graphs import graphs
@@ -179,4 +179,8 @@ def test_a_kernel_prints_its_indices_where_they_are_used() -> None:
         "  %2 = lt a0, 3 : bool[]",
         "  for a0 < 4 if %2: p1[a0] ADD= %1",
     ]
-    assert kernel_text(SortKernel(parameters, 2, 9, 0)).startswith("sort p0: f32[18], ")
+    sort = SortKernel(parameters, 2, 9, 1, Order(1, True, 0, 9), 1, 0)
+    assert kernel_text(sort).splitlines() == [
+        "sort p0: f32[18], p1: f32[4] written",
+        "  2 rows of 9, 0 kernels left, descending, ranks 0 to 9",
+    ]

@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX
 from lamina.ir.node import Node, const, full
-from lamina.ir.ops import Affine, Load, LoopReduce, Op
+from lamina.ir.ops import Affine, Load, LoopReduce, Op, Order
 from lamina.ir.verify_kernel import verify_kernel
 
 ROW, COLUMN, SUM = ix.axis(0, 4), ix.axis(1, 8), ix.axis(2, 8, reduce=True)
@@ -36,26 +36,30 @@ def kernel(**changes: object) -> Kernel:
     return Kernel((READ, WRITTEN), (replace(store, **changes),), 1)  # type: ignore[arg-type]
 
 
+ORDER = Order(0, descending=False, first=0, last=4)
+OF_SORT = (Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2)
+SORT = SortKernel(OF_SORT, 2, 4, 1, ORDER, 1, 0)
+
+
 def test_a_good_kernel_passes() -> None:
     verify_kernel(kernel())
     verify_kernel(kernel(value=reduction(load(FLAT), COLUMN, op=Op.LOOP_SCAN)))
     verify_kernel(kernel(value=load(FLAT, parameter=1)))
     verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
     verify_kernel(kernel(index=COLUMN, condition=ix.inside(ROW, 1)))
-    verify_kernel(SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 0))
+    verify_kernel(SORT)
 
 
 LONG = ix.axis(0, 99)
 NARROW = Store(1, ROW, load(ROW), (ROW,))
-SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 0)
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (replace(SORT, rows=3), "no 12 keys, order and scratch"),
-        (replace(SORT, parameters=SORT.parameters[:2]), "no 8 keys, order and scratch"),
-        (replace(SORT, parameters=(SORT.parameters[0],) * 3), "no 8 keys, order and scratch"),
+        (replace(SORT, rows=3), "no 12 keys, 12 places and scratch"),
+        (replace(SORT, parameters=SORT.parameters[:2]), "no 8 keys, 8 places and scratch"),
+        (replace(SORT, parameters=(SORT.parameters[0],) * 3), "no 8 keys, 8 places and scratch"),
         (replace(kernel(), stores=()), "no store"),
         (
             replace(kernel(), parameters=(READ, READ)),

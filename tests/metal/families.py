@@ -65,8 +65,8 @@ FAMILIES: dict[str, Node] = {
     "transpose": build.permute(leaf(8, (33, 64), float32), (1, 0)),
     "scan": Node(Op.SCAN, (matrix(0),), Reduce(ADD, (1,))),
     "scatter": added(),
-    "argsort": Node(Op.ARGSORT, (matrix(1),)),
-    "argsort of long rows": Node(Op.ARGSORT, (leaf(9, (2, 2500), uint16),)),
+    "argsort": build.argsort(matrix(1)),
+    "argsort of long rows": build.argsort(leaf(9, (2, 2500), uint16)),
 }
 
 

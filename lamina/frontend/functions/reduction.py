@@ -427,17 +427,6 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
         largest = build.reduce(ARGMAX, (axis,), x.node, places, part=1)
         first = build.insert_axes(largest, (axis,))
     else:
-        first = _first_places(x, axis, descending, k)
+        first = build.argsort(x.node, axis, descending, 0, k)
     values = Node(Op.GATHER, (x.node, first), axis)
     return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
-
-
-def _first_places(x: Tensor, axis: int, descending: bool, k: int) -> Node:
-    """The places of the first `k` elements of `x` in order along `axis`."""
-    # Backwards twice: the second flip puts equal elements into their own order again.
-    turned = (x.ndim - 1,) if descending else ()
-    lines = build.flip(transpose(x, axis, -1).node, turned)
-    order = build.flip(build.unary(Op.ARGSORT, lines), turned)
-    order = -order + (x.shape[axis] - 1) if descending else order
-    places = transpose(Tensor.of(order, x.device), axis, -1)
-    return build.slice_axis(places.node, axis, 0, k)

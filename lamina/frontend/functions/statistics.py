@@ -75,11 +75,6 @@ def _with_axes(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return Tensor.of(build.insert_axes(x.node, axes), x.device) if keepdims else x
 
 
-def _ordered(rows: Tensor) -> TopK:
-    """Rows in ascending order, and the places where their elements were."""
-    return over.topk(rows, rows.shape[-1], largest=False)
-
-
 def _missing(rows: Tensor) -> Tensor:
     """How many elements of each row (..., n) are NaN: (..., 1)."""
     return over.count_nonzero(isnan(rows), axis=-1, keepdims=True)
@@ -93,20 +88,32 @@ def kthvalue(x: Data, k: int, axis: int = -1, keepdims: bool = False) -> TopK:
         raise ArgumentError(
             f"k={k} of {size} elements along axis {axis} of {x.shape}", operation="kthvalue"
         )
-    found = (one[..., k - 1] for one in _ordered(rows))
-    return TopK(*(_with_axes(one, axes, keepdims) for one in found))
+    place = Tensor.of(build.argsort(rows.node, first=k - 1, last=k), rows.device)
+    return _elements_at(rows, place, axes, keepdims)
 
 
 def _median(what: str, x: Tensor, axis: int | None, keepdims: bool, skip: bool) -> Any:
     rows, axes = _rows(what, x, axis)
-    size, missing = rows.shape[-1], _missing(rows)
+    size = rows.shape[-1]
     if skip:
-        rank = clip(size - 1 - missing, 0, None) // 2
+        rank = clip(size - 1 - _missing(rows), 0, None) // 2
+        order = Tensor.of(build.argsort(rows.node), rows.device)
+        place = take_along_axis(order, rank, axis=-1)
     else:
-        rank = where(missing > 0, size - 1, (size - 1) // 2)  # NaN is the last of its row
-    found = (squeeze(take_along_axis(one, rank, axis=-1), -1) for one in _ordered(rows))
-    result = TopK(*(_with_axes(one, axes, keepdims) for one in found))
+        middle = (size - 1) // 2
+        place = Tensor.of(build.argsort(rows.node, first=middle, last=middle + 1), rows.device)
+        if rows.dtype.is_float:  # NaN is greater than every number
+            greatest = over.argmax(rows, axis=-1, keepdims=True)
+            has_nan = isnan(take_along_axis(rows, greatest, axis=-1))
+            place = where(has_nan, greatest, place)
+    result = _elements_at(rows, place, axes, keepdims)
     return result.values if axis is None else result
+
+
+def _elements_at(rows: Tensor, place: Tensor, axes: tuple[int, ...], keepdims: bool) -> TopK:
+    """The element of each row (..., n) at a place (..., 1), and the place."""
+    found = (take_along_axis(rows, place, axis=-1), place)
+    return TopK(*(_with_axes(squeeze(one, -1), axes, keepdims) for one in found))
 
 
 def median(x: Data, axis: int | None = None, keepdims: bool = False) -> Any:

@@ -19,6 +19,9 @@ from lamina.schedule.cost.report import KernelCost, KernelTime, in_us
 # GPU fitted to 24 drawn sorts.
 SORTING = 20
 SORTING_ON_GPU = 8
+# For each key, whatever its width, where a CPU selects some ranks and few keys are left: an
+# estimate.
+SELECTING = 20
 KERNELS_OF_A_BYTE = 3  # of a long row on a GPU: they count, add up the counts, and move the keys
 
 
@@ -108,16 +111,18 @@ def joined_seconds(times: Sequence[KernelTime]) -> float:
 
 
 def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
-    """The cost of sorting rows by the bytes of their keys, one after the other: of instructions
-    alone, each row by one worker. Long rows of a GPU have three kernels for each byte, and all
-    workers in each: their scratch memory has counts after the keys."""
-    keys, _, scratch = kernel.parameters
+    """The cost of sorting rows by the bytes of their keys, one after the other, or of selecting
+    some: of instructions alone, each row by one worker. Long rows of a GPU have three kernels for
+    each byte, and all workers in each."""
+    keys = kernel.parameters[0]
     count = kernel.rows * kernel.length
     of_byte = SORTING_ON_GPU if target.warp > 1 else SORTING
     instructions = float(of_byte * keys.dtype.itemsize * count)
     workers = min(kernel.rows, target.multiprocessors)
-    if scratch.size > count:
+    if kernel.kernels > 1:
         instructions, workers = of_byte * count / KERNELS_OF_A_BYTE, target.multiprocessors
+    elif kernel.ranks < kernel.length:
+        instructions = float(SELECTING * count)
     demands = {"sort": instructions / rates.issue / workers, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)

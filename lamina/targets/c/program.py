@@ -35,11 +35,12 @@ from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
+SORTS = "c/sorts.c"
 DOTS = "c/dots.c"
 EXCHANGES = "c/exchanges.c"
 TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/doubles.c", DOTS, EXCHANGES,
+    "c/doubles.c", SORTS, DOTS, EXCHANGES,
 )  # fmt: skip
 OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 
@@ -107,8 +108,8 @@ class _ProgramPrinter:
     def _print_kernel(self, name: str, nest: Nest | SortKernel) -> Function:
         """Print the function of one kernel."""
         if isinstance(nest, SortKernel):
-            keys = SHORT[nest.parameters[0].dtype]
-            self.texts[name] = f"SORT({name}, {keys}, {nest.length})"
+            self.needed.add((SORTS, 0))
+            self.texts[name] = _sort_text(name, nest)
             return Function(name, nest.rows)
         self.texts[name], chunks = DotPrinter(nest, name, self.needed).print()
         return Function(name, chunks)
@@ -142,6 +143,18 @@ class _ProgramPrinter:
             self.texts[name] = f"ROW_BLOCKS({name}, {rest}"
             self.row_blocks[rest] = Function(name, blocks // blocks_of_sum)
         return self.row_blocks[rest]
+
+
+def _sort_text(name: str, sort: SortKernel) -> str:
+    """The call of a macro of `sorts.c` that defines the function of a sort: ``SORT(sort0_1x300,
+    f32, 300, 1, 0)``, with ranks ``SELECT(sort0_1x300, f32, 300, 1, 0, 0, 5)``."""
+    keys = SHORT[sort.parameters[0].dtype]
+    arguments = [name, keys, sort.length, sort.apart, -1 if sort.order.descending else 0]
+    macro = "SORT"
+    if sort.ranks < sort.length:
+        macro = "SELECT"
+        arguments += [sort.order.first, sort.order.last]
+    return f"{macro}({', '.join(map(str, arguments))})"
 
 
 def _memory_of(step: Sequence[Launch]) -> list[Slot]:
