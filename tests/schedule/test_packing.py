@@ -10,7 +10,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
-from lamina.core.dtypes import DType, float32, int16
+from lamina.core.dtypes import DType, float32, int8, int16, int32
 from lamina.loops.moves import Plan, Stage
 from lamina.loops.nest import Nest
 
@@ -69,3 +69,43 @@ def test_products_with_what_follows(rows: int, steps: int) -> None:
     ours = lm.jit(lambda x, w: product(x, w, lm.silu))(Tensor(x), Tensor(w)).numpy()
     y = x.astype(np.float64) @ w.T
     np.testing.assert_allclose(ours, y / (1 + np.exp(-y)), rtol=1e-4, atol=1e-4)
+
+
+def product_of_bytes(x: Tensor, w: Tensor) -> Tensor:
+    return x.cast(int32) @ w.cast(int32)
+
+
+def plan_of_bytes(rows: int, steps: int, columns: int) -> Plan:
+    """The plan of the product of two matrices of bytes."""
+    x, w = lm.TensorSpec((rows, steps), int8), lm.TensorSpec((steps, columns), int8)
+    lowered = lm.jit(product_of_bytes).lower(x, w, device="cpu")
+    *_, plan = lowered.planned.plans.values()  # sums of rows may come first
+    return plan
+
+
+def bound_to(plan: Plan, how: str) -> list[int]:
+    """The sizes of the axes that are bound so, outermost first."""
+    nest = plan.nest
+    assert isinstance(nest, Nest)
+    return [axis.arg.size for axis in nest.order if nest.binding.get(axis) == how]
+
+
+@pytest.mark.parametrize("columns", [4, 8, 12, 40])
+def test_few_columns_of_bytes_are_words(columns: int) -> None:
+    plan = plan_of_bytes(128, 512, columns)
+    assert bound_to(plan, "dot") == [4]
+    assert is_packed(plan)
+
+
+@pytest.mark.parametrize(("columns", "shared"), [(24, [2, 1]), (96, [2, 3]), (64, [2])])
+def test_an_odd_number_of_panels_is_shared_by_halves(columns: int, shared: list[int]) -> None:
+    assert bound_to(plan_of_bytes(1321, 824, columns), "parallel") == shared
+
+
+@pytest.mark.parametrize("rows", [20, 70, 200])
+@pytest.mark.parametrize("columns", [4, 12, 24])
+def test_products_of_bytes_are_exact(rows: int, columns: int) -> None:
+    random = np.random.default_rng(rows * columns)
+    x, w = (random.integers(-128, 128, shape, np.int8) for shape in ((rows, 62), (62, columns)))
+    ours = lm.jit(product_of_bytes)(Tensor(x), Tensor(w)).numpy()
+    np.testing.assert_array_equal(ours, x.astype(np.int32) @ w.astype(np.int32))

@@ -102,3 +102,17 @@ def test_scales_and_sums_of_rows_have_half_of_the_registers(
     assert isinstance(plan.nest, Nest)
     unrolled = [axis for axis, to in plan.nest.binding.items() if to == "unroll"]
     assert [axis.arg.size for axis in unrolled] == [rows]
+
+
+@pytest.mark.parametrize("shape", [(5000, 3), (700, 2, 3), (50, 300)])
+def test_a_short_reduced_axis_leaves_the_vectors_to_a_longer_one(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(3)
+    x = random.standard_normal(shape, dtype=np.float32)
+    w = random.standard_normal(shape[-1:], dtype=np.float32)
+    function = lm.jit(lambda x, w: (lm.tanh(x) * w).max())
+    arguments = Tensor(x), Tensor(w)
+    ((_, plan),) = function.lower(*arguments, device="cpu").planned.plans.items()
+    assert isinstance(plan.nest, Nest)
+    (vector,) = [axis for axis, to in plan.nest.binding.items() if to == "vector"]
+    assert vector.arg.size > 3
+    np.testing.assert_allclose(function(*arguments).numpy(), (np.tanh(x) * w).max(), rtol=1e-6)

@@ -22,7 +22,7 @@ from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
 from lamina.schedule.cpu.decoded import decoded_row, schedule_decoded
-from lamina.schedule.cpu.lanes import cheapest_row
+from lamina.schedule.cpu.lanes import cheapest_inner, cheapest_row
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
 from lamina.schedule.cpu.packing import (
     Packed,
@@ -34,6 +34,7 @@ from lamina.schedule.cpu.packing import (
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
+    inner_vectors,
     schedule_row_vectors,
     tile_dot_products,
     tile_row_reductions,
@@ -93,7 +94,7 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
         _schedule_row(plan, row)
     else:
         is_tiled = tile_row_reductions(plan)
-        vectorize_inner(plan, is_tiled=is_tiled)
+        vectorize_inner(plan, cheapest_inner(plan), is_tiled=is_tiled)
     return []
 
 
@@ -112,7 +113,7 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
     if row is not None:
         return schedule_product(plan, reduction, row)
     tile_dot_products(plan, reduction)
-    vectorize_inner(plan, is_tiled=True)
+    vectorize_inner(plan, inner_vectors(plan), is_tiled=True)
     return []
 
 

@@ -115,11 +115,13 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
         return None  # too few rows read each packed element
     if not _gains_by_packing(plan, reduction, vector, tile_row):
         return None
+    if vector.arg.size < plan.width and _are_steps_neighbours(reduction, vector):
+        return None  # dot products along the steps fill their vectors, and these do not
     block = _block_of(plan, reduction, vector)
     if block is None:
         block = Block(_whole_columns(plan, reduction, vector), steps=0)
-    if block.columns < 2 * plan.width or vector.arg.size < plan.width:
-        return None  # narrower than a register tile, or than one vector
+    if block.columns < 2 * plan.width:
+        return None  # narrower than a register tile
     return Panel(block.columns, block.steps, rows_inside)
 
 
@@ -175,11 +177,17 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
     axes = bound_axes(reduction)
     if len(axes) > 1:
         return uses >= plan.knobs.tall // 4
-    loads = loads_along(reduction, vector)
-    if not all(ix.suits(axes[0], *load.src) == ix.NEIGHBOURS for load in loads):
+    if not _are_steps_neighbours(reduction, vector):
         return uses >= plan.knobs.tall
     packing = points(axes) * PACKED_BY_SQUARES / uses
     return uses >= plan.knobs.tall_dot or packing < _spent_on_single_sums(plan, reduction)
+
+
+def _are_steps_neighbours(reduction: Node, vector: Node) -> bool:
+    """Is what varies along `vector` contiguous along the last axis of the reduction?"""
+    innermost = bound_axes(reduction)[-1]
+    loads = loads_along(reduction, vector)
+    return all(ix.suits(innermost, *load.src) == ix.NEIGHBOURS for load in loads)
 
 
 def _spent_on_single_sums(plan: CpuPlanner, reduction: Node) -> float:

@@ -10,10 +10,10 @@ vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, ou
             m rows, n vectors, lanes       the register tile: unrolled, unrolled, vector
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
@@ -30,6 +30,11 @@ from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
 from lamina.schedule.cpu.register_tiles import PANEL_TILES, REGISTER_TILES, TileSize, fills_tile
 from lamina.schedule.planner import loads_along
+
+# Panels of which one more or less is little work beside all: of 9, two threads have 5 and 4.
+MAX_ODD_PANELS = 7
+# Half of the rows are a multiple of this, of which tiles of 12, 8 and 6 rows leave none over.
+ROWS_OF_HALF = 24
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,19 @@ class Blocks:
     panels: the loop over panels of columns, the outermost; None if one has all columns
     steps: the loop over blocks of steps, whose sums are added to the result; None if one has all
     columns: the vector axis within a panel
+    halves: the loop over halves of the rows, outside of all; None if panels are enough for threads
     """
 
     panels: Node | None
     steps: Node | None
     columns: Node
+    halves: Node | None = None
 
     @property
     def loops(self) -> list[Node]:
         """Those of the loops that there are, outermost first."""
-        return [loop for loop in (self.panels, self.steps) if loop is not None]
+        loops = (self.halves, self.panels, self.steps)
+        return [loop for loop in loops if loop is not None]
 
 
 @dataclass(frozen=True)
@@ -94,8 +102,11 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     if not reused or not fills_tile(plan, reduction, vector):
         _schedule_without_tile(plan, vector, reused)
         return []
-    product = _product_of(plan, reduction, vector, reused[-1])
-    blocks = _split_blocks(plan, product)
+    panel = panel_of(plan, reduction, vector)
+    panels = _shared_panels(plan, reduction, vector, panel)
+    halves, reduction, row = _split_rows(plan, reduction, reused[-1], panels)
+    product = _product_of(plan, reduction, vector, row, panel)
+    blocks = replace(_split_blocks(plan, product), halves=halves)
     tile = _split_tile(plan, product, blocks.columns)
     _order_loops(plan, product, blocks, tile)
     plan.bind(tile.inner_rows, "unroll")
@@ -113,9 +124,10 @@ def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -
         plan.tile(reused[-1], plan.knobs.rows, "unroll")
 
 
-def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> Product:
+def _product_of(
+    plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel | None
+) -> Product:
     """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
-    panel = panel_of(plan, reduction, vector)
     in_word = packed_in_word(plan.kernel, reduction)
     in_words = split_into_words(plan, reduction)
     word_axes = dot_axes(plan.kernel)
@@ -159,6 +171,37 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
     return Block(0, lines if is_distant else 0)
 
 
+def _shared_panels(
+    plan: CpuPlanner, reduction: Node, vector: Node, panel: Panel | None
+) -> int:
+    """How many panels threads share; 0 where there are none, or other loops that they share too,
+    such as those of row blocks."""
+    others = [axis for axis in plan.rows if axis is not vector]
+    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
+    if panel is None or is_packed_once or len(others) != 1 or plan.kernel.blocks:
+        return 0
+    columns: int = vector.arg.size
+    return ceil(columns / panel.columns)
+
+
+def _split_rows(
+    plan: CpuPlanner, reduction: Node, row: Node, panels: int
+) -> tuple[Node | None, Node, Node]:
+    """The loop over halves of `row`, the reduction, and the rows of one half; no loop, and both as
+    they are, where threads need none.
+
+    Threads share the loop over panels, which are packed in it. Of an odd number, two threads leave
+    one without work at the end, and of a single one all the time: 1321 rows of 24 columns. Each
+    half packs the panels for itself, so that it has `knobs.tall` rows at least."""
+    rows: int = row.arg.size
+    if panels % 2 == 0 or panels > MAX_ODD_PANELS or rows < 2 * plan.knobs.tall:
+        return None, reduction, row
+    halves, half = plan.split(row, ceil(rows / 2 / ROWS_OF_HALF) * ROWS_OF_HALF)
+    split = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    assert split is not None
+    return halves, split, half
+
+
 def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     """Split the reduction and the vector axis into blocks: 2304 steps and 320 columns into 3 blocks
     of 768 steps and 2 panels of 160 columns."""
@@ -186,7 +229,8 @@ def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
     """
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
     largest = _max_tile(plan, product, columns, lanes)
-    vectors = min(largest.vectors, columns.arg.size // lanes)
+    # Of words of bytes there may be fewer than lanes: a strip of which there is just the tail.
+    vectors = max(1, min(largest.vectors, columns.arg.size // lanes))
     outer_columns, strip = plan.split(columns, vectors * lanes)
     vectors_of_tile, lane = plan.split(strip, lanes)
     height = _height(plan, product, plan.knobs.height or largest.rows)
@@ -231,6 +275,8 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     is_distant = bool(plan.distant(product.row_loads, product.row))
     highest = min(max_height, min_height) if is_distant else max_height
     size: int = product.row.arg.size
+    if not plan.nest.is_head(product.row):  # a part of an axis has no last tile of its own
+        min_height = 1
     for height in range(highest, min_height - 1, -1):
         if size % height == 0:
             return height

@@ -211,9 +211,9 @@ def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
     return list(longest.values())
 
 
-def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
-    """Vectors along the best axis of each reduction and column loop, with independent sums unless a
-    tile of rows (`is_tiled`) has some. Each step of a scan waits for the one before, so several
+def vectorize_inner(plan: CpuPlanner, vectors: Iterable[Node], *, is_tiled: bool) -> None:
+    """Vectors along the axes `vectors` of reductions and column loops, with independent sums unless
+    a tile of rows (`is_tiled`) has some. Each step of a scan waits for the one before, so several
     rows of scans are computed together.
 
     A sum of 1000 elements with vectors of 16 lanes: 15 steps of 4 vectors, each vector with sums
@@ -222,12 +222,12 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
     sums = plan.knobs.unroll * plan.width  # independent ones: 4 vectors of 16
-    for best in inner_vectors(plan):
+    for best in vectors:
         axis = _words_of(plan, best)
         if axis.arg.reduce and not is_tiled and axis.arg.size >= sums:
             _, step = plan.split(axis, sums)
-            vectors = plan.tile(step, plan.width, "vector")
-            plan.bind(vectors, "unroll")
+            vectors_of_step = plan.tile(step, plan.width, "vector")
+            plan.bind(vectors_of_step, "unroll")
         else:
             plan.vectorize(axis)
 

@@ -25,11 +25,16 @@ REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
 # leave places for those of the panel.
 PANEL_TILES = {64: TileSize(6, 4)}
 
+# Words of bytes in a vector, at least: an instruction that multiplies the four bytes of each does
+# as much for 4 words as 16 lanes of float32.
+MIN_WORDS = 4
+
 
 def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
     """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
     or 64 bits, or of words of bytes?"""
-    vector_bytes = plan.target.vector_bytes
-    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(plan.kernel, reduction)
-    lanes = vector_bytes // reduction.dtype.itemsize
-    return has_sums and vector_bytes in REGISTER_TILES and vector.arg.size >= lanes
+    sums_words = sums_long_bytes(plan.kernel, reduction)
+    has_sums = reduction.dtype in (float32, float64) or sums_words
+    lanes = MIN_WORDS if sums_words else plan.target.vector_bytes // reduction.dtype.itemsize
+    has_tile = plan.target.vector_bytes in REGISTER_TILES
+    return has_sums and has_tile and vector.arg.size >= lanes
