@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
     from lamina.frontend.differentiate import *  # noqa: F403
     from lamina.frontend.functions.activations import *  # noqa: F403
     from lamina.frontend.functions.arithmetic import *  # noqa: F403
+    from lamina.frontend.functions.attention import *  # noqa: F403
     from lamina.frontend.functions.creation import *  # noqa: F403
     from lamina.frontend.functions.dropouts import *  # noqa: F403
     from lamina.frontend.functions.elementwise import *  # noqa: F403
@@ -89,6 +90,7 @@ _SEARCHED = (
     "lamina.frontend.functions.spatial",
     "lamina.frontend.jit",
     "lamina.frontend.functions.neural",
+    "lamina.frontend.functions.attention",
     "lamina.frontend.functions.lookup",
     "lamina.frontend.functions.scatter",
     "lamina.frontend.functions.sets",

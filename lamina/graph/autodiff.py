@@ -32,6 +32,7 @@ from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
 from lamina.graph.exponents import shares_of
+from lamina.graph.places import is_true
 from lamina.graph.recompute import Recomputed
 from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
@@ -482,7 +483,10 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
     is_contraction = node.op is Op.REDUCE and _is_contraction(node)
     if live is None or is_contraction or node.op in Group.COLLECTIVE:
         return None
-    return MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
+    mask = MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
+    # A part of a concatenation is alive in all of its places, and a gather beneath it is spared the
+    # scatter of a mask.
+    return None if node.op is Op.PAD and mask is not None and is_true(mask) else mask
 
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:

@@ -53,8 +53,9 @@ def bytes_as_floats(node: Node) -> Node | None:
     parts = _parts(node, LARGEST[left.dtype] * LARGEST[right.dtype])
     if parts == 0:
         return None
+    part = lengths(node).first // parts
     floats = [
-        _as_floats(factor, is_copied=times >= MIN_COPIED_USES)
+        _as_floats(factor, part, is_copied=times >= MIN_COPIED_USES)
         for factor, times in zip(product.src, uses, strict=True)
     ]
     total = build.reduce(ADD, node.arg.axes, Node(Op.MUL, tuple(floats)))
@@ -74,22 +75,32 @@ def _parts(node: Node, largest: int) -> int:
     return next((parts for parts in counts if extent % parts == 0), 0)
 
 
-def _as_floats(factor: Node, *, is_copied: bool) -> Node:
+def _as_floats(factor: Node, part: int, *, is_copied: bool) -> Node:
     """A factor that movement and a cast make of bytes, as float32 made of bfloat16.
 
-    is_copied: the floats of 16 bits are stored
+    part: elements of a part of the sum. is_copied: the floats of 16 bits are stored
     """
     (operand,) = factor.src
     if factor.op in MOVED:
-        return Node(factor.op, (_as_floats(operand, is_copied=is_copied),), factor.arg)
-    return build.cast(_short_floats(operand, is_copied=is_copied), float32)
+        return Node(factor.op, (_as_floats(operand, part, is_copied=is_copied),), factor.arg)
+    return build.cast(_short_floats(operand, part, is_copied=is_copied), float32)
 
 
-def _short_floats(array: Node, *, is_copied: bool) -> Node:
+def _short_floats(array: Node, part: int, *, is_copied: bool) -> Node:
     """An array of bytes as bfloat16, copied as the bytes lie in memory: those of ``w.T`` are the
     transpose of the copy of w."""
     if array.op in MOVED:
         (operand,) = array.src
-        return Node(array.op, (_short_floats(operand, is_copied=is_copied),), array.arg)
+        return Node(array.op, (_short_floats(operand, part, is_copied=is_copied),), array.arg)
     floats = build.cast(array, bfloat16)
-    return Node(Op.CONTIGUOUS, (floats,)) if is_copied else floats
+    return _copy(floats, part) if is_copied else floats
+
+
+def _copy(array: Node, part: int) -> Node:
+    """A copy whose parts of rows are rows in memory, which may begin at whole words: two parts of
+    868 elements of 16 bits, of which the second begins within one, lie 896 apart."""
+    *outer, row = array.shape
+    if row % part != 0:
+        return Node(Op.CONTIGUOUS, (array,))
+    by_parts = build.reshape(array, (*outer, row // part, part))
+    return build.reshape(Node(Op.CONTIGUOUS, (by_parts,)), array.shape)

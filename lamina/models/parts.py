@@ -13,10 +13,11 @@ from lamina.core.dtypes import float32
 from lamina.distributed.layout import Layout
 from lamina.distributed.tensor_parallel import enter_parallel, leave_parallel
 from lamina.errors import ShapeError
+from lamina.frontend.functions.attention import scaled_dot_product_attention
 from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import silu, tanh, where
 from lamina.frontend.functions.lookup import embedding
-from lamina.frontend.functions.neural import layer_norm, rms_norm, scaled_dot_product_attention
+from lamina.frontend.functions.neural import layer_norm, rms_norm
 from lamina.frontend.functions.projection import linear
 from lamina.frontend.functions.reduction import softmax
 from lamina.frontend.functions.scatter import index_copy

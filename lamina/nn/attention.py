@@ -6,7 +6,7 @@ from functools import partial
 from lamina import random
 from lamina.core.dtypes import DType, bool_, default_float
 from lamina.errors import ShapeError
-from lamina.frontend.functions import neural, reduction
+from lamina.frontend.functions import attention, neural, reduction
 from lamina.frontend.functions.creation import zeros
 from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.movement import broadcast_to, concat
@@ -94,7 +94,7 @@ class MultiheadAttention:
             mixed = weights @ values
             weights = weights.mean(axis=1) if average_attn_weights else weights
         else:
-            mixed = neural.scaled_dot_product_attention(queries, keys, values, mask, rate)
+            mixed = attention.scaled_dot_product_attention(queries, keys, values, mask, rate)
         result = self.out_proj(mixed.transpose(1, 2).flatten(2))
         if not batched:
             return result.squeeze(0), None if weights is None else weights.squeeze(0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import bool_, int64
 from lamina.graph.autodiff import gradient
 from lamina.ir.build import (
     broadcasted_iota,
@@ -187,3 +187,20 @@ def test_a_scan_of_logs_beneath_a_where() -> None:
 
     (dx,) = gradients(build, np.array([2.0, 4.0, 0.0]))
     np.testing.assert_allclose(dx, [1.0, 0.25, 0.0])
+
+
+def test_parts_of_a_concatenation_have_no_masks() -> None:
+    """A gather of a part would have to scatter its mask."""
+
+    def build(x: Node) -> Node:
+        picked = Node(Op.GATHER, (unary(Op.SQRT, x), iota(2, int64)), 0)
+        is_first = iota(4, int64) < iota(4, int64).lift(2)
+        first, second = pad(picked, (0,), (2,)), pad(picked, (2,), (0,))
+        return select(is_first, first, second)
+
+    x = buffer("x", np.zeros(3))
+    (dx,) = gradient(reduce(ADD, (0,), build(x)), [x])
+    assert dx is not None
+    assert all(node.dtype is not bool_ for node in toposort([dx]) if node.op is Op.SCATTER)
+    (values,) = gradients(build, np.array([1.0, 4.0, 9.0]))
+    np.testing.assert_allclose(values, [1.0, 0.5, 0.0])

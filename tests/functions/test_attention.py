@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lamina.core import dtypes
 from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.differentiate import gradient
-from lamina.frontend.functions.neural import scaled_dot_product_attention as attention
+from lamina.frontend.functions.attention import scaled_dot_product_attention as attention
 from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 

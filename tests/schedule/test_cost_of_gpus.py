@@ -213,3 +213,10 @@ def test_elements_of_all_axes_are_reduced_as_one_row() -> None:
         lm.TensorSpec((76753, 195), lm.bfloat16), device="cuda:0", arch=ARCH
     )
     assert [kernel.name for kernel in lowered.kernels] == ["reduce0_1024", "reduce1_1"]
+
+
+def test_parts_of_exact_sums_of_bytes_begin_at_whole_chunks() -> None:
+    """Two parts of 868 bytes in bfloat16 are rows of 896, as 868 are 108.5 chunks."""
+    specs = lm.TensorSpec((64, 1736), lm.int8), lm.TensorSpec((10888, 1736), lm.int8)
+    cost = cost_of(lambda x, y: x.cast(lm.int32) @ y.cast(lm.int32).T, *specs)
+    assert [kernel.demands.get("filling", 0.0) for kernel in cost.kernels.values()] == [0.0] * 4

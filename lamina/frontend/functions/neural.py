@@ -1,4 +1,4 @@
-"""Functions of neural networks: losses, normalisation, dropout and attention.
+"""Functions of neural networks: losses, normalisation and dropout.
 
 Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduction` is 'mean',
 'sum' or 'none'. Halves are computed in float32, and results have the input's dtype.
@@ -6,14 +6,13 @@ Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduc
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-from lamina.core.dtypes import DType, accumulator, bool_, int64
-from lamina.core.options import current, kind_of
+from lamina.core.dtypes import accumulator, int64
+from lamina.core.options import current
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend import realize as memory
-from lamina.frontend.arguments import broadcast_shapes, sizes_of
+from lamina.frontend.arguments import sizes_of
 from lamina.frontend.functions import movement
 from lamina.frontend.functions import reduction as over
 from lamina.frontend.functions.dropouts import zeroed
@@ -29,19 +28,17 @@ from lamina.frontend.functions.elementwise import (
 )
 from lamina.frontend.functions.indexing import check_range, known_elements
 from lamina.frontend.functions.inspection import finfo
-from lamina.frontend.functions.linalg import matmul
 from lamina.frontend.functions.spatial import check_shapes, exact, resized
 from lamina.frontend.session import tracers
 from lamina.frontend.tensor import Tensor, common_device, common_dtype, once
-from lamina.ir.build import broadcast_in_dim, broadcasted_iota, insert_axes
+from lamina.ir.build import broadcast_in_dim, insert_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
     "cross_entropy", "dropout", "group_norm", "huber_loss", "instance_norm", "kl_div",
-    "l1_loss", "layer_norm", "mse_loss", "nll_loss", "rms_norm",
-    "scaled_dot_product_attention", "smooth_l1_loss",
+    "l1_loss", "layer_norm", "mse_loss", "nll_loss", "rms_norm", "smooth_l1_loss",
 ]  # fmt: skip
 
 _LOWEST_LOG = -100.0  # stands for the logarithm of 0 in binary_cross_entropy
@@ -471,114 +468,3 @@ def _moved(running: Tensor | None, new: Tensor, share: float) -> Tensor | None:
         return None
     vector = movement.reshape(new, running.shape).detach().cast(running.dtype)
     return running * (1.0 - share) + vector * share
-
-
-# Attention.
-
-_WHAT = "scaled_dot_product_attention"
-_PARTS, _LEAST_PART = 8, 256  # causal attention in parts of so many rows computes little in vain
-
-
-def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
-    """``softmax(scale * query @ key.T + mask) @ value``, shape (..., L, Ev).
-
-    query: (..., L, E). key: (..., S, E). value: (..., S, Ev). attn_mask broadcasts to
-    (..., L, S): bool, True where a key takes part, or a float that is added to the scores.
-    is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
-    (the axis before the last two) of key and value serves a group of the query's. A row without
-    any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
-    from lamina.backends import BACKENDS  # the compiler loads when it is first needed
-
-    dtype = common_dtype(_WHAT, query, key, value)
-    sum_dtype = accumulator(dtype)
-    query, key, value = (exact(_WHAT, x).cast(sum_dtype) for x in (query, key, value))
-    common_device(_WHAT, query, key, value)
-    shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
-    if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError(f"{shapes}: two axes or more are needed", operation=_WHAT)
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"{shapes}: query and key need one last size, key and value one before",
-            operation=_WHAT,
-        )
-    if enable_gqa:
-        key, value = _for_heads(query, key), _for_heads(query, value)
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
-    whole = dtype.is_small and BACKENDS[kind_of(query.device)].skips_masked_tiles
-    if whole or not is_causal or attn_mask is not None:
-        return attend(query, key, value, attn_mask, 0 if is_causal else None)
-    return _causal(attend, query, key, value)
-
-
-def _causal(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention in parts of rows: no row of a part sees a key behind the part's end."""
-    length = query.shape[-2]
-    if key.shape[-2] >= 2 * length:  # the last keys are seen by no row; padding slopes costs less
-        key, value = key[..., :length, :], value[..., :length, :]
-    parts = min(_PARTS, length // _LEAST_PART)
-    if parts < 2:
-        return attend(query, key, value, None, 0)
-    step = -(-length // parts)
-    return movement.concat([
-        attend(query[..., at : at + step, :], key[..., : at + step, :], value[..., : at + step, :],
-               None, at) for at in range(0, length, step)
-    ], axis=-2)  # fmt: skip
-
-
-def _attend(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, first: int | None,
-    factor: float, dropout_p: float, dtype: DType,
-) -> Tensor:  # fmt: skip
-    """Attention of rows that are `first` and those after it, which see no later keys; or, without
-    a first one, that see all keys."""
-    sum_dtype = query.dtype
-    scores = matmul(query, movement.matrix_transpose(key))
-    scores = _rounded(scores, sum_dtype, dtype) * factor
-    if first is not None:
-        box = scores.shape[-2:]
-        rows, columns = (Tensor.of(broadcasted_iota(box, axis), scores.device) for axis in (0, 1))
-        scores = where(rows + first < columns, -math.inf, scores)
-    if attn_mask is not None:
-        if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
-            raise ShapeError(
-                f"mask {attn_mask.shape} does not fit scores {scores.shape}", operation=_WHAT
-            )
-        allows = attn_mask.dtype is bool_
-        if allows:
-            scores = where(attn_mask, scores, -math.inf)
-        else:
-            scores = scores + attn_mask.cast(sum_dtype)
-    if scores.shape[-1] == 0:  # zeros, and no row has a maximum
-        return matmul(scores, value).cast(dtype)
-    top = over.max(scores, axis=-1, keepdims=True).detach()
-    # A finite reference keeps rows of -inf, which have no key, away from NaN.
-    top = where(top == -math.inf, 0.0, top)
-    # Neither weights nor what is divided by their sum gets too small.
-    if dtype.least > sum_dtype.least:
-        top = top + round(math.log2(scores.shape[-1]) / 2) * math.log(2.0)
-    weights = exp(scores - top)
-    total = over.sum(weights, axis=-1, keepdims=True)
-    weights = _rounded(dropout(weights, dropout_p, training=dropout_p > 0.0), dtype, sum_dtype)
-    mixed = _rounded(matmul(weights, value), sum_dtype, dtype)
-    return (mixed / where(total == 0.0, 1.0, total)).cast(dtype)
-
-
-def _rounded(x: Tensor, to: DType, back: DType) -> Tensor:
-    """`x` rounded to one dtype, and its derivative to another, as factors of products are."""
-    value, slope = (x.cast(dtype).cast(x.dtype).node for dtype in (to, back))
-    return Tensor.of(Node(Op.CUSTOM_DERIVATIVE, (value, slope)), x.device)
-
-
-def _for_heads(query: Tensor, x: Tensor) -> Tensor:
-    """The heads of `x`, each once for every head of the query that it serves."""
-    heads, shared = query.shape[-3:-2], x.shape[-3:-2]
-    if not heads or not shared or not shared[0] or heads[0] % shared[0]:
-        raise ShapeError(
-            f"heads of {query.shape} do not divide by those of {x.shape}", operation=_WHAT
-        )
-    return movement.repeat(x, heads[0] // shared[0], axis=-3)
