@@ -55,6 +55,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     else:
         _partition_scatter(plan)
     in_tiles: Schedule = ()
+    choice = None
     if factor_kind:
         choice = best_product(plan.kernel, factor_kind, knobs.atom, target.multiprocessors)
         if choice:
@@ -66,17 +67,18 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
         if plan.nest.bound(axis) == "serial":
             plan.bind(axis, "grid")
     in_loops = tuple(plan.moves)
-    if in_tiles and _are_faster(apply(kernel, in_tiles), plan.nest, target):
+    if choice and _are_faster(apply(kernel, in_tiles), plan.nest, target, choice.loops):
         return in_tiles
     return in_loops
 
 
-def _are_faster(tiles: Nest, loops: Nest, target: Target) -> bool:
+def _are_faster(tiles: Nest, loops: Nest, target: Target, longer: float) -> bool:
     """Whether tiles are predicted to take less time than loops of threads, which at least wait for
-    memory in each iteration."""
+    memory in each iteration, and take so many times `longer` than predicted."""
     in_tiles = predict_time(tiles, target, RATES, 0.0).seconds
     in_order = [axis.arg.size for axis in loops.order if loops.bound(axis) == "serial"]
-    in_loops = max(predict_time(loops, target, RATES, 0.0).seconds, float(prod(in_order)) * ARRIVAL)
+    computing = longer * predict_time(loops, target, RATES, 0.0).seconds
+    in_loops = max(computing, float(prod(in_order)) * ARRIVAL)
     return in_tiles < in_loops
 
 
