@@ -215,8 +215,28 @@ def test_elements_of_all_axes_are_reduced_as_one_row() -> None:
     assert [kernel.name for kernel in lowered.kernels] == ["reduce0_1024", "reduce1_1"]
 
 
+
+
+
+
+
+
 def test_parts_of_exact_sums_of_bytes_begin_at_whole_chunks() -> None:
     """Two parts of 868 bytes in bfloat16 are rows of 896, as 868 are 108.5 chunks."""
     specs = lm.TensorSpec((64, 1736), lm.int8), lm.TensorSpec((10888, 1736), lm.int8)
     cost = cost_of(lambda x, y: x.cast(lm.int32) @ y.cast(lm.int32).T, *specs)
     assert [kernel.demands.get("filling", 0.0) for kernel in cost.kernels.values()] == [0.0] * 4
+
+
+
+
+
+def test_steps_of_a_scan_side_by_side_share_exchanges() -> None:
+    """Threads exchange what they have at each step of the block, whatever each of them has."""
+    x = lm.TensorSpec((1024, 8192), lm.float32)
+    threads, rows = "bind(a3, thread); bind(a0, grid)", "bind(a4, thread); bind(a0, grid)"
+    single = f"split(a1, 256) -> a2, a3; {threads}"
+    several = f"split(a1, 1024) -> a2, a3; split(a3, 4) -> a4, a5; bind(a5, unroll); {rows}"
+    costs = [cost_of(lambda x: lm.cummax(x, axis=1), x, schedule=one) for one in (single, several)]
+    one, four = (next(iter(cost.kernels.values())).demands["instructions"] for cost in costs)
+    assert one > 2 * four

@@ -62,3 +62,24 @@ def test_a_thread_reduces_a_short_row() -> None:
 
 def test_steps_in_order_are_not_unrolled() -> None:
     assert "unroll" not in schedule_of(lambda x: lm.cumsum(x, axis=1), 96000, 5)
+
+
+@pytest.mark.parametrize(
+    ("length", "neighbours"),
+    [
+        (1024, 8),  # one access of bfloat16
+        (835, 5),  # rows that begin within an access
+        (2 * 499, 2),
+        (499, 1),
+    ],
+)
+def test_threads_of_a_scan_have_neighbours(length: int, neighbours: int) -> None:
+    """Each exchange between threads serves all neighbours of a thread."""
+    schedule = schedule_of(lambda x: lm.cummax(x, axis=1), 29509, length)
+    lines = [line for line in schedule.splitlines() if line.startswith("split")]
+    innermost = [int(line.split(",")[1].split(")")[0]) for line in lines][-1]
+    assert (innermost if innermost <= 8 else 1) == neighbours
+
+
+def test_threads_of_a_scan_down_columns_have_neighbours() -> None:
+    assert "split(a7, 4)" in schedule_of(lambda x: lm.cummax(x, axis=0), 4096, 1088)

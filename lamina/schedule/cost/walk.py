@@ -20,6 +20,7 @@ from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import Axes, Nest, computes_same, operands_of
+from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
 
 # So many sums hide the latency of an addition with one accumulator each; of fewer, each unrolled
@@ -309,6 +310,12 @@ class _Walker:
         axes = free_axes(node)
         if node.op is Op.LOOP_SCAN:
             self._combine(node.arg.monoid, node.dtype, loop, axes, chained=1)
+            self._exchange(node, loop)
+            scans = self.kernel.of(Op.LOOP_SCAN)  # one step gives all parts of a scan
+            loop.done.update(
+                part for part in scans
+                if part.src == node.src and part.arg.monoid is node.arg.monoid
+            )
         elif node.op in Group.ELEMENTWISE:
             work = Work(node.op, node.dtype, loop.times, self._lanes(axes), self._copies(axes))
             is_by_constant = node.src[-1].op is Op.CONST
@@ -320,6 +327,19 @@ class _Walker:
         """Note one step of a monoid at each point of `axes`. chained: as of `Work`"""
         lanes, copies = self._lanes(axes), self._copies(axes)
         loop.work.append(Work(monoid.op, dtype, loop.times, lanes, copies, chained=chained))
+
+    def _exchange(self, node: Node, loop: Loop) -> None:
+        """What the lanes of a scan along them, the threads of a block, take to hear what came
+        before them: in a warp they hear from lanes at 1, 2, 4, 8 and 16, and then from each warp.
+        Each time is an exchange and a step of the monoid: both count as steps. The steps that a
+        thread has side by side need it once."""
+        if self.vectors.isdisjoint(bound_axes(node)):
+            return
+        lanes = self._lanes(free_axes(node))
+        hearings = (WARP - 1).bit_length() + lanes // WARP
+        rows = free_axes(node).difference(bound_axes(node))
+        steps = 2 * hearings * self._copies(rows)
+        loop.work.append(Work(node.arg.monoid.op, node.dtype, loop.times, lanes, steps))
 
     # Reductions.
 

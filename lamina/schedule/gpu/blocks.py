@@ -27,6 +27,11 @@ ACCESSES = 2
 # elements of float16 an argmax by 512 threads a row, 20 million instructions of warps, took an H200
 # 35 us, and by 256 threads, 13 million, 24 us.
 COMPOUND = 4
+# Steps of a scan that a thread has side by side: at least where the length of the row allows, and
+# at most where they are not one access. Exchanges are of threads, whatever each of them has: 64
+# threads with a step each combine 8 times for each element, and with 5 steps less than 4 times.
+MIN_NEIGHBOURS = 4
+MAX_NEIGHBOURS = 8
 # Registers that count for each element of a thread, at least: one is loaded, and one computed.
 MIN_HELD = 2
 
@@ -244,11 +249,11 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     """
     size, rows = axis.arg.size, sharing.rows
     lanes = plan.aligned_lanes(axis, sharing.min_threads_of_row)
-    if sharing.is_scan:
-        lanes = gcd(lanes, size)  # as many neighbours for each thread: see `loops/verify.py`
     held_loads = [load for load in sharing.held if axis in free_axes(load)]
     # Registers for each element: one has 4 bytes, so that an element of 8 takes two.
     held = sum(max(load.dtype.itemsize // 4, 1) for load in held_loads)
+    if sharing.is_scan:
+        lanes = _neighbours_of_scan(size, lanes, _max_elements(held, rows))
     division = _division(size, lanes, held, sharing)
     if division is None:
         # Every pass reads the row again. Neighbours across the rows are one access already, and a
@@ -260,6 +265,20 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
         if division.holds(size, rows):
             plan.bind(steps, "unroll")
     plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
+
+
+def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:
+    """Neighbours of each thread along a scan of `size` steps, which they divide (see
+    `loops/verify.py`): the `lanes` of an access, or more where these are few, whole accesses where
+    they divide the row. Of 835 float32, which begin within an access, a thread has 5."""
+    of_access = gcd(lanes, size)
+    if of_access >= MIN_NEIGHBOURS:
+        return of_access
+    most = max(min(MAX_NEIGHBOURS, max_elements), of_access)
+    whole_accesses = gcd(size, 1 << most.bit_length() - 1)
+    if whole_accesses >= MIN_NEIGHBOURS:
+        return whole_accesses
+    return max(count for count in range(1, most + 1) if size % count == 0)
 
 
 def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
