@@ -32,7 +32,7 @@ from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.kernel import free_axes
-from lamina.ir.node import Node, const
+from lamina.ir.node import Node, const, peel
 from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
 
 
@@ -145,11 +145,15 @@ class Lowering:
 
     def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
         """An element of a GATHER: at (i, j) along axis 1, ``data[i, places[i, j]]``, and 0 where
-        that place is out of range."""
+        that place is out of range. No place is tested that the graph has clamped into the range,
+        though memory may hold it."""
         data, places = node.src
         axis = node.arg
         place = ix.of_value(cast(self.value(places, index, condition), int64))
         moved = (*index[:axis], place, *index[axis + 1 :])
+        lowest, highest = bounds_of(places)
+        if condition is ix.TRUE and lowest >= 0 and highest < data.shape[axis]:
+            return self.value(data, moved, condition)
         return self._guarded(data, moved, const(0, node.dtype), condition)
 
     def _reduced(self, node: Node, index: Index) -> Node:
@@ -247,6 +251,19 @@ class Lowering:
                     self.obstacle = AxisSplit(axis, factor)
                     return ix.ZERO, ix.ZERO
         return ix.divided(index, divisor)
+
+
+def bounds_of(values: Node) -> tuple[int, int]:
+    """The lowest and highest value of an array of integers that minima and maxima with constants
+    clamp, beneath movement that adds none; those of int64 where nothing says more."""
+    node = peel(values, Group.MOVEMENT - {Op.PAD, Op.SHEAR})
+    if node.op is Op.CONST:
+        return node.arg.value, node.arg.value
+    if node.op in (Op.MIN, Op.MAX) and node.dtype.is_int:
+        lows, highs = zip(*map(bounds_of, node.src), strict=True)
+        choose = min if node.op is Op.MIN else max
+        return choose(lows), choose(highs)
+    return -(1 << 63), (1 << 63) - 1
 
 
 def _elementwise(node: Node) -> Node:

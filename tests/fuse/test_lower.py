@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import float32, int8, int64
 from lamina.core.shape import Shape
 from lamina.fuse.axes import AxisSplit, Index, LoopAxes
-from lamina.fuse.lower import InMemory, Lowering, Source, operand_index
+from lamina.fuse.lower import InMemory, Lowering, Source, bounds_of, operand_index
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.monoids import ADD
@@ -150,3 +150,32 @@ def test_a_member_at_another_index_is_an_obstacle() -> None:
     assert lowering.value(member + 1.0, index).op is Op.ADD
     assert lowering.obstacle is Source.OTHER_INDEX
     assert lowering.value(X + 3.0, index) is const(0, float32)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_tested"), [(0, 5, False), (2, 3, False), (-1, 5, True), (0, 6, True)]
+)
+def test_places_that_are_clamped_into_the_range_are_not_tested(
+    low: int, high: int, is_tested: bool
+) -> None:
+    """Though memory holds them: a kernel reads the clamped places as it reads any number."""
+    index = leaf(1, (7,), int64)
+    clamped = Node(Op.MIN, (Node(Op.MAX, (index, index.lift(low))), index.lift(high)))
+    gathered = Node(Op.GATHER, (X, build.broadcast_in_dim(clamped, 1, (4, 7))), 1)
+
+    def with_places_in_memory(node: Node, index: Index) -> InMemory | Source:
+        if node is clamped:
+            return InMemory(1, index[0])
+        return from_memory(node, index)
+
+    lowering = Lowering(with_places_in_memory, LoopAxes({}))
+    value = lowering.value(gathered, lowering.axes.open(gathered.shape).index)
+    assert (len(value.src) > 1) is is_tested
+
+
+def test_places_of_a_narrower_type_or_with_padding_are_tested() -> None:
+    index = leaf(1, (7,), int64)
+    clamped = Node(Op.MIN, (Node(Op.MAX, (index, index.lift(1))), index.lift(5)))
+    assert bounds_of(build.permute(build.expand(clamped, (2, 7)), [1, 0])) == (1, 5)
+    for other in (build.pad(clamped, (1,), (0,), 9), build.cast(clamped, int8), index):
+        assert bounds_of(other) == (-(1 << 63), (1 << 63) - 1)

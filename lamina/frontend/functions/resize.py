@@ -141,8 +141,7 @@ def _blended(x: Node, axis: int, target: _Target, align_corners: bool, cubic: bo
         share = source - cast(first, x.dtype)  # of the way from the first element to the next
         weights = cubic_shares(share)
         indices = [first + step for step in (-1, 0, 1, 2)]
-        bounded = [Node(Op.MAX, (index, index.lift(0))) for index in indices]
-        taps = list(zip(bounded, weights, strict=True))
+        taps = list(zip(indices, weights, strict=True))
     else:
         source = Node(Op.MAX, (source, source.lift(0.0)))
         first = cast(source, int64)
@@ -223,7 +222,8 @@ def _of_box(values: Node, axis: int, shape: Shape) -> Node:
 
 
 def _take(x: Node, index: Node, axis: int) -> Node:
-    """The elements of `x` at `index`, a vector, or the last one, along `axis`."""
-    bounded = Node(Op.MIN, (index, index.lift(x.shape[axis] - 1)))
+    """The elements of `x` at `index`, a vector, along `axis`; beyond the ends the outermost."""
+    from_first = Node(Op.MAX, (index, index.lift(0)))
+    bounded = Node(Op.MIN, (from_first, index.lift(x.shape[axis] - 1)))
     shape = resized(x.shape, axis, *index.shape)
     return Node(Op.GATHER, (x, build.broadcast_in_dim(bounded, axis, shape)), axis)
