@@ -83,3 +83,14 @@ def test_threads_of_a_scan_have_neighbours(length: int, neighbours: int) -> None
 
 def test_threads_of_a_scan_down_columns_have_neighbours() -> None:
     assert "split(a7, 4)" in schedule_of(lambda x: lm.cummax(x, axis=0), 4096, 1088)
+
+
+def test_short_rows_share_a_block_along_any_axis_that_allows_it() -> None:
+    """99 rows of the last axis have no common divisor with a block, 64 of the first one have."""
+
+    def scores(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return lm.einsum("bihd,bjhd->bhij", x, y)
+
+    specs = [lm.TensorSpec((64, count, 68, 58), lm.bfloat16) for count in (99, 1)]
+    (kernel,) = lm.jit(scores).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    assert "split(a0, 16)" in kernel.schedule
