@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from operator import attrgetter, eq
 from typing import Any
 from weakref import finalize, ref
@@ -247,9 +248,9 @@ class Program:
         if self.draws or self.captured:
             key: Any = random.next_key(self.device) if self.draws else None
             tensors = [*tensors, key, *_now(self.captured)]
+        _take_own_memory([tensors[binding.tensor] for binding in self.writes])
         for binding in self.writes:
-            inputs[binding.input] = _own_memory(tensors[binding.tensor])
-        for binding in self.writes:
+            inputs[binding.input] = memory.memory_of(tensors[binding.tensor])
             inputs[binding.input].writes += 1
         written = {inputs[binding.input].pointer for binding in self.writes}
         for binding in self.reads:
@@ -299,12 +300,22 @@ def use_of(sinks: tuple[Node, ...], options: Options) -> object:
     return use
 
 
-def _own_memory(tensor: Tensor) -> Buffer:
-    """The memory of `tensor`, to be overwritten: whoever else needs what is there has a copy."""
+def _take_own_memory(tensors: Sequence[Tensor]) -> None:
+    """See that the memory of each of `tensors` can be overwritten. Those whose memory others need
+    get a copy: all by one program, but those in one memory one after the other, as equal copies
+    would be in one memory again."""
+    sharing: dict[int, list[Tensor]] = {}  # by the address of their memory
+    for tensor in tensors:
+        if not _owns_memory(tensor):
+            sharing.setdefault(memory.memory_of(tensor).pointer, []).append(tensor)
+    for batch in zip_longest(*sharing.values()):
+        memory.realize(*[tensor.assign(tensor) for tensor in batch if tensor is not None])
+
+
+def _owns_memory(tensor: Tensor) -> bool:
+    """Whether nobody else needs what is in the memory of `tensor`."""
     buffer = memory.memory_of(tensor)
     is_held = memory.stored(tensor.node) is tensor.node
     # Two references are expected: the tensor's, and that of getrefcount's argument. The node must
     # not be bound to a name here: whether that counts depends on the version of Python.
-    if is_held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported:
-        return buffer
-    return memory.memory_of(tensor.assign(tensor))
+    return is_held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported
