@@ -64,6 +64,29 @@ def test_rows_that_lie_far_apart_are_no_lanes() -> None:
     assert "sin_f32x16" not in text
 
 
+def _updated_weights(x: Any, w: Any, slope: Any) -> Any:
+    """A step of a convolution's weights, whose vectors lie 9 elements, or more, apart."""
+    (gradient,) = lm.gradient(lm.sum(lm.conv2d(x, w, padding=1) * slope), [w])
+    return w - gradient * 0.5
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+def test_many_vectors_with_lanes_apart_are_calls() -> None:
+    shapes = (2, 16, 12, 12), (48, 16, 3, 3), (2, 48, 12, 12)
+    specs = [lm.TensorSpec(shape) for shape in shapes]
+    kernels = lm.jit(_updated_weights).lower(*specs, device="cpu").kernels
+    text = "".join(kernel.source for kernel in kernels)
+    assert "= load_apart_f32x16(" in text
+    assert " store_apart_f32x16(" in text
+    torch = pytest.importorskip("torch")
+    x, w, slope = (_values("float32", *shape) for shape in shapes)
+    gradient = torch.nn.grad.conv2d_weight(
+        torch.from_numpy(x), shapes[1], torch.from_numpy(slope), padding=1
+    )
+    found = lm.jit(_updated_weights)(*map(lm.asarray, (x, w, slope))).numpy()
+    np.testing.assert_allclose(found, w - 0.5 * gradient.numpy(), rtol=1e-4, atol=1e-4)
+
+
 def _values(kind: str, *shape: int) -> np.ndarray[Any, Any]:
     if kind == "bool":
         return RNG.integers(0, 2, shape).astype(bool)

@@ -38,6 +38,19 @@ READ(i32) READ(u32) READ(f32) READ(i64) READ(u64) READ(f64)
 #endif
 #endif
 
+/* Vectors whose lanes lie `by` elements apart in memory. A register tile has many of them, and a
+   compiler takes long for as many scalars in one function, so these are not inlined. */
+#define APART(T, I) \
+    static __attribute__((noinline)) T##xN load_apart_##T##xN(const T *p, i64 by) { \
+        T##xN x; \
+        _Pragma("GCC unroll 64") for (int lane = 0; lane < N; lane++) x[lane] = p[lane * by]; \
+        return x; \
+    } \
+    static __attribute__((noinline)) void store_apart_##T##xN(T *p, i64 by, T##xN x) { \
+        _Pragma("GCC unroll 64") for (int lane = 0; lane < N; lane++) p[lane * by] = x[lane]; \
+    }
+EACH(APART)
+#undef APART
 /* Elements at `p`, and zeros in lanes whose bit is not set, of which nothing is read. */
 #define LANES(T) \
     INLINE T##xN masked_##T##xN(const T *p, u64 lanes) { \
