@@ -64,6 +64,16 @@ def test_rows_that_lie_far_apart_are_no_lanes() -> None:
     assert "sin_f32x16" not in text
 
 
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+@pytest.mark.parametrize("channels", [3, 6])
+def test_few_channels_of_narrow_images_share_what_they_read(channels: int) -> None:
+    text = _text(lambda x, w: lm.conv2d(x, w), (8, 16, 18, 18), (channels, 16, 5, 5))
+    sums = re.findall(r"f32x8 (sum_\d+) = splat", text)
+    assert len(sums) == channels
+    step = text[text.index("f32x8 load_") :]
+    assert step[: step.index("}")].count("f32x8 load_") == 1
+
+
 def _updated_weights(x: Any, w: Any, slope: Any) -> Any:
     """A step of a convolution's weights, whose vectors lie 9 elements, or more, apart."""
     (gradient,) = lm.gradient(lm.sum(lm.conv2d(x, w, padding=1) * slope), [w])

@@ -118,10 +118,10 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
 
 
 def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
-    """One vector at a time, for 8 rows at once (`knobs.rows`) where an axis has so many."""
+    """One vector at a time, for up to 8 rows at once (`knobs.rows`)."""
     plan.vectorize(vector)
-    if reused and reused[-1].arg.size >= plan.knobs.rows:
-        plan.tile(reused[-1], plan.knobs.rows, "unroll")
+    if reused and reused[-1].arg.size > 1:
+        plan.tile(reused[-1], min(reused[-1].arg.size, plan.knobs.rows), "unroll")
 
 
 def _product_of(
