@@ -263,7 +263,7 @@ CHANGED: dict[Op, Callable[[Node], set[int]]] = {
     Op.PAD: _axes_of_pad,
     Op.SHEAR: lambda node: {node.arg.axis, node.arg.by},
     Op.SCAN: lambda node: set(node.arg.axes),
-    Op.ARGSORT: lambda node: {len(node.shape) - 1},
+    Op.ARGSORT: lambda node: {node.arg.axis},
 }
 _MOVED: dict[Op, Callable[[Node, Sequence[Spec], Sizes], Spec]] = {
     Op.EXPAND: _expanded,

@@ -213,6 +213,18 @@ def test_a_lookup_in_whole_rows() -> None:
     check(looked_up, [drawn(6, 4)], [("model", None)])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("names", [("model", None), (None, "model")])
+def test_sorts_along_an_axis_of_which_each_has_a_part(axis: int, names: Names) -> None:
+    weights = drawn(4, 6, seed=1)
+
+    def ordered(x: Tensor) -> Tensor:
+        largest, _ = lm.topk(x, 2, axis=axis)
+        return (lm.sort(x, axis=axis) * Tensor(weights)).sum() + largest.sum()
+
+    check(ordered, [drawn(4, 6)], [names], PAIR)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "names", "expected"),
     [
