@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lamina.core.dtypes import DType, float16, float32
+from lamina.core.dtypes import DType, accumulator, float16, float32
 from lamina.distributed import setup
 from lamina.distributed.mesh import Axis, axis_of
 from lamina.distributed.operations import all_gather, all_reduce, broadcast
@@ -159,7 +159,7 @@ def _shortest(gradient: Tensor, ranks: int) -> Tensor:
     gather those moves fewer bytes than to sum up all of them. A float16 is sent as its part of the
     mean."""
     node = gradient.node
-    if node.op is Op.CAST:
+    if node.op is Op.CAST and node.dtype is not float16:
         (short,) = node.src
         gathers = _bytes_of_gathering(short.dtype, ranks) < _bytes_of_summing(node.dtype, ranks)
         if short.dtype.kind == "float" and gathers:
@@ -221,6 +221,7 @@ def _sums_of_bucket(
     terms = [split(elements, sizes) for elements in of_ranks]
     sums = []
     for number, (tensor, dtype) in enumerate(zip(sent, dtypes, strict=True)):
-        values = [reshape(term[number], tensor.shape).cast(dtype) for term in terms]
-        sums.append(sum(values[1:], values[0]))
+        exact = accumulator(dtype)
+        values = [reshape(term[number], tensor.shape).cast(exact) for term in terms]
+        sums.append(sum(values[1:], values[0]).cast(dtype))
     return sums

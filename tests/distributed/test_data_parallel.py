@@ -70,6 +70,35 @@ def test_numbers_of_16_bits_are_sent_as_these_where_that_moves_less(ranks: int) 
     assert said == (gathers if ranks == 2 else [(Op.ALL_REDUCE, lm.float32)])
 
 
+def test_a_float16_of_8_bits_is_a_mean() -> None:
+    """Two ranks would move fewer bytes if they sent the 8 bits, but not the part of a mean."""
+
+    def mean(x: Tensor) -> Tensor:
+        (found,) = distributed.averaged([x.cast(lm.float8_e4m3fn).cast(lm.float16)], over=PAIR)
+        return found.cast(lm.float32)
+
+    for found in on_ranks(mean, [np.full(3, 8.0, np.float32), np.full(3, 16.0, np.float32)]):
+        np.testing.assert_array_equal(found, np.full(3, 12.0))
+
+
+def test_bfloat16_in_a_bucket_of_gathered_numbers_is_rounded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1 + 1/256 + 1/256 is a bfloat16; 1 + 1/256 is none, and would be rounded to 1."""
+    monkeypatch.setattr(setup, "bucket_bytes", lambda: 1000)
+    three = Axis("all", 3, 1)
+
+    def mean(x: Tensor) -> Tensor:
+        half = x.cast(lm.bfloat16)
+        _, found = distributed.averaged([half.cast(lm.float32), half], over=three)
+        return found.cast(lm.float32)
+
+    operands = [np.full(2, value, np.float32) for value in (1.0, 1 / 256, 1 / 256)]
+    expected = Tensor(np.float32(1 + 1 / 128)).cast(lm.bfloat16) / 3
+    for found in on_ranks(mean, operands):
+        np.testing.assert_array_equal(found, np.full(2, expected.cast(lm.float32).item()))
+
+
 def test_gradients_of_a_bucket_keep_their_shapes_and_dtypes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
