@@ -19,13 +19,13 @@ from lamina.distributed.data_parallel import buckets
 from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather
-from lamina.errors import ArgumentError
+from lamina.errors import ArgumentError, DTypeError
 from lamina.frontend.functions.movement import concat, expand_dims, reshape
 from lamina.frontend.functions.padding import pad
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.nn.state import parameter, state_dict
+from lamina.nn.state import named_layers, parameter, state_dict
 
 __all__ = ["FullySharded"]
 
@@ -35,24 +35,32 @@ class FullySharded:
 
     Calls give what `layer` gives. `shards` has by name this process's part of each parameter, all
     elements in one row, which are rounded up to a multiple of the number of processes with zeros:
-    of 10 elements 4 processes have 3 each. Other tensors of the layer stay whole, and a parameter
-    that two layers share has to be wrapped with both.
+    of 10 elements 4 processes have 3 each. Other tensors of the layer stay whole, as do the shards
+    of layers in it that are FullySharded themselves; a parameter that two layers share has to be
+    wrapped with both.
 
     dtype: of the parameters that the layer gets, in which they are sent, and their gradients added
     up: bfloat16 are half the bytes of float32. By default that of the shards.
 
     Gradients are sums over the processes. Where each has a mean over its own rows of a batch,
-    divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple."""
+    divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple, and
+    DTypeError for a dtype that is no float."""
 
     def __init__(self, layer: Callable[..., Any], over: Axis, dtype: DType | None = None) -> None:
+        if dtype is not None and not dtype.is_float:
+            raise DTypeError(
+                f"parameters are floats, not {dtype.name}, which has no derivative",
+                operation="FullySharded",
+            )
         self.layer, self._over, self._dtype = layer, over, dtype
         self._shapes: dict[str, Shape] = {}
         self.shards: dict[str, Tensor] = {}
         # What sets each place of a parameter: those of a tied one are several.
         self._places: dict[str, list[Callable[[Tensor | None], None]]] = {}
         first_name: dict[Tensor, str] = {}
+        divided = _shards_in(layer)
         for name, tensor in state_dict(layer).items():
-            if tensor.requires_grad:
+            if tensor.requires_grad and tensor not in divided:
                 first = first_name.setdefault(tensor, name)
                 self._places.setdefault(first, []).append(_setter(layer, name))
         for tensor, name in first_name.items():
@@ -106,6 +114,12 @@ class FullySharded:
         for name, value in values.items():
             for put in self._places[name]:
                 put(value)
+
+
+def _shards_in(layer: Any) -> set[Tensor]:
+    """The parts that layers in `layer` have: each process has other values."""
+    inner = [one for _, one in named_layers(layer) if isinstance(one, FullySharded)]
+    return {shard for one in inner for shard in one.shards.values()}
 
 
 def _buckets(shards: Mapping[str, Tensor], ranks: int) -> dict[str, list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from lamina import Tensor, distributed, nn
 from lamina.core.options import Options
 from lamina.distributed import FullySharded, setup
 from lamina.distributed.mesh import Axis
+from lamina.errors import DTypeError
 from lamina.fuse import early, overlap
 from lamina.fuse.program import Program
 from lamina.ir.kernel import Collective
@@ -143,3 +146,29 @@ def test_a_step_with_shards_needs_less_than_six_tenths_of_the_memory(
     assert order.count("g") == 2 * each * layers  # forwards, and again backwards
     assert order.count("r") == each * layers
     assert "gggg" not in order
+
+
+def test_shards_of_a_layer_inside_are_left_as_they_are() -> None:
+    """Each process has others: to gather parts of them would mix the elements of two."""
+    model = {"first": FullySharded(nn.Linear(4, 4), PAIR), "last": nn.Linear(4, 2)}
+    shards = list(model["first"].shards.values())
+    outer = FullySharded(Chain(model), PAIR)
+    assert set(outer.shards) == {"layers.last.weight", "layers.last.bias"}
+    assert list(model["first"].shards.values()) == shards
+    assert outer(lm.ones((3, 4))).shape == (3, 2)
+    assert FullySharded(model["first"], PAIR).shards == {}
+
+
+class Chain:
+    def __init__(self, layers: dict[str, Any]) -> None:
+        self.layers = layers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
+        return x
+
+
+def test_parameters_are_sent_as_floats() -> None:
+    with pytest.raises(DTypeError, match="floats, not int8"):
+        FullySharded(nn.Linear(4, 4), PAIR, lm.int8)
