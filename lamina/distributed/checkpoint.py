@@ -30,8 +30,10 @@ from lamina.core.shape import Shape, prod
 from lamina.distributed import setup
 from lamina.distributed.layout import Box, Layout, layouts_of, whole
 from lamina.distributed.operations import all_reduce
+from lamina.distributed.sharding import layout_of
 from lamina.errors import ArgumentError, FormatError
 from lamina.frontend.realize import download
+from lamina.frontend.session import own_of
 from lamina.frontend.tensor import Tensor
 from lamina.io import safetensors
 from lamina.io.files import replaced_file
@@ -71,9 +73,9 @@ def save_checkpoint(
 
     Of what several have, one writes it: a tensor is known by its name alone, so the stages of a
     pipeline need names of their own, such as ``{"layer 3": layer}`` for a model. Parts are those of
-    the layers of this package, and of any layer with a method `layouts`
-    (`lamina/distributed/layout.py`). texts: to be found again, such as the number of the step.
-    Raises OSError where a file cannot be written, and ArgumentError, on all processes, where
+    the layers of this package, of tensors that `shard` made, and of any layer with a method
+    `layouts` (`lamina/distributed/layout.py`). texts: to be found again, such as the number of the
+    step. Raises OSError where a file cannot be written, and ArgumentError, on all processes, where
     several have other values of one parameter; the save before stays."""
     place = Path(folder)
     entries = _entries(model, optimizer)
@@ -122,10 +124,11 @@ def _entries(model: Any, optimizer: Optimizer | None) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     name_of: dict[Tensor, str] = {}
     for name, tensor in state_dict(model).items():
-        if tensor not in name_of:
-            name_of[tensor] = name
-            layout = layouts.get(name, whole(tensor.shape))
-            entries[f"model.{name}"] = Entry(tensor, layout)
+        own = own_of(tensor)
+        if own not in name_of:
+            name_of[own] = name
+            layout = layout_of(tensor) or layouts.get(name, whole(own.shape))
+            entries[f"model.{name}"] = Entry(own, layout)
     if optimizer is None:
         return entries
     for slot, tensors in optimizer.state.items():

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from lamina.core.options import current
+from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis, Mesh
 from lamina.distributed.operations import all_gather, all_reduce, all_to_all, reduce_scatter
 from lamina.distributed.spec import (
@@ -36,7 +37,7 @@ from lamina.distributed.spec import (
 from lamina.distributed.spec import whole as whole_spec
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.realize import realize
-from lamina.frontend.session import Elsewhere, content_of
+from lamina.frontend.session import Elsewhere, content_of, elsewhere
 from lamina.frontend.tensor import Tensor
 from lamina.graph.open_calls import open_call
 from lamina.ir import build
@@ -52,12 +53,12 @@ __all__ = ["axes_of", "of_part", "part", "shard", "whole"]
 class _Part(Elsewhere):
     """What stands in the place of an array of a graph in whole shapes."""
 
-    tensor: Tensor  # of this process
+    own: Tensor
     mesh: Mesh
     spec: Spec
 
     def refuse(self, node: Node) -> NoReturn:
-        """Raise ArgumentError: who asks for a value has to say of what."""
+        """Raise ArgumentError: who asks for a value, or gives one, has to say of what."""
         raise ArgumentError(
             f"each process has a part of {node.dtype.name} {node.shape}, and nobody all of it",
             operation="shard",
@@ -69,8 +70,8 @@ def shard(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
     """x of the whole shape, of which each process keeps the part that `names` says: for each
     dimension the axis of the mesh along which it is cut, or None.
 
-    x is the same on all processes, or was computed from what `shard` gave. A parameter becomes a
-    parameter: `part` gives the tensor for an optimiser.
+    x is the same on all processes, or was computed from what `shard` gave. Of a parameter the part
+    is one: `part` gives it, as does `nn.parameters` of a layer that has the result as an attribute.
 
     Raises ArgumentError for unknown axes, one twice, or another number of dimensions, and
     ShapeError where a dimension does not divide."""
@@ -105,9 +106,9 @@ def of_part(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
 def part(x: Tensor) -> Tensor:
     """What this process has of x, cut as `axes_of` says; of a tensor that `shard` made, the one
     that it keeps. Raises ArgumentError where nothing in x was sharded."""
-    storage = x.node.arg.storage if x.node.op is Op.BUFFER else None
-    if isinstance(storage, _Part):
-        return storage.tensor
+    storage = elsewhere(x.node)
+    if storage is not None:
+        return storage.own
     found = _Partition.needed(x, "part")
     return Tensor.of(found.place(x, found.spec(x).summed), x.device)
 
@@ -121,6 +122,17 @@ def whole(x: Tensor) -> Tensor:
 def axes_of(x: Tensor) -> tuple[str | None, ...]:
     """For each dimension of x the axis along which `part` is cut, or None."""
     return _Partition.needed(x, "axes_of").spec(x).names
+
+
+def layout_of(x: Tensor) -> Layout | None:
+    """Which elements of a tensor that `shard` made its part has; None of any other."""
+    storage = elsewhere(x.node)
+    if not isinstance(storage, _Part):
+        return None
+    shape = storage.own.shape
+    places = [storage.mesh[name].place if name else 0 for name in storage.spec.names]
+    start = tuple(place * size for place, size in zip(places, shape, strict=True))
+    return Layout(x.shape, (Box(start, (0,) * len(shape), shape),))
 
 
 def _checked(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Spec:
@@ -218,7 +230,7 @@ class _Partition:
                     f"{node.op.name.lower()} of what `shard` gave: take its `part` or `whole`",
                     operation="shard",
                 )
-            storage = node.arg.storage if node.op is Op.BUFFER else None
+            storage = elsewhere(node)
             if isinstance(storage, _Part):
                 found = storage.spec
             else:
@@ -253,8 +265,8 @@ class _Partition:
         """`node` from parts of its operands, which enter what processes compute differently along
         the axes of `wanted`, and along `enters`."""
         if node.op is Op.BUFFER:
-            storage = node.arg.storage
-            return storage.tensor.node if isinstance(storage, _Part) else node
+            storage = elsewhere(node)
+            return node if storage is None else storage.own.node
         own = [self._spec(operand) for operand in node.src]
         specs = operand_specs(node, wanted, own, self._sizes)
         operands = tuple(

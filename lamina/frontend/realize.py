@@ -18,7 +18,7 @@ from lamina.core.recent import memoized, recent
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.explain.origins import ORIGINS, carried, known
-from lamina.frontend.session import SESSION, Elsewhere, Leaf, operands_of, tracers
+from lamina.frontend.session import SESSION, Leaf, elsewhere, operands_of, tracers
 from lamina.graph.lift_numbers import (
     History,
     Number,
@@ -193,8 +193,8 @@ def cut(
         elif below := operands_of(node):
             done[node] = done[below[0]]
         else:
-            if isinstance(node.arg.storage, Elsewhere):
-                node.arg.storage.refuse(node)
+            if (storage := elsewhere(node)) is not None:
+                storage.refuse(node)
             raise GradientError(
                 f"{node}: the value was overwritten by assign, and a derivative or a "
                 "recomputation needs it; differentiate first, or keep a clone"

@@ -52,13 +52,26 @@ class Leaf:
 
 class Elsewhere:
     """The storage of a BUFFER node that no memory of this process has, as parts of it are in
-    several: a graph with one is never run."""
+    several: a graph with one is never run. own: the part of this process."""
 
     overwritten: ClassVar[bool] = True  # as far as anybody asks who would read it
+    own: Tensor
 
     def refuse(self, node: Node) -> NoReturn:
-        """Raise the error of who asks for the value of `node`."""
+        """Raise the error of who asks for the value of `node`, or gives it another one."""
         raise NotImplementedError
+
+
+def elsewhere(node: Node) -> Elsewhere | None:
+    """The storage of `node`, if parts of it are in several processes."""
+    storage = node.arg.storage if node.op is _BUFFER else None
+    return storage if isinstance(storage, Elsewhere) else None
+
+
+def own_of(tensor: Tensor) -> Tensor:
+    """The part of this process where parts of `tensor` are in several; any other as it is."""
+    storage = elsewhere(tensor.node)
+    return tensor if storage is None else storage.own
 
 
 def content_of(node: Node) -> Node:
@@ -341,6 +354,14 @@ class Session:
             tensor for tensor in self.tensors()
             if tensor.assigned or self.stored(tensor.node) is None
         ]  # fmt: skip
+
+    def overwrite(self, tensor: Tensor) -> None:
+        """As `change`, before `tensor` gets another value. Raises the error of `Elsewhere.refuse`
+        where parts of it are in several processes: these would keep the old one."""
+        storage = elsewhere(tensor.node)
+        if storage is not None:
+            storage.refuse(tensor.node)
+        self.change(tensor)
 
     def change(self, tensor: Tensor, forgets: bool = False) -> None:
         """Note what `tensor` is, before it changes, for a trace that this thread is in."""

@@ -290,7 +290,7 @@ class Tensor(Methods):
     def _assign_node(self, node: Node) -> None:
         """`assign`, of a node of the same shape and dtype on the same device; where this tensor
         requires its derivative, one that no other tensor has."""
-        SESSION.change(self)
+        SESSION.overwrite(self)
         if not self.assigned:
             self.target = memory.stored(self.node)
         self.node, self.assigned = node, get_ident()
@@ -304,7 +304,7 @@ class Tensor(Methods):
                 f"rebind: a traced function cannot move a tensor from {self.device} to "
                 f"{other.device}; do that outside"
             )
-        SESSION.change(self)
+        SESSION.overwrite(self)
         new = other.contiguous() if other.node is self.node else other  # or no trace could tell
         node = memory.stored_leaf(new.node, new.device) if self._requires_grad else new.node
         self.node, self.device, self.assigned, self.target = node, new.device, 0, None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lamina.core.dtypes import DType
 from lamina.errors import FormatError
-from lamina.frontend.session import SESSION
+from lamina.frontend.session import SESSION, own_of
 from lamina.frontend.tensor import Tensor, as_tensor
 
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
@@ -26,8 +26,9 @@ def state_dict(obj: Any) -> dict[str, Tensor]:
 
 
 def parameters(obj: Any) -> list[Tensor]:
-    """The tensors of `obj` that require derivatives, each once."""
-    tensors = state_dict(obj).values()
+    """The tensors of `obj` that require derivatives, each once; of those that
+    `lamina.distributed.shard` cut, the parts of this process."""
+    tensors = map(own_of, state_dict(obj).values())
     return list(dict.fromkeys(tensor for tensor in tensors if tensor.requires_grad))
 
 

@@ -59,6 +59,46 @@ def save_of_each(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> l
     return whole
 
 
+def annotated(seed: int, count: int) -> nn.Linear:
+    """A layer whose weight is cut along its inputs, and its bias not."""
+    layer = linear(seed)
+    layer.weight = distributed.shard(layer.weight, distributed.Mesh(model=count), (None, "model"))
+    return layer
+
+
+def test_parts_of_annotated_tensors_and_of_their_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes save, one loads."""
+    monkeypatch.setattr(checkpoint, "_wait_for_all", lambda: None)
+    target = tmp_path / "save-1"
+    target.mkdir()
+    moments = np.random.default_rng(3).normal(size=(12, 6)).astype(np.float32)
+    written = []
+    for rank in range(2):
+        monkeypatch.setattr(setup, "_joined", [setup._Process(rank, 2)])
+        layer = annotated(1, 2)
+        optimizer = nn.optim.SGD(nn.parameters(layer), lr=0.1, momentum=0.9)
+        optimizer.state["momentum"][0].assign(Tensor(np.split(moments, 2, 1)[rank]))
+        written.append(checkpoint._entries(layer, optimizer))
+        checkpoint._write_pieces(target, written[-1])
+    for rank in range(2):
+        monkeypatch.setattr(setup, "_joined", [setup._Process(rank, 2)])
+        checkpoint._write_tensors(target, written[rank])
+    checkpoint._write_index(tmp_path, target, optimizer, {})
+    monkeypatch.setattr(setup, "_joined", [setup._Process(0, 1)])
+    layer = linear(8)
+    optimizer = nn.optim.SGD(nn.parameters(layer), lr=0.1, momentum=0.9)
+    distributed.load_checkpoint(tmp_path, layer, optimizer)
+    np.testing.assert_array_equal(layer.weight.numpy(), linear(1).weight.numpy())
+    np.testing.assert_array_equal(optimizer.state["momentum"][0].numpy(), moments)
+    monkeypatch.setattr(setup, "_joined", [setup._Process(1, 2)])
+    other = annotated(9, 2)
+    distributed.load_checkpoint(tmp_path, other)
+    own = distributed.part(other.weight).numpy()
+    np.testing.assert_array_equal(own, linear(1).weight.numpy()[:, 3:])
+
+
 @pytest.mark.parametrize("saved", [1, 2, 4])
 @pytest.mark.parametrize("loaded", [1, 2, 4])
 def test_parts_are_read_by_another_number_of_processes(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import Tensor, distributed
+from lamina import Tensor, distributed, nn
 from lamina.core import options
 from lamina.core.exchange import group_of, place_of
 from lamina.distributed import Mesh, setup
@@ -361,6 +361,25 @@ def test_a_value_is_asked_for_by_its_part_or_whole() -> None:
             (x * 2.0).numpy()
         with pytest.raises(ArgumentError, match="nothing that `shard` gave"):
             distributed.whole(lm.ones((4, 3)))
+
+
+def test_a_layer_has_the_part_as_its_parameter() -> None:
+    with as_rank(0, 2):
+        layer = nn.Linear(3, 4)
+        layer.weight = distributed.shard(layer.weight, Mesh(model=2), ("model", None))
+        assert nn.parameters(layer) == [distributed.part(layer.weight), layer.bias]
+
+
+def test_a_whole_gets_no_other_value() -> None:
+    """Its part, which an optimiser has, would keep the old one."""
+    with as_rank(0, 2):
+        layer = nn.Linear(3, 4)
+        layer.weight = distributed.shard(layer.weight, Mesh(model=2), ("model", None))
+        with pytest.raises(ArgumentError, match="take its `part` or its `whole`"):
+            layer.weight.assign(1.0)
+        with pytest.raises(ArgumentError, match="take its `part` or its `whole`"):
+            nn.load_state_dict(layer, nn.state_dict(nn.Linear(3, 4)))
+        assert distributed.axes_of(layer.weight) == ("model", None)
 
 
 def test_a_leaf_of_its_own_has_no_parts() -> None:
