@@ -7,13 +7,14 @@ part, each element on one process; all others are the same on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lamina.core.dtypes import accumulator
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_reduce
+from lamina.errors import ArgumentError
 from lamina.frontend.functions.elementwise import minimum, sqrt
 from lamina.frontend.functions.reduction import sum as sum_of
 from lamina.frontend.tensor import Tensor
@@ -29,10 +30,19 @@ def clip_grad_norm(
 
     parameters: that all processes of the axis `over` have, with the same gradients. parts: of which
     each has a part. Returns the norm before, float32 of shape (). Those without a gradient are
-    ignored, but every process needs to have them of the same parts."""
+    ignored, but every process needs to have them of the same parts. Raises ArgumentError for one
+    that is among both."""
     same, cut = _with_gradients(parameters), _with_gradients(parts)
-    squares = sum((_squares(one.grad) for one in same), Tensor(0.0))
-    squares_of_parts = sum((_squares(one.grad) for one in cut), Tensor(0.0))
+    both = set(same).intersection(cut)
+    if both:
+        raise ArgumentError(
+            f"{len(both)} parameters are among the parts as well, and would count twice",
+            operation="clip_grad_norm",
+        )
+    squares, squares_of_parts = (
+        sum((_squares(one.grad) for one in tensors if one.grad is not None), Tensor(0.0))
+        for tensors in (same, cut)
+    )
     total = sqrt(squares + all_reduce(squares_of_parts, "sum", over))
     factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
     for one in (*same, *cut):
@@ -59,24 +69,37 @@ class PartsScaler(GradScaler):
 class PartsLamb(Lamb):
     """Lamb, with the norms of whole parameters.
 
-    over: the axis whose processes have parts; needed. parts: the parameters that are such parts."""
+    over: the axis whose processes have parts. parts: the parameters that are such parts. Raises
+    ArgumentError for parts without an axis, and for a part that is no parameter."""
 
     over: Axis | None = None
-    parts: tuple[Tensor, ...] = ()
+    parts: Sequence[Tensor] = ()
+
+    def __post_init__(self, foreach: bool | None, fused: bool | None) -> None:
+        super().__post_init__(foreach, fused)
+        if self.parts and self.over is None:
+            raise ArgumentError("parts need the axis `over`", operation="PartsLamb")
+        known = set(self.parameters)
+        for number, one in enumerate(self.parts):
+            if one not in known:
+                raise ArgumentError(
+                    f"part {number}, {one.dtype.name} {one.shape}, is no parameter",
+                    operation="PartsLamb",
+                    remedy="give what `part` gives of an annotated tensor to both",
+                )
 
     def norm_of(self, index: int, x: Tensor) -> Tensor:
         """The norm of x, all parts of it taken together."""
         if not any(self.parameters[index] is one for one in self.parts):
             return super().norm_of(index, x)
-        return sqrt(all_reduce(sum_of(x * x), "sum", self.over))
+        return sqrt(all_reduce(_squares(x), "sum", self.over))
 
 
 def _with_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [one for one in parameters if one.grad is not None]
 
 
-def _squares(gradient: Tensor | None) -> Tensor:
+def _squares(x: Tensor) -> Tensor:
     """The sum of squares, float32 or more precise."""
-    assert gradient is not None
-    exact = gradient.cast(accumulator(gradient.dtype))
+    exact = x.cast(accumulator(x.dtype))
     return sum_of(exact * exact)
