@@ -60,13 +60,14 @@ def load(
     there is a second copy then. That takes fewer instructions, and is not exact.
 
     over: an axis of a mesh, whose processes share the model: each has some heads, and the keys and
-    values of these, some units of the inner layers and some rows of the vocabulary, and reads
-    nothing else of the files. All get all logits, and write the same text.
+    values of these, some units of the inner layers and some rows of the vocabulary, and of the
+    mapped files reads nothing else; all rows of queries and keys in GGUF files of the architecture
+    "llama", which are put into another order first. All get all logits, and write the same text.
 
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
-    another shape. Raises ShapeError where the processes cannot share the heads equally, and OSError
-    for files that cannot be read."""
+    another shape. Raises ShapeError where the processes cannot share heads of keys, or units of the
+    inner layers, equally, and OSError for files that cannot be read."""
     where, place = check_device(device), Path(path)
     if over is not None and over.ranks == 1:
         over = None

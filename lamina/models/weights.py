@@ -99,7 +99,8 @@ class StoredWeights:
 
 class DrawnWeights:
     """New parameters for training: matrices are drawn from a normal distribution, scales of
-    normalizations are one, biases zero. over: the processes that share the model."""
+    normalizations are one, biases zero. over: the processes that share the model; the seeds of
+    `lamina.random.manual_seed` have to be the same on all of them."""
 
     def __init__(self, std: float = 0.02, over: Axis | None = None) -> None:
         self._std, self.over = std, over
