@@ -55,7 +55,8 @@
                             i64 last, i64 *order) { \
         enum { few = FEW_KEYS(kind), packed = IS_PACKED(kind, n), turn = turned, stride = apart }; \
         if (count < few) { \
-            KEY_BITS(kind) own[few] SCRATCH = {0}, places[few] SCRATCH; \
+            enum { lanes = KEY_LANES(kind), whole = (few + lanes - 1) / lanes * lanes }; \
+            KEY_BITS(kind) own[whole] SCRATCH = {0}, places[whole] SCRATCH; \
             for (i64 i = 0; i < count; i++) own[i] = WORD_OF(kind, from[i]); \
             name##_places(own, count, places); \
             for (i64 i = 0; i < count; i++) { \
