@@ -60,7 +60,7 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
     """The same with each collective, in their order, moved to where enough kernels follow that
     share the device with it, if there are any before its result is used."""
     free = [_free(step) for step in steps]
-    first_user = _first_users(steps)
+    ends = _ends(steps)
     collectives: dict[int, list[Step]] = {}  # by the number of the step that they come before
     place = 0  # where the next one may come at the earliest
     for number, step in enumerate(steps):
@@ -68,7 +68,7 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
         if collective is None:
             continue
         needed = MEMORY_OF_LINK * _sent_bytes(collective)
-        place = _place(free, max(place, number), first_user.get(step, len(steps)), needed)
+        place = _place(free, max(place, number), ends[step], needed)
         _take(free, place, needed)
         collectives.setdefault(place, []).append(step)
     order: list[Step] = []
@@ -95,6 +95,19 @@ def _shares(step: Step) -> bool:
 def _touched(step: Step) -> float:
     """The bytes of the arrays that the kernels of a step read and write."""
     return sum(nbytes(value) for group in step.groups for value in (*group.reads, *group.members))
+
+
+def _ends(steps: Sequence[Step]) -> dict[Step, int]:
+    """For each collective the number of the step that it has to come before: the first that needs
+    it, or one of those after it, which it must not hold back."""
+    first_user = _first_users(steps)
+    ends: dict[Step, int] = {}
+    end = len(steps)
+    for step in reversed(steps):
+        if collective_of(step) is not None:
+            end = min(end, first_user.get(step, end))
+            ends[step] = end
+    return ends
 
 
 def _first_users(steps: Sequence[Step]) -> dict[Step, int]:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lamina as lm
 from lamina import Tensor, distributed
 from lamina.core.options import Options
 from lamina.distributed.mesh import Axis
 from lamina.fuse import overlap
+from lamina.fuse.launch import Slot
 from lamina.fuse.program import Program
 from lamina.ir.kernel import Collective
 from lamina.pipeline import compile_source
@@ -71,6 +73,22 @@ def test_updates_come_earlier_where_results_would_wait_in_memory(
     monkeypatch.setattr(overlap, "MAX_RUNNING_BYTES", 0)
     _, launches = compiled(*chain(4))
     assert order_of(launches) == "kckckwckwcww"
+
+
+def test_a_sum_that_is_used_late_does_not_hold_back_one_that_is_used_at_once() -> None:
+    """Kernels beside which the first could run come after those that need the second."""
+    x, weight = argument(0, 512, 512), argument(1, 512, 512)
+    late = distributed.all_reduce(lm.tanh(x @ weight), over=PAIR)
+    value = distributed.all_reduce(x @ weight.T, over=PAIR) @ weight
+    for _ in range(16):
+        value = lm.softmax(value.T, axis=-1)
+    program, _ = compiled(late / (value * value + 1.0))
+    written: set[Slot] = set()
+    for launch in program.launches:
+        slots = list(zip(launch.slots, launch.kernel.parameters, strict=True))
+        reads = {slot for slot, parameter in slots if not parameter.written}
+        assert all(slot.kind == "input" or slot in written for slot in reads)
+        written |= {slot for slot, parameter in slots if parameter.written}
 
 
 def beside_products(rows: int) -> list[Tensor]:
