@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,12 +48,20 @@ def _first_results(bench: Bench, fleet: Fleet, group: str, case: Case) -> list[R
     runs = take_turns(bench, f"{case.name}, {FIRST}", turns, 1)
     for column, cache in caches.items():  # nothing is compiled a second time
         own = fleet.caches.setdefault(module_of(column), bench.new_cache())
-        shutil.copytree(cache, own, dirs_exist_ok=True)
+        shutil.copytree(cache, own, copy_function=put_in_place, dirs_exist_ok=True)
     target = Target(1.0, COMPILED)
     return [
         Row(f"{case.name}, {FIRST}", seconds_of(runs), "s", (target,)),
         Row(f"{case.name}, {MEMORY}", column_of(runs, "peak", MEGA), "MiB"),
     ]
+
+
+def put_in_place(source: str, target: str) -> None:
+    """Copy the file `source` to the path `target`. What was there stays for who has it open: a
+    program that has loaded a library crashes if that is written over."""
+    copy = f"{target}.copy"
+    shutil.copy2(source, copy)
+    os.replace(copy, target)
 
 
 def summary(sections: Sequence[Section]) -> Section:

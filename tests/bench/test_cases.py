@@ -20,7 +20,7 @@ from bench.kernels import Fleet, hopeless
 from bench.process import Bench
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
-from bench.whole import NETWORKS
+from bench.whole import NETWORKS, put_in_place
 from bench.worker import ProgramError
 from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError
@@ -186,6 +186,17 @@ def test_programs_measure_a_case_and_write_its_results(tmp_path: Path) -> None:
             worker.tell(["time", "numpy", 0.001, 1])
         fleet.drop()
         assert fleet.worker("numpy", 1) is not worker
+
+
+def test_a_library_that_is_loaded_is_not_written_over(tmp_path: Path) -> None:
+    loaded, other = tmp_path / "pool.so", tmp_path / "other.so"
+    loaded.write_bytes(b"loaded")
+    other.write_bytes(b"other")
+    with loaded.open("rb") as mapped:
+        put_in_place(str(other), str(loaded))
+        assert mapped.read() == b"loaded"
+    assert loaded.read_bytes() == b"other"
+    assert {*tmp_path.iterdir()} == {loaded, other}
 
 
 def test_limits_are_measured(tmp_path: Path) -> None:
