@@ -12,11 +12,12 @@ Then all processes have the gradients of the mean over the whole batch, and make
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lamina.core.dtypes import DType, accumulator, float16, float32
 from lamina.distributed import setup
+from lamina.distributed.layout import Layout, layouts_of
 from lamina.distributed.mesh import Axis, axis_of
 from lamina.distributed.operations import all_gather, all_reduce, broadcast
 from lamina.errors import ArgumentError, GradientError
@@ -44,11 +45,28 @@ def rows_of(count: int, over: Axis | None = None) -> slice:
 
 
 def copy_from_first(obj: Any, over: Axis | None = None) -> None:
-    """Give the tensors of `obj`, a model or an optimiser, the values that the first process has."""
-    tensors = list(dict.fromkeys(state_dict(obj).values()))
+    """Give the tensors of `obj`, a model or an optimiser, the values that the first process has.
+
+    Raises ArgumentError, where that is the first of all processes, for a layer that has parts, such
+    as FullySharded: those of the others would be lost."""
+    state = state_dict(obj)
+    if axis_of(over).ranks == setup.size():
+        _refuse_parts(state, layouts_of(obj))
+    tensors = list(dict.fromkeys(state.values()))
     for tensor in tensors:
         tensor.assign(broadcast(tensor.detach(), 0, over))
     realize(*tensors)
+
+
+def _refuse_parts(state: Mapping[str, Tensor], layouts: Mapping[str, Layout]) -> None:
+    for name, layout in layouts.items():
+        if layout.shape != state[name].shape:
+            raise ArgumentError(
+                f"{name}, {state[name].shape}, is a part of {layout.shape}, of which each process "
+                "has another one",
+                operation="copy_from_first",
+                remedy="copy before layers are divided, or over an axis along which they are not",
+            )
 
 
 def mean_over_rows(x: Tensor, rows: int, over: Axis | None = None) -> Tensor:
@@ -62,7 +80,8 @@ def average_gradients(
     parameters: Sequence[Tensor], rows: int | None = None, over: Axis | None = None
 ) -> None:
     """Replace the `grad` of each parameter, float tensors, by the mean over all processes, as
-    `averaged` takes it.
+    `averaged` takes it. All of these have the whole parameter: of parts, such as the `shards` of
+    FullySharded, each process has other elements.
 
     Raises GradientError where a parameter has no gradient, and ArgumentError for rows below 0."""
     gradients = [_gradient_of(parameter, number) for number, parameter in enumerate(parameters)]

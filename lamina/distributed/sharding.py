@@ -93,7 +93,8 @@ def shard(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
 
 def of_part(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
     """The tensor of the whole shape of which each process has the part x. With ("data", None) that
-    are the rows of all processes along the axis "data". Raises ArgumentError as `shard`."""
+    are the rows of all processes along the axis "data". All have parts of one shape, which nothing
+    compares: of an uneven last batch a mean is wrong. Raises ArgumentError as `shard`."""
     wanted = Spec(_known(x, mesh, names))
     shape = tuple(
         size * mesh[name].ranks if name else size

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, distributed
+from lamina import Tensor, distributed, nn
 from lamina.distributed import setup
 from lamina.distributed.data_parallel import SPAN_BYTES, buckets
 from lamina.distributed.mesh import Axis
+from lamina.errors import ArgumentError
 from lamina.ir.node import toposort
 from lamina.ir.ops import Group, Op
 from tests.distributed.lockstep import on_ranks
@@ -116,6 +117,14 @@ def test_gradients_of_a_bucket_keep_their_shapes_and_dtypes(
     expected = np.arange(6).reshape(2, 3) + 0.5
     for found in on_ranks(means, operands):
         np.testing.assert_array_equal(found, np.stack([expected, expected, 3 * expected]))
+
+
+def test_parts_are_not_replaced_by_those_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "_joined", [setup._Process(0, 2)])
+    monkeypatch.setattr(setup, "bucket_bytes", lambda: 1000)
+    layers = [nn.Linear(3, 4), distributed.FullySharded(nn.Linear(3, 4), PAIR)]
+    with pytest.raises(ArgumentError, match=r"1.shards.weight, \(6,\), is a part of \(12,\)"):
+        distributed.copy_from_first(layers)
 
 
 def test_one_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
