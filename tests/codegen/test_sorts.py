@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+from string import Template
+
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import DType, bool_, float32, float64, int8, int64, uint16
+import lamina as lm
+from lamina.core.dtypes import DType, bool_, float32, float64, int8, int64, uint8, uint16
+from lamina.core.options import current
+from lamina.errors import CompilerNotFoundError
 from lamina.ir import build
+from lamina.runtime import compiler
 from tests.codegen.running import leaf, run
 
 Shape = tuple[int, ...]
+
+# Calls a program of one argument and one result, whose bytes are drawn.
+MAIN = Template("""
+#include <stdlib.h>
+static void in_order(long n, void (*body)(void *, long), void *argument) {
+    for (long i = 0; i < n; i++) body(argument, i);
+}
+int main(void) {
+    const long sizes[] = {$arena, $places, $keys};
+    void *buffers[3];
+    for (int i = 0; i < 3; i++)
+        if (posix_memalign(&buffers[i], 64, sizes[i])) return 1;
+    unsigned char *keys = buffers[2];
+    for (long i = 0; i < $keys; i++) keys[i] = rand() >> 7;
+    lamina_run(buffers, in_order, 0);
+    return 0;
+}
+""")
 
 
 def _keys(dtype: DType, shape: Shape, style: str) -> np.ndarray:
@@ -48,3 +74,25 @@ def test_ranks_are_those_of_a_stable_order(shape: Shape, axis: int, dtype: DType
             places[axis] = slice(first, last)
             wanted = _order(keys, axis, descending)[tuple(places)]
             np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("count", [3, 50])
+@pytest.mark.parametrize("dtype", [uint8, uint16, float32, float64])
+def test_selections_stay_inside_their_arrays(dtype: DType, count: int, tmp_path: Path) -> None:
+    """Under the address sanitizer: a register may be wider than all keys that are left."""
+    try:
+        used = compiler.find(current())
+    except CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    keys = lm.TensorSpec((3, 200), dtype)
+    lowered = lm.jit(lambda x: lm.topk(x, count).indices).lower(keys, device="cpu")
+    sizes = {"keys": 600 * dtype.itemsize, "places": 24 * count, "arena": lowered.scratch_bytes}
+    source, output = tmp_path / "sorts.c", tmp_path / "sorts"
+    source.write_text(lowered.source + MAIN.substitute(sizes), encoding="utf-8")
+    command = [part for part in used.command(source, output) if part != "-shared"]
+    built = subprocess.run([*command, "-fsanitize=address"], check=False)
+    if built.returncode:
+        pytest.skip(f"{used} has no address sanitizer")
+    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
+    ran = subprocess.run([output], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
