@@ -33,6 +33,7 @@ from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
+from lamina.fuse.verify_memory import verify_memory
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
@@ -448,6 +449,7 @@ def verify(value: Any) -> None:
     if isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
+        verify_memory(value)
     elif isinstance(value, Planned) and value.source is None:
         verify_tile_programs(value.tiles)
         for plan in value.plans.values():
