@@ -94,7 +94,7 @@ def test_few_rows_go_together_where_their_lines_compete_for_places_of_a_cache(
     monkeypatch.setattr(Split, "apply", _noted(Split.apply, splits))
     a, b = _array(132, k), _array(k, 96)
     np.testing.assert_allclose((lm.asarray(a) @ lm.asarray(b)).numpy(), a @ b, atol=2e-3)
-    assert any(one.startswith(f"split(a0, {height})") for one in splits)
+    assert any(f", {height}) ->" in one for one in splits)  # of the rows, or of half of them
 
 
 def _noted(apply: Callable[[Any, Nest], Nest], seen: list[str]) -> Callable[[Any, Nest], Nest]:
