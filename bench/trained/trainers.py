@@ -90,8 +90,9 @@ def torch_trainer(
     import torch
 
     torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = True
     on_gpu = device.startswith("cuda")
+    if on_gpu:
+        torch.backends.cudnn.benchmark = True
 
     def placed(array: Array) -> Any:
         one = torch.from_numpy(array).to(device)
