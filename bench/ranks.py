@@ -23,12 +23,12 @@ from bench.llama_shape import EIGHT_BILLION, TINY, HalfWeights
 from bench.trainers import (
     BETAS,
     DECAY,
-    RATE,
     Batch,
     Model,
     Trainer,
     lamina_loss,
     lamina_trainer,
+    rates_of_steps,
 )
 
 WARMING, ROUNDS, STEPS = 5, 5, 8  # the first in steps, the last in steps of a round
@@ -167,15 +167,20 @@ def step_of_xl(model: Model, *, is_sharded: bool) -> dict[str, Any]:
         own = nn.parameters(layer)
         lm.realize(*own)
         parameters += own
-    optimizer = nn.optim.AdamW(parameters, lr=RATE, betas=BETAS, weight_decay=DECAY)
+    optimizer = nn.optim.AdamW(parameters, betas=BETAS, weight_decay=DECAY)
+    rates = rates_of_steps()
 
     @lm.jit
-    def step(ids: Any, following: Any) -> Any:
+    def fast(ids: Any, following: Any) -> Any:
         weights = {before + part: one for before, unit in units.items()
                    for part, one in unit().items()}  # fmt: skip
         loss = lamina_loss(lm, model, weights, ids, following)
         optimizer.step(lm.gradient(loss / size, parameters))
         return loss
+
+    def step(ids: Any, following: Any) -> Any:
+        optimizer.lr = next(rates)
+        return fast(ids, following)
 
     def place(ids: Array) -> Batch:
         here, following = (np.ascontiguousarray(part) for part in (ids[:, :-1], ids[:, 1:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.cases import Array
-from bench.trainers import BETAS, DECAY, RATE, Batch, Model, Trainer, torch_loss
+from bench.trainers import Model, Trainer, torch_loss, torch_steps
 
 Peak = Callable[[], int]
 
@@ -36,7 +36,7 @@ def data_parallel(model: Model, drawn: dict[str, Array], kind: str) -> tuple[Tra
     parameters = list(module.parameters())
     ids = None if kind == "cpu" else [device.index]
     wrapped = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
-    return _trainer(torch.compile(wrapped), parameters, device), _peak(device)
+    return torch_steps(parameters, torch.compile(wrapped), device), _peak(device)
 
 
 class _Flat(nn.Module):
@@ -70,7 +70,7 @@ def fully_sharded(model: Model, kind: str) -> tuple[Trainer, Peak]:
             layer.compile()
             gpt.layers.append(fully_shard(layer, mesh=mesh, mp_policy=policy))
     fully_shard(gpt, mesh=mesh, mp_policy=policy)
-    return _trainer(gpt, list(gpt.parameters()), device), _peak(device)
+    return torch_steps(list(gpt.parameters()), gpt, device), _peak(device)
 
 
 class _Layer(nn.Module):
@@ -111,26 +111,6 @@ class _Gpt(nn.Module):
             x = layer(x)
         logits = functional.linear(self.last(x), self.tokens.weight)
         return functional.cross_entropy(logits.flatten(0, 1).float(), following.flatten())
-
-
-def _trainer(module: Any, parameters: Iterable[Any], device: torch.device) -> Trainer:
-    fused = device.type == "cuda"
-    optimizer = torch.optim.AdamW(
-        parameters, lr=RATE, betas=BETAS, weight_decay=DECAY, fused=fused
-    )
-
-    def step(ids: Any, following: Any) -> Any:
-        optimizer.zero_grad()
-        loss = module(ids, following)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    def place(ids: Array) -> Batch:
-        here = torch.from_numpy(ids).to(device)
-        return here[:, :-1].contiguous(), here[:, 1:].contiguous()
-
-    return Trainer(place, step)
 
 
 def _peak(device: torch.device) -> Peak:

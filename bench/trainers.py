@@ -8,7 +8,7 @@ products for the logits are slow.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,6 +151,14 @@ class Trainer:
     step: Callable[[Any, Any], Any]
 
 
+def rates_of_steps() -> Iterator[float]:
+    """The learning rate of each step: in every column the same, so that losses are comparable."""
+    from lamina import nn
+
+    rate = nn.schedules.cosine(RATE, 10 * RISE, RISE)
+    return (rate(step) for step in itertools.count())
+
+
 def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Trainer:
     """Lamina's training step, jitted; in several processes data parallel."""
     import lamina as lm
@@ -160,7 +168,7 @@ def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Traine
                for name, one in drawn.items()}  # fmt: skip
     parameters = list(weights.values())
     optimizer = nn.optim.AdamW(parameters, betas=BETAS, weight_decay=DECAY)
-    rate, count = nn.schedules.cosine(RATE, 10 * RISE, RISE), itertools.count()
+    rates = rates_of_steps()
 
     @lm.jit
     def fast(ids: Any, following: Any) -> Any:
@@ -169,7 +177,7 @@ def lamina_trainer(model: Model, drawn: dict[str, Array], device: str) -> Traine
         return loss
 
     def step(ids: Any, following: Any) -> Any:
-        optimizer.lr = rate(next(count))
+        optimizer.lr = next(rates)
         return fast(ids, following)
 
     def place(ids: Array) -> Batch:
@@ -183,13 +191,9 @@ def torch_trainer(model: Model, drawn: dict[str, Array], device: str, compiled: 
     """PyTorch's, eager or by its compiler, with its fused AdamW."""
     import torch
 
-    from lamina import nn
-
     kind = device.partition(":")[0]
     weights = {name: torch.from_numpy(one).to(kind).clone().requires_grad_()
                for name, one in drawn.items()}  # fmt: skip
-    optimizer = torch.optim.AdamW(weights.values(), betas=BETAS, weight_decay=DECAY, fused=True)
-    rate, count = nn.schedules.cosine(RATE, 10 * RISE, RISE), itertools.count()
 
     def loss_of(ids: Any, following: Any) -> Any:
         return torch_loss(torch, model, weights, ids, following)
@@ -198,9 +202,20 @@ def torch_trainer(model: Model, drawn: dict[str, Array], device: str, compiled: 
         # Else it takes the vocabulary, which an earlier model had another of, for one that changes.
         torch._dynamo.reset()
         loss_of = torch.compile(loss_of)
+    return torch_steps(weights.values(), loss_of, kind)
+
+
+def torch_steps(
+    parameters: Iterable[Any], loss_of: Callable[[Any, Any], Any], device: Any
+) -> Trainer:
+    """PyTorch's steps by its fused AdamW, of parameters that `loss_of` has on the device."""
+    import torch
+
+    optimizer = torch.optim.AdamW(parameters, betas=BETAS, weight_decay=DECAY, fused=True)
+    rates = rates_of_steps()
 
     def step(ids: Any, following: Any) -> Any:
-        optimizer.param_groups[0]["lr"] = rate(next(count))
+        optimizer.param_groups[0]["lr"] = next(rates)
         optimizer.zero_grad()
         loss = loss_of(ids, following)
         loss.backward()
@@ -208,7 +223,7 @@ def torch_trainer(model: Model, drawn: dict[str, Array], device: str, compiled: 
         return loss.detach()
 
     def place(ids: Array) -> Batch:
-        here = torch.from_numpy(ids).to(kind)
+        here = torch.from_numpy(ids).to(device)
         return here[:, :-1].contiguous(), here[:, 1:].contiguous()
 
     return Trainer(place, step)
