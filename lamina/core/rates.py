@@ -116,6 +116,10 @@ COMMON_CPU = Rates(
     launch=1e-7,
 )
 
+# The architecture by whose rates a program's text is decided for every GPU: texts are the same for
+# all.
+RATED_GPU = "sm_90a"
+
 # By the architecture of CUDA: predictions for any other raise. The clock is 1.7 GHz, as under
 # sustained load.
 GPUS = {

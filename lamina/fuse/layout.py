@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from lamina.core.dtypes import float32
-from lamina.core.rates import GPUS
+from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import widening
@@ -50,7 +50,7 @@ MIN_COPIED_REUSE = {16: 64, 32: 128}  # by the bits of an element
 MIN_COPIED_PRODUCTS = 1 << 23
 # With fewer products a factor of 16 bits is stored so where threads take longer to fill the tiles
 # than a kernel takes that reads and writes each element once.
-RATES = GPUS["sm_90a"]  # by which it is decided for all GPUs, as texts are the same for all
+RATES = GPUS[RATED_GPU]
 COPY_KERNEL = 3e-6
 TILE = 128  # rows or columns of a tile, about
 

@@ -14,9 +14,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes
 from lamina.runtime.buffer import TensorMap
+from lamina.schedule.gpu.atoms import CHUNK_BYTES
 
 # What the engine can do, by its documentation (PTX ISA, "tensor copies").
-CHUNK_BYTES = 16  # offsets and strides are multiples of it
 MAX_DIMENSIONS = 5
 MAX_WINDOW_STRIDE = 8  # elements from a window to the next
 # Bits of a corner of the windows, which is signed, and of a place in a window, which is not, for

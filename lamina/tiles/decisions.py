@@ -13,9 +13,9 @@ from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, Atom
 from lamina.schedule.gpu.stream_k import StreamK, stream_k
-from lamina.tiles.copies import CHUNK_BYTES, EngineCopy, engine_copy
+from lamina.tiles.copies import EngineCopy, engine_copy
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
 MAX_ROW_STORES = 2

@@ -28,13 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from lamina.schedule.gpu.atoms import CHUNK_BYTES
 from lamina.tiles.arithmetic import digits, factor, head_through, mapped
-from lamina.tiles.layouts import (
-    CHUNK_BYTES,
-    conflicts_of_columns,
-    conflicts_of_pairs,
-    elements_of,
-)
+from lamina.tiles.layouts import conflicts_of_columns, conflicts_of_pairs, elements_of
 from lamina.tiles.memory import (
     BarrierState,
     Clock,

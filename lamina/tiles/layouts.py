@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamina.core.recent import memoized
-from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 
 Places = NDArray[np.int64]
 
-CHUNK_BYTES = 16  # which the hardware moves as one
 BANKS = LINE_BYTES // CHUNK_BYTES  # of whole chunks, which eight threads access at once
 
 

@@ -12,12 +12,11 @@ from lamina.loops.nest import Nest
 from lamina.schedule.cost.body import sums_products
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES
+from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES
 from lamina.schedule.gpu.stream_k import stream_k
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 2e-6
-CHUNK_BYTES = 16  # in which the copy engine reads
 # Multiprocessors that read one tile of the second-level cache at a time, as neighbours do, share
 # its bytes. Fitted to times of an H200 in `bench/results/h200.md`, by which 4096 x 4096 in bfloat16
 # is bound by tensor cores.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.core.shape import Shape
 
+CHUNK_BYTES = 16  # which the hardware moves as one: the copy engine's offsets and strides
 LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of shared memory once
 # Lines of all tiles of the multistage buffer, 192 KiB of the 227 KiB of a block of an H100; the
 # other ones are for results on their way to memory. A block of a GPU with less has fewer stages.

@@ -12,6 +12,7 @@
 
 from math import prod
 
+from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, contraction, points
@@ -22,7 +23,6 @@ from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
-from lamina.schedule.gpu.scatters import RATES
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
 from lamina.schedule.knobs import GpuKnobs
@@ -75,9 +75,9 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
 def _are_faster(tiles: Nest, loops: Nest, target: Target, longer: float) -> bool:
     """Whether tiles are predicted to take less time than loops of threads, which at least wait for
     memory in each iteration, and take so many times `longer` than predicted."""
-    in_tiles = predict_time(tiles, target, RATES, 0.0).seconds
+    in_tiles = predict_time(tiles, target, GPUS[RATED_GPU], 0.0).seconds
     in_order = [axis.arg.size for axis in loops.order if loops.bound(axis) == "serial"]
-    computing = longer * predict_time(loops, target, RATES, 0.0).seconds
+    computing = longer * predict_time(loops, target, GPUS[RATED_GPU], 0.0).seconds
     in_loops = max(computing, float(prod(in_order)) * ARRIVAL)
     return in_tiles < in_loops
 

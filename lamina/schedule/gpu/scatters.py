@@ -10,7 +10,7 @@ each of its results, and waits for nothing: it is for rows of few results.
 from math import prod
 
 from lamina.core.dtypes import int32, int64
-from lamina.core.rates import GPUS
+from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import CUDA
 from lamina.graph.exact_scatters import scatter_of_integers
 from lamina.graph.rewrite import Rule
@@ -19,8 +19,7 @@ from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
-RATED = "sm_90a"
-RATES = GPUS[RATED]  # by which it is decided for all GPUs, as texts are the same for all
+RATES = GPUS[RATED_GPU]
 LANES = 32  # that ask for an update each, where all have an index in common (EACH_HIT)
 MIN_COLUMNS = 4 * LANES  # results side by side from which on they have, 4 of each lane
 # Kernels of sums of integers that a scatter in order has not, of 2 us each: the fill of both
@@ -65,7 +64,7 @@ def _reducing(node: Node) -> float:
     pairs = results * node.src[-1].shape[node.arg.axis]
     instructions: float = pairs * OF_PAIR / LANES
     moving = 2 * results * node.dtype.itemsize / BYTES_A_SECOND
-    return instructions / (RATES.issue * CUDA[RATED].multiprocessors) + moving
+    return instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors) + moving
 
 
 def _hits(node: Node) -> float:
