@@ -9,40 +9,69 @@ from lamina.ir.ops import Op
 Box = tuple[range, ...]  # the places along each axis
 
 
+# Nodes of a mask that are looked at, after which it counts as not known: the masks of a long
+# unrolled program have a part for each of its steps, and each mask is asked for.
+MAX_NODES = 100
+
+
 def is_true(mask: Node) -> bool:
     """Whether a mask of bools is known to be True everywhere."""
-    return _truth(mask, tuple(map(range, mask.shape))) is True
+    return _Search().truth(mask, tuple(map(range, mask.shape))) is True
 
 
-def _truth(mask: Node, box: Box) -> bool | None:
-    """What a mask is in all of a box; None where that differs, or is not known."""
-    if (constant := constant_of(mask)) is not None:
-        return bool(constant)
-    if mask.op is Op.NOT:
-        inner = _truth(mask.src[0], box)
-        return None if inner is None else not inner
-    if mask.op in (Op.AND, Op.OR):
-        decides = mask.op is Op.OR
-        sides = [_truth(side, box) for side in mask.src]
-        return decides if decides in sides else None if None in sides else not decides
-    if mask.op is Op.LT:
-        left, right = (_bounds(side, box) for side in mask.src)
-        if left is None or right is None:
+class _Search:
+    """What is known of the nodes of one mask, of MAX_NODES at most."""
+
+    def __init__(self) -> None:
+        self._nodes_left = MAX_NODES
+
+    def truth(self, mask: Node, box: Box) -> bool | None:
+        """What a mask is in all of a box; None where that differs, or is not known."""
+        if not self._nodes_left:
             return None
-        return True if left[1] < right[0] else False if left[0] >= right[1] else None
-    moved = _below(mask, box)
-    return None if moved is None else _truth(mask.src[0], moved)
+        self._nodes_left -= 1
+        if (constant := constant_of(mask)) is not None:
+            return bool(constant)
+        if mask.op is Op.NOT:
+            inner = self.truth(mask.src[0], box)
+            return None if inner is None else not inner
+        if mask.op in (Op.AND, Op.OR):
+            return self._joined(mask, box)
+        if mask.op is Op.LT:
+            return _is_less(mask, box)
+        moved = _below(mask, box)
+        return None if moved is None else self.truth(mask.src[0], moved)
+
+    def _joined(self, mask: Node, box: Box) -> bool | None:
+        """One side that is False decides an AND, one that is True an OR."""
+        decides = mask.op is Op.OR
+        sides = [self.truth(side, box) for side in mask.src]
+        if decides in sides:
+            return decides
+        return None if None in sides else not decides
+
+
+def _is_less(comparison: Node, box: Box) -> bool | None:
+    left, right = (_bounds(side, box) for side in comparison.src)
+    if left is None or right is None:
+        return None
+    if left[1] < right[0]:
+        return True
+    return False if left[0] >= right[1] else None
 
 
 def _bounds(number: Node, box: Box) -> tuple[float, float] | None:
     """The least and the largest of numbers in a box; None where they are not known."""
-    constant = constant_of(number)
-    if isinstance(constant, int | float):
-        return constant, constant
+    if not all(box):
+        return None
+    while (constant := constant_of(number)) is None and number.op is not Op.IOTA:
+        moved = _below(number, box)
+        if moved is None:
+            return None
+        number, box = number.src[0], moved
     if number.op is Op.IOTA:
         return box[0][0], box[0][-1]
-    moved = _below(number, box)
-    return None if moved is None else _bounds(number.src[0], moved)
+    return (constant, constant) if isinstance(constant, int | float) else None
 
 
 def _below(node: Node, box: Box) -> Box | None:

@@ -45,3 +45,15 @@ def test_a_mask_of_data_is_not_known() -> None:
     assert is_true(_below((3,), 0, 3, False))
     assert is_true(sliced(_below((3,), 0, 1, True), [range(1, 3)]))
     assert not np.any(evaluate([_below((3,), 0, 0, False)], {})[0])
+
+
+def test_a_mask_of_many_steps_is_not_known() -> None:
+    """Masks of an unrolled program are deeper than recursion may be, and shared."""
+    mask = _below((3,), 0, 3, False)
+    for step in range(2000):
+        mask = mask & (mask | _below((3,), 0, step, False))
+    assert not is_true(mask)
+
+
+def test_nothing_is_known_of_no_places() -> None:
+    assert not is_true(_below((0,), 0, 3, False))
