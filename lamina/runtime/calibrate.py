@@ -1,7 +1,7 @@
 """How fast this machine's CPU is, measured once with micro-kernels and kept in the disk cache.
 
-It takes about two seconds. Other work on the machine makes a measurement slower, never faster, so
-the fastest of several runs counts.
+It takes about two seconds. What other work does to caches and to the clock makes a measurement
+slower, never faster, so the fastest of several runs counts.
 """
 
 import contextlib
@@ -136,7 +136,7 @@ class _Calibration:
             device=f"this CPU, {self.threads} threads",
             line=_LINE,
             levels=(*private, l3, dram),
-            issue=self._rate("multiply_adds", 16),
+            issue=self._rate("multiply_adds", 12),
             latency=1 / self._rate("chained_additions", 1),
             divide=self._rate("divisions", 4),
             function=self._rate("functions", 1),
