@@ -383,10 +383,12 @@ def test_the_derivative_of_the_logistic_function_chooses_nothing() -> None:
 
 @pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
 def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
-    table, places = leaf(0, (100, columns), dtypes.float64), leaf(1, (5000, 1), dtypes.int64)
-    where, new = build.expand(places, (5000, columns)), leaf(2, (5000, columns), dtypes.float64)
-    text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
-    assert ("EACH_HIT(" in text.partition(KERNELS)[2]) is alike
+    """Of so few updates of so many places that they are added in their order."""
+    table, places = leaf(0, (50_000, columns), dtypes.float64), leaf(1, (200, 1), dtypes.int64)
+    where, new = build.expand(places, (200, columns)), leaf(2, (200, columns), dtypes.float64)
+    planned = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD)))
+    assert [plan.name.startswith("scatter") for plan in planned.plans.values()].count(True) == 1
+    assert ("EACH_HIT(" in planned.text.partition(KERNELS)[2]) is alike
 
 
 @pytest.mark.usefixtures("nvrtc")

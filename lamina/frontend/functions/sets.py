@@ -10,6 +10,7 @@ from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.frontend import realize as memory
 from lamina.frontend.arguments import normalize_axis, promote
 from lamina.frontend.tensor import Tensor, as_tensor, common_device
+from lamina.graph.search import places_in_sorted
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -45,14 +46,7 @@ def searchsorted(
         data = Node(Op.GATHER, (data, sorter.node), axis)
     if axis == 0:
         wanted = build.reshape(wanted, (values.size,))
-    from_right = right or side == "right"
-    size = data.shape[axis]
-    place = build.full(wanted.shape, 0, int64)  # how many lie before, a bit at a time
-    for bit in reversed(range(size.bit_length())):
-        tried = place + (1 << bit)
-        element = Node(Op.GATHER, (data, tried + -1), axis)
-        before = ~_precedes(wanted, element) if from_right else _precedes(element, wanted)
-        place = build.select(before & (tried < size + 1), tried, place)
+    place = places_in_sorted(data, wanted, axis, from_right=right or side == "right")
     return Tensor.of(build.reshape(place, values.shape), device)
 
 
@@ -69,11 +63,6 @@ def _check_rows(x1: Tensor, values: Tensor, sorter: Tensor | None) -> None:
         raise ShapeError(
             f"sorter {sorter.shape} is not of x1's shape {x1.shape}", operation="searchsorted"
         )
-
-
-def _precedes(a: Node, b: Node) -> Node:
-    """The order of sorting: NaN behind everything."""
-    return (a < b) | (a.eq(a) & ~b.eq(b)) if a.dtype.is_float else a < b
 
 
 def unique(

@@ -1,12 +1,15 @@
-"""How a GPU adds the updates of a scatter: in their order, as sums of integers in any order, or as
-a reduction for each result.
+"""How a GPU adds the updates of a scatter: in their order, as sums of integers in any order, as a
+reduction for each result, or as sums of runs.
 
 In their order every thread goes through all updates of its rows, and adds those that it owns; the
 time grows with the number of updates, which wait one after the other. Sums of integers are several
 kernels, and move 24 bytes more for each result. A reduction goes through all updates of a row for
-each of its results, and waits for nothing: it is for rows of few results.
+each of its results, and waits for nothing: it is for rows of few results. Sums of runs sort the
+updates by their places first, which takes some 30 kernels, and then read each once: they are for
+updates with many columns that share their places.
 """
 
+from collections.abc import Callable
 from math import prod
 
 from lamina.core.dtypes import int32, int64
@@ -14,6 +17,7 @@ from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import CUDA
 from lamina.graph.exact_scatters import scatter_of_integers
 from lamina.graph.rewrite import Rule
+from lamina.graph.scatter_runs import key_type, own_index, part_of, scatter_of_runs
 from lamina.graph.scatter_sums import scatter_of_sums
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node
@@ -33,20 +37,38 @@ IN_ORDER = 8e-12
 # index, a comparison, a choice, the sum. 234 million pairs took an H200 119 us, which are 14; those
 # of four sums that share their updates are 10.
 OF_PAIR = 12
+# Sums of runs. Kernels beside the three of each byte of a key, of 2 us each; seconds of a sort for
+# each byte of a key: 8,653,860 keys of 2 bytes took an H200 267 us; bytes that are moved for each
+# key beside that: its place, the order, and where runs begin. Instructions for each update that a
+# reduction reads, or finds to be none.
+RUN_KERNELS, KERNEL_SECONDS = 25, 2e-6
+OF_KEY_BYTE, KEY_BYTES = 1.5e-11, 40
+OF_SLOT = 6
 
 
 def scatters_of_other_kinds(node: Node) -> Node | None:
-    """A scatter as a reduction, or by sums of integers, where that takes less time by the estimate;
-    None for any other node, and where its updates are best added in their order."""
+    """A scatter in the way that takes least time by the estimate; None for any other node, and
+    where that is the scatter itself."""
     if node.op is not Op.SCATTER:
         return None
-    integers = scatter_of_integers(node) if _in_any_order(node) <= _in_order(node) else None
+    ways: list[tuple[float, Callable[[Node], Node | None]]] = [
+        (_staying(node), lambda scatter: scatter),
+        (_in_any_order(node), scatter_of_integers),
+        (_reducing(node), scatter_of_sums),
+        (_in_runs(node), scatter_of_runs),
+    ]
+    for _, way in sorted(ways, key=lambda way: way[0]):
+        new = way(node)
+        if new is not None:
+            return None if new is node else new
+    return None
+
+
+def _staying(node: Node) -> float:
+    """Seconds of a scatter as it is."""
     if node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN):
-        seconds = _adding(node)  # in any order: see `has_atomics` of loops/nest.py
-    else:
-        seconds = _in_any_order(node) if integers is not None else _in_order(node)
-    reduced = scatter_of_sums(node) if _reducing(node) < seconds else None
-    return reduced if reduced is not None else integers
+        return _adding(node)  # in any order: see `has_atomics` of loops/nest.py
+    return _in_order(node)
 
 
 def _in_order(node: Node) -> float:
@@ -84,6 +106,23 @@ def _in_any_order(node: Node) -> float:
     """Seconds that sums of integers take more than a scatter with no updates."""
     moving = prod(node.shape) * RESULT_BYTES / BYTES_A_SECOND
     return MORE_KERNELS + moving + 2 * _adding(node)
+
+
+def _in_runs(node: Node) -> float:
+    """Seconds of sums of runs: to sort the places, to say which updates are whose, to read these,
+    and to write all results."""
+    base, index, updates = node.src
+    axis: int = node.arg.axis
+    count, places = updates.shape[axis], base.shape[axis]
+    keys, columns = own_index(index).shape, prod(updates.shape) // max(count, 1)
+    key_bytes = key_type(places).itemsize
+    kernels = (RUN_KERNELS + 3 * key_bytes) * KERNEL_SECONDS
+    sorting = prod(keys) * (key_bytes * OF_KEY_BYTE + KEY_BYTES / BYTES_A_SECOND)
+    slots = (places * part_of(count, places) + count) * columns
+    instructions: float = slots * OF_SLOT / LANES
+    computing = instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
+    elements = prod(updates.shape) + 2 * prod(base.shape)
+    return kernels + sorting + computing + elements * node.dtype.itemsize / BYTES_A_SECOND
 
 
 def _adding(node: Node) -> float:
