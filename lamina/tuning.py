@@ -89,4 +89,4 @@ def _ones(slot: Slot, device: str) -> Buffer:
     """An array of ones on `device`."""
     staging = Buffer.staging(slot.nbytes, device)
     np.frombuffer(staging.view(), slot.dtype.numpy)[:] = 1
-    return staging.to(device)
+    return staging.sent(device)

@@ -46,6 +46,15 @@ class Exchange:
         return prod(self.shape)
 
     @property
+    def result_size(self) -> int:
+        """Elements of the result."""
+        if self.operation == "all_gather":
+            return self.size * self.ranks
+        if self.operation == "reduce_scatter":
+            return self.size // self.ranks
+        return self.size
+
+    @property
     def sent_bytes(self) -> float:
         """What each process sends at least: see the table of `docs/distributed.md`."""
         operand = float(self.size * self.dtype.itemsize)

@@ -502,11 +502,14 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
     array = np.asarray(array, dtype.numpy)
     buffer = Buffer.staging(array.size * dtype.itemsize, device)
     np.frombuffer(buffer.view(), dtype.numpy)[:] = array.reshape(-1)
-    return buffer_node(buffer.to(device), array.shape, dtype)
+    return buffer_node(buffer.sent(device), array.shape, dtype)
 
 
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
+    storage = getattr(tensor.node.arg, "storage", None)
+    if type(storage) is Buffer and not (storage.overwritten or tensor.assigned):
+        return storage  # its own, as that of most tensors: some hundred are asked for a token
     asked: Node | None = None
     while (place := None if tensor.assigned == get_ident() else stored(tensor.node)) is None:
         if tensor.node is asked:  # and no other thread or handler of signals assigned meanwhile

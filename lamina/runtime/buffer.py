@@ -72,9 +72,13 @@ class Heap:
                 self.empty()
                 pointer = self.reserve(size)
         if pointer:
-            self.allocated += size
-            self.peak = max(self.peak, self.allocated)
+            self.count(size)
         return pointer
+
+    def count(self, size: int) -> None:
+        """Count `size` bytes as taken; those of `take` are."""
+        self.allocated += size
+        self.peak = max(self.peak, self.allocated)
 
     def give(self, pointer: int, size: int) -> None:
         self._free.setdefault(size, []).append(pointer)
@@ -97,6 +101,11 @@ class Heap:
     def copy(self, source: Buffer, target: Buffer) -> None:
         """Copy between two buffers, one of them in this memory, and wait for it."""
         target.view()[:] = source.view()
+
+    def send(self, source: Buffer, target: Buffer) -> None:
+        """Copy a staging buffer, which nobody uses from now on, into this memory. The host need not
+        wait: what is launched next finds the content."""
+        self.copy(source, target)
 
 
 _limit = max(256 << 20, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
@@ -132,7 +141,8 @@ class Launch(NamedTuple):
     in bytes; the bytes that a block shares; and what the copy engine reads, as more arguments.
 
     exchange: of a collective, which is no kernel, its number among those of the program. after: the
-    number of the last collective that has to be done before, -1 for none."""
+    number of the last collective that has to be done before, -1 for none. ahead: of a collective
+    that is awaited at once, the kernel that runs ahead of it."""
 
     name: str
     blocks: int
@@ -142,6 +152,7 @@ class Launch(NamedTuple):
     maps: tuple[TensorMap, ...] = ()
     exchange: int = -1
     after: int = -1
+    ahead: Launch | None = None
 
     def __str__(self) -> str:
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"
@@ -220,8 +231,17 @@ class Buffer:
 
     @classmethod
     def staging(cls, nbytes: int, device: str) -> Buffer:
-        """A buffer that the host can fill and from where `to` is quick to `device`."""
+        """A buffer that the host fills, to be `sent` to `device`."""
         return cls(nbytes, device if heap_of(device).visible else "cpu", heap_of(device).staging)
+
+    def sent(self, device: str) -> Buffer:
+        """What this staging buffer, which is used no more, becomes on `device`: itself where the
+        host sees that memory, or else a copy, for which the host does not wait."""
+        if device == self.device:
+            return self
+        target = Buffer(self.nbytes, device)
+        heap_of(device).send(self, target)
+        return target
 
     def to(self, device: str) -> Buffer:
         """This buffer, or a copy if it is not on `device`."""
@@ -246,3 +266,6 @@ class Buffer:
         memory: Any = (ctypes.c_char * self.nbytes).from_address(self.pointer)
         memory.buffer = self  # the view holds `memory`, and `memory` holds this buffer
         return memoryview(memory).cast("B")
+
+
+NOTHING = Buffer(0)  # for programs without scratch arrays

@@ -15,7 +15,13 @@ from typing import Protocol
 
 from lamina.core.exchange import Exchange
 from lamina.errors import DeviceError
+from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import digest
+
+# Of each collective of a program, where its operand and its result begin in the scratch memory, in
+# bytes; -1 of an array that is elsewhere.
+Places = tuple[tuple[int, int], ...]
+NOWHERE = -1, -1
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,28 @@ class GroupPart:
     stride: int
     lines: tuple[str, ...]
     digest: str
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether a collective of the program is among its groups."""
+        return (exchange.ranks, exchange.stride) == (self.ranks, self.stride)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Scratch memory of this process, `buffer`, that the GPUs of a group reach, and the places of
+    the arrays of a list of collectives in it."""
+
+    buffer: Buffer
+    places: Places
+
+    def holds(self, number: int) -> bool:
+        """Whether both arrays of the collective of a number lie in it."""
+        return min(self.places[number]) >= 0
+
+    def addresses(self, number: int) -> tuple[int, int]:
+        """Of the operand and the result of a collective that it holds."""
+        operand, result = self.places[number]
+        return self.buffer.pointer + operand, self.buffer.pointer + result
 
 
 def parts_of(exchanges: Sequence[Exchange]) -> tuple[GroupPart, ...]:
@@ -58,6 +86,11 @@ class Engine(Protocol):
     def compare(self, parts: Sequence[GroupPart]) -> None:
         """Compare what a program is about to exchange with what others exchange. Raises
         ProgramsDifferError where that differs; an engine of GPUs may do so later, as it waits."""
+
+    def window(self, part: GroupPart, places: Places, nbytes: int) -> Window | None:
+        """Memory that GPUs of other processes reach, for the scratch arrays, `nbytes` in all, of a
+        program with these collectives and places; agreed on when they first come up, so that it may
+        be for other places. None where there is no such memory, or no agreement."""
 
     def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
         """Carry out `exchange` on arrays at two addresses, which do not overlap. An engine of GPUs

@@ -19,7 +19,7 @@ from lamina.core.options import Options, cache_folder
 from lamina.core.rates import COMMON_CPU
 from lamina.errors import CompileError, DeviceError
 from lamina.runtime import compiler as compilers
-from lamina.runtime.buffer import Buffer
+from lamina.runtime.buffer import NOTHING, Buffer
 from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.collectives import exchanges_of
 from lamina.runtime.temporary import private_folder
@@ -73,6 +73,10 @@ class CpuProgram:
         self._head = entry or 0, options.threads or usable_cores(), usable_cores()
         self.call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
         self.call.restype = None
+
+    def arena(self, nbytes: int) -> Buffer:
+        """Memory for the scratch arrays of a run, `nbytes` bytes."""
+        return Buffer(nbytes) if nbytes else NOTHING
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Run the program once; the seconds of each of its kernels, if `timed` is their number.

@@ -27,16 +27,18 @@ from lamina.errors import (
     OutOfMemoryError,
     UnknownDeviceError,
 )
-from lamina.runtime.buffer import Buffer, Heap, Launch, TensorMap, heap_of
+from lamina.runtime.buffer import NOTHING, Buffer, Heap, Launch, TensorMap, heap_of
 from lamina.runtime.cache import digest
-from lamina.runtime.collectives import engine_for, parts_of
+from lamina.runtime.collectives import NOWHERE, Places, Window, engine_for, parts_of
 from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
-from lamina.runtime.overlap import ExchangeStream, OrderedRun
+from lamina.runtime.overlap import ExchangeStream, OrderedRun, awaited_at_once
 from lamina.runtime.source import KERNELS, Source, located
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
+_UNAWAITED = 1 << 20  # bytes of a staging buffer up to which the host does not wait for its copy
+_MAX_SENT = 64  # of these, until the host waits for the first
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
@@ -119,6 +121,8 @@ class Device(Heap):
         self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         # What programs that are gone had: a function of the driver, and what that lets go of.
         self.retired: deque[tuple[str, *tuple[Any, ...]]] = deque()
+        # Staging buffers that are being copied, each with the event that it has been.
+        self.sent: deque[tuple[Any, Buffer]] = deque()
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -178,6 +182,7 @@ class Device(Heap):
         unused = len(self.retired)  # now; what comes meanwhile may have been launched meanwhile
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
+        self._forget_sent()
         for _ in range(unused):
             with suppress(IndexError):  # another thread was quicker
                 self.call(*self.retired.popleft())
@@ -242,6 +247,35 @@ class Device(Heap):
             self.call("cuMemcpyAsync", target.pointer, source.pointer, size, self.stream)
         self.synchronize()
 
+    def send(self, source: Buffer, target: Buffer) -> None:
+        """The host goes on at once, and keeps a short staging buffer until it has been copied."""
+        if not 0 < source.nbytes <= _UNAWAITED:
+            self.copy(source, target)
+            return
+        self.enter()
+        self._forget_sent()
+        if len(self.sent) == _MAX_SENT:
+            self.synchronize()
+        self.call(
+            "cuMemcpyAsync", target.pointer, source.pointer, source.nbytes, self.stream
+        )
+        is_copied = self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self.call("cuEventRecord", is_copied, self.stream)
+        self.sent.append((is_copied, source))
+
+    def _forget_sent(self) -> None:
+        """Let go of the staging buffers that have been copied."""
+        while self.sent:
+            try:
+                event, source = self.sent.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            (code,) = self.driver.cuEventQuery(event)
+            if code is self.driver.CUresult.CUDA_ERROR_NOT_READY:
+                self.sent.appendleft((event, source))
+                return
+            self.call("cuEventDestroy", event)
+
 
 class CudaProgram:
     """The loaded kernels and the launches of a program. Raises CompileError when NVRTC refuses the
@@ -259,6 +293,10 @@ class CudaProgram:
         functions = {}
         self._exchanges = source.exchanges
         self._parts = parts_of(source.exchanges)
+        self._on_main = awaited_at_once(launches)
+        self._places = _places_in_arena(launches)
+        # The addresses that each collective is to have instead of its own, if any.
+        self._staged: list[tuple[int, int] | None] = [None] * len(self._exchanges)
         for name, cubin in build(source, device.arch, options).items():
             about = f"kernel {name}"
             module = device.call("cuModuleLoadData", cubin, about=about)
@@ -267,6 +305,10 @@ class CudaProgram:
                 "cuModuleGetFunction", module, name.encode(), about=about
             )
         self._functions = [None if one.exchange >= 0 else functions[one.name] for one in launches]
+        # The kernel that runs ahead of a collective, by its number.
+        self._ahead = {
+            one.exchange: (functions[one.ahead.name], one.ahead) for one in launches if one.ahead
+        }
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if function is not None and one.shared:
@@ -286,6 +328,33 @@ class CudaProgram:
             self.device.retired.append(("cuCtxSynchronize",))  # the wait is for one stream
         if graphs or modules:
             self.device.retired.extend(graphs + modules)
+
+    def arena(self, nbytes: int) -> Buffer:
+        """Memory for the scratch arrays of a run, `nbytes` bytes. Of a program with collectives it
+        is a window, if there is one with arrays at its places; see `lamina.runtime.windows`."""
+        window = self._agreed_window(nbytes)
+        if window is not None:
+            return window.buffer
+        return Buffer(nbytes, self.device.name) if nbytes else NOTHING
+
+    def _agreed_window(self, nbytes: int) -> Window | None:
+        """The window that is the memory for scratch arrays. If there are only others, collectives
+        run there all the same, as other processes take theirs to do: `_staged` says where."""
+        self._staged = [None] * len(self._exchanges)
+        for part in self._parts:
+            numbers = [number for number, one in enumerate(self._exchanges) if part.has(one)]
+            is_alone = len(self._parts) == 1  # a window is of one group
+            places = tuple(self._places[one] if is_alone else NOWHERE for one in numbers)
+            engine = engine_for(self._exchanges[0], "cuda")
+            window = engine.window(part, places, nbytes)
+            if window is None:
+                continue
+            if window.places == places and nbytes <= window.buffer.nbytes:
+                return window
+            for place, number in enumerate(numbers):
+                if window.holds(place):
+                    self._staged[number] = window.addresses(place)
+        return None
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
@@ -335,13 +404,17 @@ class CudaProgram:
         """Launch the kernels, each when it is asked for: it may begin while the one before ends.
         overlaps: collectives run beside kernels, where these do not need them."""
         apart = self.device.exchange_stream if self._exchanges and overlaps else None
-        ordered = OrderedRun(self.device, stream, apart)
+        ordered = OrderedRun(self.device, stream, apart, self._on_main)
         is_early = self.device.engine  # a kernel may begin while what was launched before it ends
         for function, one in zip(self._functions, self.launches, strict=True):
-            values = array("Q", [places[number] + offset for number, offset in one.arguments])
+            values = _addresses(one, places)
             if one.exchange >= 0:
-                ordered.begin(self._exchanges[one.exchange], *values)
-                is_early = is_early and overlaps
+                if overlaps and one.exchange in self._ahead:
+                    ask, ahead = self._ahead[one.exchange]
+                    self._launch_kernel(ask, ahead, _addresses(ahead, places), stream, is_early)
+                staged = self._staged[one.exchange]
+                operand, result = values
+                ordered.begin(self._exchanges[one.exchange], operand, result, staged)
             else:
                 waits = ordered.wait_for(one.after)
                 is_early = is_early and not waits
@@ -405,6 +478,25 @@ class CudaProgram:
             self._graphs[places] = call("cuGraphInstantiate", graph, 0, about=self._about)
             call("cuGraphDestroy", graph)
         return self._graphs[places]
+
+
+def _addresses(launch: Launch, places: Sequence[int]) -> "array[int]":
+    """Of the arguments of a launch."""
+    return array("Q", [places[number] + offset for number, offset in launch.arguments])
+
+
+def _places_in_arena(launches: Sequence[Launch]) -> Places:
+    """Where the arrays of each collective begin in the scratch memory, buffer 0."""
+    places = []
+    for launch in launches:
+        if launch.exchange >= 0:
+            (operand, result) = launch.arguments
+            places.append((_offset_in_arena(*operand), _offset_in_arena(*result)))
+    return tuple(places)
+
+
+def _offset_in_arena(number: int, offset: int) -> int:
+    return offset if number == 0 else -1
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from typing import Any
 
 from lamina.core.options import Options
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError, UnknownDeviceError
-from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
+from lamina.runtime.buffer import NOTHING, Buffer, Heap, Launch, heap_of
 from lamina.runtime.compiler import complaint
 from lamina.runtime.source import Source
 
@@ -132,6 +132,10 @@ class MetalProgram:
         self._sizes = [(size(one.blocks, 1, 1), size(one.threads, 1, 1)) for one in launches]
         self._used = sorted({number for one in launches for number, _ in one.arguments})
         self._recorded = functools.lru_cache(_LAYOUTS)(self._record)
+
+    def arena(self, nbytes: int) -> Buffer:
+        """Memory for the scratch arrays of a run, `nbytes` bytes."""
+        return Buffer(nbytes, self.device.name) if nbytes else NOTHING
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from lamina.core.exchange import Exchange, group_of
-from lamina.core.shape import prod
 from lamina.errors import DeviceError, MissingPackageError, ProgramsDifferError, RankError
-from lamina.runtime.collectives import GroupPart
+from lamina.runtime.collectives import GroupPart, Places, Window
 from lamina.runtime.peers import Peers, difference
 
 Array = Any  # numpy.ndarray
@@ -92,12 +91,15 @@ class MpiEngine:
         self._peers.fail(error)
         raise error
 
+    def window(self, part: GroupPart, places: Places, nbytes: int) -> Window | None:
+        return None
+
     def progress(self) -> None:
         """Let MPI send what is still to be sent: it does so only while it is called."""
         self._mpi.COMM_WORLD.Iprobe()
 
     def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
-        size = _result_size(exchange)
+        size = exchange.result_size
         source = self._array(operand, exchange.size, exchange)
         target = self._array(result, size, exchange)
         if exchange.dtype.is_small and exchange.combine:
@@ -212,15 +214,6 @@ class _Requests:
     def Test(self) -> bool:  # noqa: N802 (as MPI's own requests have it)
         done: bool = self._mpi.Request.Testall(self._requests)
         return done
-
-
-def _result_size(exchange: Exchange) -> int:
-    """Elements of the result."""
-    if exchange.operation == "all_gather":
-        return exchange.size * exchange.ranks
-    if exchange.operation == "reduce_scatter":
-        return prod(exchange.shape[1:])
-    return exchange.size
 
 
 def _typed(array: Array) -> Array:

@@ -18,10 +18,11 @@ from typing import Protocol
 from lamina.core.exchange import Exchange, group_of, place_of
 from lamina.errors import DeviceError, RankError
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.collectives import GroupPart
+from lamina.runtime.collectives import GroupPart, Places, Window
 from lamina.runtime.cuda import Device
 from lamina.runtime.nccl_library import COMBINES, DTYPES
 from lamina.runtime.peers import Peers
+from lamina.runtime.windows import WindowLibrary, Windows
 
 Group = tuple[int, int]  # ranks and stride
 BYTE = DTYPES["uint8"]
@@ -30,7 +31,7 @@ SECONDS_AFTER_AN_END = 30.0
 QUESTION_SECONDS = 0.05  # from one question to NCCL for errors to the next, while the GPU works
 
 
-class Library(Protocol):
+class Library(WindowLibrary, Protocol):
     """The part of `lamina.runtime.nccl_library.Library` that the engine uses."""
 
     def unique_id(self) -> bytes: ...
@@ -73,6 +74,7 @@ class NcclEngine:
             "all_to_all": self._all_to_all,
             "collective_permute": self._permute,
         }
+        self._windows = Windows(library, peers, device, timeout)
         device.enter()
         device.guard = self.wait
         world = library.communicator(self.size, self._common_id(), self.rank)
@@ -83,15 +85,16 @@ class NcclEngine:
         """Go on once all ranks are here: to make a communicator waits without end. purpose: what
         all are about to do, once in a run."""
         self._peers.publish(f"rank {self.rank} {purpose}", "is here")
-        for other in range(self.size):
-            self._peers.published(f"rank {other} {purpose}", self._timeout)
+        everyone = range(self.size)
+        for other in everyone:
+            self._peers.published(f"rank {other} {purpose}", self._timeout, everyone)
 
     def _common_id(self) -> bytes:
         """That of the first rank, once all ranks are here."""
         if self.rank == 0:
             self._peers.publish("the id of NCCL", self._library.unique_id().hex())
         self._meet("joins")
-        return bytes.fromhex(self._peers.published("the id of NCCL", self._timeout))
+        return bytes.fromhex(self._peers.published("the id of NCCL", self._timeout, [0]))
 
     def make_group(self, ranks: int, stride: int) -> None:
         group = ranks, stride
@@ -129,6 +132,12 @@ class NcclEngine:
             everyone.update(group)
             self._peers.announce(group, part.digest, part.lines)
         self._awaited = Awaited(what, tuple(sorted(everyone)))
+
+    def window(self, part: GroupPart, places: Places, nbytes: int) -> Window | None:
+        """See `lamina.runtime.windows`."""
+        group = group_of(self.rank, part.ranks, part.stride)
+        communicator = self._communicator(part.ranks, part.stride)
+        return self._windows.window(part, group, communicator, places, nbytes)
 
     def wait(self, is_done: Callable[[], bool]) -> None:
         """Wait until the GPU has done all its work, if there are collectives in it."""
@@ -174,7 +183,7 @@ class NcclEngine:
         size = len(operand)
         source = Buffer.staging(size, self._device.name)
         source.view()[:] = operand
-        here = source.to(self._device.name)
+        here = source.sent(self._device.name)
         gathered = Buffer(size * exchange.ranks, self._device.name)
         communicator = self._communicator(exchange.ranks, exchange.stride)
         self._awaited = Awaited(str(exchange), group_of(self.rank, exchange.ranks, exchange.stride))

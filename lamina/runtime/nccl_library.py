@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from lamina.errors import DeviceError, MissingPackageError
 
@@ -36,7 +38,7 @@ class UniqueId(ctypes.Structure):
 
 
 # The types of the arguments, as in nccl.h; each returns an error code.
-FUNCTIONS = {
+FUNCTIONS: dict[str, list[Any]] = {
     "ncclGetVersion": [ctypes.POINTER(_INT)],
     "ncclGetUniqueId": [ctypes.POINTER(UniqueId)],
     "ncclCommInitRank": [ctypes.POINTER(_POINTER), _INT, UniqueId, _INT],
@@ -51,6 +53,12 @@ FUNCTIONS = {
     "ncclSend": [_POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER],
     "ncclRecv": [_POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER],
 }  # fmt: skip
+WINDOW_FUNCTIONS: dict[str, list[Any]] = {  # since NCCL 2.27
+    "ncclMemAlloc": [ctypes.POINTER(_POINTER), _SIZE],
+    "ncclCommWindowRegister": [_POINTER, _POINTER, _SIZE, ctypes.POINTER(_POINTER), _INT],
+}
+FIRST_WITH_WINDOWS = 22703
+SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC: arrays begin at the same places on all ranks
 
 
 def path_of_library() -> str:
@@ -82,7 +90,13 @@ class Library:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
         self._library.ncclGetLastError.restype = ctypes.c_char_p
         self._library.ncclGetLastError.argtypes = [_POINTER]
-        for name, arguments in FUNCTIONS.items():
+        self._declare(FUNCTIONS)
+        self.has_windows = self.version >= FIRST_WITH_WINDOWS
+        if self.has_windows:
+            self._declare(WINDOW_FUNCTIONS)
+
+    def _declare(self, functions: Mapping[str, Sequence[Any]]) -> None:
+        for name, arguments in functions.items():
             getattr(self._library, name).argtypes = arguments
 
     @property
@@ -110,6 +124,21 @@ class Library:
         made = _POINTER()
         self.call("ncclCommSplit", communicator, color, key, ctypes.byref(made), None)
         return made.value or 0
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of memory on the GPU of the calling thread, of a kind that can be registered.
+        """
+        made = _POINTER()
+        self.call("ncclMemAlloc", ctypes.byref(made), nbytes)
+        return made.value or 0
+
+    def register(self, communicator: int, pointer: int, nbytes: int) -> None:
+        """Let all ranks of a communicator, which call it at one time, reach such memory of each
+        other. Where GPUs do not reach each other's memory this does nothing."""
+        window = _POINTER()
+        self.call(
+            "ncclCommWindowRegister", communicator, pointer, nbytes, ctypes.byref(window), SYMMETRIC
+        )
 
     def async_error(self, communicator: int) -> str:
         """What went wrong since it was made, such as on the way to another machine; "" if nothing.

@@ -253,10 +253,10 @@ class Peers:
         """Let all ranks know a short text under a name that is used once."""
         self._connection.send({"key": key, "value": value})
 
-    def published(self, key: str, timeout: float) -> str:
-        """What a rank has published, or will within `timeout` seconds. Raises RankError."""
-        everyone = range(self.size)
-        self.wait_until(lambda: key in self._published, f"init: {key}", everyone, timeout)
+    def published(self, key: str, timeout: float, group: Sequence[int]) -> str:
+        """What a rank of `group` has published, or will within `timeout` seconds. Raises RankError,
+        as `check` does."""
+        self.wait_until(lambda: key in self._published, key, group, timeout)
         return self._published[key]
 
     def announce(self, group: Sequence[int], digest: str, lines: Sequence[str]) -> None:

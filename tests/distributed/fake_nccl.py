@@ -67,9 +67,14 @@ class World:
 
 
 class FakeLibrary:
-    """The `Library` of one rank. called: the functions, and on which stream."""
+    """The `Library` of one rank. called: the functions, and on which stream. registered: windows,
+    by their address, in bytes."""
+
+    has_windows = True
 
     def __init__(self, world: World, rank: int) -> None:
+        self.registered: dict[int, int] = {}
+        self._allocated: list[np.ndarray] = []
         self._world, self._rank = world, rank
         self._group: list[tuple[str, tuple[Any, ...]]] | None = None
         self.called: list[tuple[str, int]] = []
@@ -88,6 +93,15 @@ class FakeLibrary:
         assert key == self._rank
         ranks = zip(among.ranks, colors, strict=True)
         return self._world.number_of(tuple(rank for rank, one in ranks if one == color))
+
+    def allocate(self, nbytes: int) -> int:
+        self._allocated.append(np.zeros(nbytes, np.uint8))
+        return self._allocated[-1].ctypes.data
+
+    def register(self, communicator: int, pointer: int, nbytes: int) -> None:
+        everyone = self._world.communicators[communicator].meet(self._rank, nbytes)
+        assert set(everyone) == {nbytes}  # as NCCL wants it
+        self.registered[pointer] = nbytes
 
     def async_error(self, communicator: int) -> str:
         return ""
@@ -154,8 +168,14 @@ class FakeDevice:
     name, stream = "cpu", 5
     guard: Any = None
     is_idle = True
+    counted = 0  # bytes of windows
 
     def enter(self) -> None: ...
+
+    def empty(self) -> None: ...
+
+    def count(self, size: int) -> None:
+        self.counted += size
 
     def synchronize(self) -> None:
         if self.guard is not None:
@@ -191,5 +211,5 @@ def run_ranks(size: int, what: Callable[[Rank], Any], timeout: float = 20.0) -> 
         made = [threads.submit(Rank, world, rank, size, server, 20.0) for rank in range(size)]
         ranks = [one.result() for one in made]
         for rank in ranks:
-            rank.engine._timeout = timeout
+            rank.engine._timeout = rank.engine._windows._timeout = timeout
         return [one.result() for one in [threads.submit(what, rank) for rank in ranks]]

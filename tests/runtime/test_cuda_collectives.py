@@ -12,7 +12,8 @@ from lamina.core import dtypes
 from lamina.core.exchange import Exchange
 from lamina.errors import DeviceError, RankError
 from lamina.runtime import collectives, cuda
-from lamina.runtime.buffer import Launch
+from lamina.runtime.buffer import Buffer, Launch
+from lamina.runtime.collectives import GroupPart, Places, Window
 from lamina.runtime.source import Source
 from tests.runtime.test_cuda_errors import OPTIONS, SOURCE, FakeDriver, driver
 
@@ -20,12 +21,14 @@ __all__ = ["driver"]  # the fixture
 
 SUM = Exchange("all_reduce", "ADD", dtypes.float32, (4,), 2, 1)
 GATHER = Exchange("all_gather", "", dtypes.float32, (4,), 2, 1)
-# Kernel a, a sum of its result, kernel b beside it, a gathering, and kernel c, which reads both.
+# Kernel a, a sum of its result, kernel b beside it, a gathering, b again, and kernel c, which reads
+# what both have brought.
 LAUNCHES = [
     Launch("map0_64", 1, 256, ((0, 0),)),
     Launch("all_reduce1", 0, 0, ((0, 0), (0, 64)), exchange=0),
     Launch("reduce1_64", 2, 128, ((1, 0),), 2048),
     Launch("all_gather2", 0, 0, ((1, 0), (1, 64)), exchange=1),
+    Launch("reduce1_64", 2, 128, ((1, 0),), 2048),
     Launch("map0_64", 1, 256, ((0, 64),), after=1),
 ]
 PLACES = (1 << 10, 1 << 20)
@@ -39,6 +42,7 @@ class FakeEngine:
 
     def __init__(self, noted: Noted) -> None:
         self._noted = noted
+        self.of_part: dict[int, Window] = {}  # by the ranks of its groups
 
     def make_group(self, ranks: int, stride: int) -> None: ...
 
@@ -47,6 +51,9 @@ class FakeEngine:
 
     def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
         self._noted.append((exchange.operation, operand, result, stream))
+
+    def window(self, part: GroupPart, places: Places, nbytes: int) -> Window | None:
+        return self.of_part.get(part.ranks)
 
     def gather(self, exchange: Exchange, operand: bytes) -> list[bytes]:
         raise NotImplementedError
@@ -68,6 +75,8 @@ def noted(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Noted:
         call(self, function, *arguments, about=about)
         if function == "cuLaunchKernelEx":
             calls.append(("kernel", int(arguments[0].hStream), bool(arguments[0].numAttrs)))
+        elif function == "cuMemcpyAsync":
+            calls.append(("MemcpyAsync", *map(int, arguments)))
         elif function in ("cuEventRecord", "cuStreamWaitEvent"):
             calls.append((function.removeprefix("cu"), *map(int, arguments[:2])))
         elif function == "cuGraphLaunch":
@@ -116,6 +125,7 @@ def test_collectives_run_beside_kernels_and_in_the_graph(
         ("StreamWaitEvent", 3, 2),
         ("all_gather", b, b + 64, 3),
         ("EventRecord", 3, 3),
+        ("kernel", 2, may_begin_early),
         ("StreamWaitEvent", 2, 3),
         ("kernel", 2, False),  # which may not begin before both are done
         ("graph", 1),
@@ -125,14 +135,94 @@ def test_collectives_run_beside_kernels_and_in_the_graph(
     assert noted == [("compare", (str(SUM), str(GATHER))), ("graph", 1)]
 
 
+def called(noted: Noted, launches: list[Launch], exchanges: tuple[Exchange, ...]) -> Noted:
+    """What the first call of another program notes."""
+    program = cuda.CudaProgram(Source("", SOURCE.kernels, exchanges=exchanges), launches, OPTIONS)
+    noted.clear()
+    program.call(PLACES)
+    return noted
+
+
 def test_what_comes_after_a_program_waits_for_its_collectives(
     noted: Noted, program: cuda.CudaProgram
 ) -> None:
-    source = Source("", SOURCE.kernels, exchanges=(SUM,))
-    ends_with_one = cuda.CudaProgram(source, LAUNCHES[:2], OPTIONS)
-    noted.clear()
-    ends_with_one.call(PLACES)
-    assert noted[-2:] == [("StreamWaitEvent", 2, 1), ("graph", 1)]
+    ends_beside_a_kernel = called(noted, LAUNCHES[:3], (SUM,))
+    assert ends_beside_a_kernel[-2:] == [("StreamWaitEvent", 2, 1), ("graph", 1)]
+
+
+def test_a_collective_that_nothing_runs_beside_is_on_the_stream_of_kernels(
+    noted: Noted, program: cuda.CudaProgram
+) -> None:
+    """The gathering, after the sum, which kernel b runs beside; and a sum at the end."""
+    a, b = PLACES
+    first, gathering, last = LAUNCHES[:3], LAUNCHES[3], LAUNCHES[5]
+    is_early = program.device.engine
+    assert called(noted, [*first, gathering, last], (SUM, GATHER))[-6:] == [
+        ("EventRecord", 1, 3),
+        ("kernel", 2, is_early),
+        ("StreamWaitEvent", 2, 1),
+        ("all_gather", b, b + 64, 2),
+        ("kernel", 2, is_early),
+        ("graph", 1),
+    ]
+    assert called(noted, LAUNCHES[:2], (SUM,))[-2:] == [
+        ("all_reduce", a, a + 64, 2),
+        ("graph", 1),
+    ]
+
+
+OWN_MEMORY = "memory of the program alone"
+
+
+@pytest.fixture
+def engine(
+    program: cuda.CudaProgram, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> FakeEngine:
+    """That of the program, whose windows a test gives it."""
+    made = FakeEngine(noted)
+    monkeypatch.setattr(collectives, "_engines", [made])
+    monkeypatch.setattr(cuda, "Buffer", lambda nbytes, device: OWN_MEMORY)
+    return made
+
+
+def test_scratch_memory_is_the_window_of_its_places(
+    program: cuda.CudaProgram, engine: FakeEngine
+) -> None:
+    """Of the sum's arrays the scratch memory has both, of the gathering's none."""
+    memory = Buffer.wrap(1 << 24, 128, "cuda", None)
+    engine.of_part[2] = Window(memory, ((0, 64), (-1, -1)))
+    assert program.arena(128) is memory
+    assert program.arena(129) == OWN_MEMORY
+
+
+def test_collectives_run_in_a_window_of_other_places(
+    program: cuda.CudaProgram, engine: FakeEngine, noted: Noted
+) -> None:
+    window, (a, b) = 1 << 24, PLACES
+    engine.of_part[2] = Window(Buffer.wrap(window, 1024, "cuda", None), ((512, 256), (-1, 0)))
+    assert program.arena(128) == OWN_MEMORY
+    program.call(PLACES)
+    moved = [one for one in noted if one[0] in ("MemcpyAsync", "all_reduce", "all_gather")]
+    assert moved == [
+        ("MemcpyAsync", window + 512, a, 16, 3),
+        ("all_reduce", window + 512, window + 256, 3),
+        ("MemcpyAsync", a + 64, window + 256, 16, 3),
+        ("all_gather", b, b + 64, 3),
+    ]
+
+
+def test_groups_of_two_kinds_have_no_window_in_common(
+    program: cuda.CudaProgram, engine: FakeEngine, noted: Noted
+) -> None:
+    """Their collectives run in those that programs of one group have agreed on."""
+    memory = Buffer.wrap(1 << 24, 1024, "cuda", None)
+    engine.of_part[4] = Window(memory, ((0, 64),))
+    of_four = Exchange("all_reduce", "ADD", dtypes.float32, (4,), 4, 1)
+    source = Source("", SOURCE.kernels, exchanges=(of_four, GATHER))
+    made = cuda.CudaProgram(source, LAUNCHES, OPTIONS)
+    assert made.arena(128) == OWN_MEMORY
+    made.call(PLACES)
+    assert ("all_reduce", memory.pointer, memory.pointer + 64, 3) in noted
 
 
 def test_steps_that_are_timed_run_one_after_the_other(
@@ -141,9 +231,11 @@ def test_steps_that_are_timed_run_one_after_the_other(
     monkeypatch.setattr(cuda, "Buffer", lambda *_: type("Other", (), {"pointer": 0, "nbytes": 0}))
     list(program._launched(PLACES, program.device.stream, overlaps=False))
     kinds = [(name, *rest[-1:]) for name, *rest in noted]
+    may_begin_early = program.device.engine
     assert kinds == [
-        ("kernel", program.device.engine), ("all_reduce", 1),
-        ("kernel", False), ("all_gather", 1), ("kernel", False),
+        ("kernel", may_begin_early), ("all_reduce", 1),
+        ("kernel", may_begin_early), ("all_gather", 1),
+        ("kernel", may_begin_early), ("kernel", may_begin_early),
     ]  # fmt: skip
 
 

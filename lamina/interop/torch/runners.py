@@ -137,6 +137,8 @@ class OnGpu(_Compiled):
         self._place = place
         self._written = [slot.number for slot in self._compiled.program.outputs]
         self._constants = [buffer.pointer for buffer in code.constants]
+        if self._constants:
+            heap_of(options.device).synchronize()  # they are read on another stream than they came
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
         index = self._place.index
