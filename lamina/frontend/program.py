@@ -28,6 +28,7 @@ from lamina.runtime.buffer import Buffer
 
 kind_of = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
 _node_of, _requirement_of = attrgetter("node"), attrgetter("_requires_grad")
+_assigned_of = attrgetter("assigned")
 _writes = attrgetter("writes")
 
 
@@ -58,6 +59,56 @@ class Binding:
 
     tensor: int
     input: int
+
+
+class Watched:
+    """Tensors that a program captured, as its last call found them: the next one looks for the
+    memory of those alone that have changed. A token of a language model takes some hundred weights
+    and caches.
+
+    Nodes are held weakly, as references to one decide whether its memory may be overwritten; and
+    memory is, as others may get it once the tensor has another value."""
+
+    def __init__(self, captured: Iterable[Captured]) -> None:
+        self.captured = [*captured]
+        self._nodes: list[ref[Node] | None] = [None] * len(self.captured)
+        self._requirements = [False] * len(self.captured)
+        self._memory: list[Callable[[], Buffer | None]] = [_nothing] * len(self.captured)
+
+    def known(self) -> list[Buffer | None]:
+        """The memory of each tensor; None of one that is not as it was."""
+        tensors = _now(self.captured)
+        buffers: list[Buffer | None] = [one() for one in self._memory]
+        nodes = [*map(ref, map(_node_of, tensors))]
+        requirements = [*map(_requirement_of, tensors)]
+        is_changed = nodes != self._nodes or requirements != self._requirements
+        if is_changed or any(map(_assigned_of, tensors)):
+            known = zip(self._nodes, self._requirements, strict=True)
+            now = zip(nodes, requirements, strict=True)
+            are_same = map(eq, known, now)
+            for number, (tensor, is_same) in enumerate(zip(tensors, are_same, strict=True)):
+                if not is_same or tensor.assigned:
+                    buffers[number] = None
+        return [None if one is None or one.overwritten else one for one in buffers]
+
+    def find(self, buffers: list[Buffer | None]) -> list[Buffer]:
+        """`buffers`, as `known` gives them, with the memory of the changed tensors, which are found
+        so by the next call."""
+        found: list[Buffer] = []
+        for number, buffer in enumerate(buffers):
+            found.append(self._find(number) if buffer is None else buffer)
+        return found
+
+    def _find(self, number: int) -> Buffer:
+        (tensor,) = _now(self.captured[number : number + 1])
+        buffer = memory.memory_of(tensor)
+        self._nodes[number], self._memory[number] = ref(tensor.node), ref(buffer)
+        self._requirements[number] = tensor._requires_grad
+        return buffer
+
+
+def _nothing() -> None:
+    """In the place of a reference, where nothing was found yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +165,9 @@ class Program:
         self.asked = [Asked(tensor, old is None) for tensor, old in trace.asked.items()]
         self._watch(trace, gradient_of)
         self._bind(trace, owners, gradient_of)
+        self._watched = Watched(dict.fromkeys((*self.captured, *self.same)))
+        # The memory of what it watches, from `fits` to the call that follows.
+        self._known: list[Buffer | None] | None = None
         is_left = self.writes or self.gradients or self.requirements
         self.only_reads = not (is_left or self.asked or self.draws)
         self.is_pure = self.only_reads and not (self.captured or self.same)
@@ -194,11 +248,12 @@ class Program:
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        if not self.finds_gradients():
+        if not self.finds_gradients() or self.gave_up or self.kept.is_shared:
             return False
+        self._known = self._watched.known()
+        if None not in self._known:  # nothing has changed since a call that it fitted
+            return True
         if [tensor.node for tensor in _now(self.same)] != self.nodes:
-            return False
-        if self.gave_up or self.kept.is_shared:
             return False
         return all(map(eq, map(kind_of, _now(self.captured)), self.kinds))
 
@@ -244,20 +299,14 @@ class Program:
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         """Run on the tensors of the arguments."""
-        inputs = self.inputs.copy()
         if self.draws or self.captured:
             key: Any = random.next_key(self.device) if self.draws else None
             tensors = [*tensors, key, *_now(self.captured)]
-        _take_own_memory([tensors[binding.tensor] for binding in self.writes])
+        known, self._known = self._known, None
+        has_moved = _take_own_memory([tensors[binding.tensor] for binding in self.writes])
+        inputs = self._inputs_of(tensors, None if has_moved else known)
         for binding in self.writes:
-            inputs[binding.input] = memory.memory_of(tensors[binding.tensor])
             inputs[binding.input].writes += 1
-        written = {inputs[binding.input].pointer for binding in self.writes}
-        for binding in self.reads:
-            inputs[binding.input] = buffer = memory.memory_of(tensors[binding.tensor])
-            if buffer.pointer in written:  # as it was before
-                copy = tensors[binding.tensor].clone()
-                inputs[binding.input] = memory.memory_of(copy)
         try:
             buffers = self.run(self.compiled, inputs, self.options, self.kept.in_call(inputs))
         finally:
@@ -276,6 +325,32 @@ class Program:
         if type(self.result) is Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, Place)
+
+
+    def _inputs_of(
+        self, tensors: Sequence[Tensor], known: list[Buffer | None] | None
+    ) -> list[Buffer]:
+        """The memory that a call reads and writes. tensors: the arguments, the random key, and the
+        captured ones. known: the memory of what it watches, if `fits` has found that it fits, and
+        nothing has changed since."""
+        inputs = self.inputs.copy()
+        if known is not None:
+            captured = self._watched.find(known)
+        else:
+            captured = [memory.memory_of(one) for one in tensors[self.arguments + 1 :]]
+        bindings = *self.writes, *self.reads
+        for binding in bindings:
+            place = binding.tensor - self.arguments - 1  # after the arguments and the random key
+            if place >= 0:
+                inputs[binding.input] = captured[place]
+            else:
+                inputs[binding.input] = memory.memory_of(tensors[binding.tensor])
+        written = {inputs[binding.input].pointer for binding in self.writes}
+        for binding in self.reads:
+            if inputs[binding.input].pointer in written:  # as it was before
+                copy = tensors[binding.tensor].clone()
+                inputs[binding.input] = memory.memory_of(copy)
+        return inputs
 
 
 def _owner(left: LeftGradient | LeftRequirement, tensors: Sequence[Tensor]) -> Tensor:
@@ -300,16 +375,17 @@ def use_of(sinks: tuple[Node, ...], options: Options) -> object:
     return use
 
 
-def _take_own_memory(tensors: Sequence[Tensor]) -> None:
+def _take_own_memory(tensors: Sequence[Tensor]) -> bool:
     """See that the memory of each of `tensors` can be overwritten. Those whose memory others need
     get a copy: all by one program, but those in one memory one after the other, as equal copies
-    would be in one memory again."""
+    would be in one memory again. Returns whether any got one."""
     sharing: dict[int, list[Tensor]] = {}  # by the address of their memory
     for tensor in tensors:
         if not _owns_memory(tensor):
             sharing.setdefault(memory.memory_of(tensor).pointer, []).append(tensor)
     for batch in zip_longest(*sharing.values()):
         memory.realize(*[tensor.assign(tensor) for tensor in batch if tensor is not None])
+    return bool(sharing)
 
 
 def _owns_memory(tensor: Tensor) -> bool:
