@@ -8,7 +8,7 @@ part: so gradients, and what an optimiser keeps for them, are as short as the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from lamina.core.dtypes import DType
 from lamina.core.shape import Shape
 from lamina.distributed import setup
 from lamina.distributed.data_parallel import buckets
-from lamina.distributed.layout import Box, Layout
+from lamina.distributed.layout import Box, Layout, layouts_of
 from lamina.distributed.mesh import Axis
 from lamina.distributed.operations import all_gather
 from lamina.errors import ArgumentError, DTypeError
@@ -43,8 +43,9 @@ class FullySharded:
     up: bfloat16 are half the bytes of float32. By default that of the shards.
 
     Gradients are sums over the processes. Where each has a mean over its own rows of a batch,
-    divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple, and
-    DTypeError for a dtype that is no float."""
+    divide the loss by the number of processes. Raises ArgumentError for a parameter in a tuple, or
+    one of which processes along the axis have other parts, as of a ColumnParallel; and DTypeError
+    for a dtype that is no float."""
 
     def __init__(self, layer: Callable[..., Any], over: Axis, dtype: DType | None = None) -> None:
         if dtype is not None and not dtype.is_float:
@@ -63,6 +64,7 @@ class FullySharded:
             if tensor.requires_grad and tensor not in divided:
                 first = first_name.setdefault(tensor, name)
                 self._places.setdefault(first, []).append(_setter(layer, name))
+        _refuse_parts(first_name.values(), layouts_of(layer), over)
         for tensor, name in first_name.items():
             self._shapes[name] = tensor.shape
             self.shards[name] = _shard(tensor, over)
@@ -87,7 +89,7 @@ class FullySharded:
             start = self._over.place * each
             own = max(0, min(each, size - start))
             boxes = (Box((start,), (0,), (own,)),) if own else ()
-            found[f"shards.{name}"] = Layout((size,), boxes)
+            found[f"shards.{name}"] = Layout((size,), boxes, (self._over,))
         return found
 
     def whole(self, name: str) -> Tensor:
@@ -120,6 +122,19 @@ def _shards_in(layer: Any) -> set[Tensor]:
     """The parts that layers in `layer` have: each process has other values."""
     inner = [one for _, one in named_layers(layer) if isinstance(one, FullySharded)]
     return {shard for one in inner for shard in one.shards.values()}
+
+
+def _refuse_parts(names: Iterable[str], layouts: Mapping[str, Layout], over: Axis) -> None:
+    """Raise ArgumentError if processes of the group of `over` have other parts of a parameter."""
+    group = set(over.group)
+    for name in names:
+        for axis in layouts[name].axes if name in layouts else ():
+            if len(group.intersection(axis.group)) > 1:
+                raise ArgumentError(
+                    f"{name} is a part, of which the processes along {over.name!r} have others",
+                    operation="FullySharded",
+                    remedy="take another axis of the mesh, along which all have the same part",
+                )
 
 
 def _buckets(shards: Mapping[str, Tensor], ranks: int) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from lamina.core.shape import Shape
+from lamina.distributed.mesh import Axis
 from lamina.frontend.tensor import Tensor
 from lamina.nn.state import named_layers
 
@@ -39,10 +40,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """What part of a whole array of `shape` a tensor is. Elements in no box are padding."""
+    """What part of a whole array of `shape` a tensor is. Elements in no box are padding.
+
+    axes: of the mesh, along which processes have other parts."""
 
     shape: Shape
     boxes: tuple[Box, ...]
+    axes: tuple[Axis, ...] = ()
 
 
 @runtime_checkable

@@ -18,7 +18,8 @@ from lamina.distributed.launched import Launched, Meeting, launched, meeting
 from lamina.errors import ArgumentError, DeviceError, RankError
 from lamina.runtime import collectives, mpi
 from lamina.runtime.buffer import heap_of
-from lamina.runtime.collectives import Engine
+from lamina.runtime.cache import digest
+from lamina.runtime.collectives import Engine, GroupPart
 from lamina.runtime.mpi import MpiEngine
 from lamina.runtime.peers import Peers, Server
 
@@ -80,6 +81,14 @@ def make_group(ranks: int, stride: int) -> None:
     engine = _process().engine
     if engine is not None:
         engine.make_group(ranks, stride)
+
+
+def compare(ranks: int, stride: int, what: str) -> None:
+    """Compare a line of text with those of the other processes of a group, which all call this at
+    one time. Raises ProgramsDifferError, on GPUs at a later collective, where it is another one."""
+    engine = _process().engine
+    if engine is not None and ranks > 1:
+        engine.compare([GroupPart(ranks, stride, (what,), digest(what))])
 
 
 def bucket_bytes() -> int:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from lamina.core.options import current
+from lamina.distributed import setup
 from lamina.distributed.layout import Box, Layout
 from lamina.distributed.mesh import Axis, Mesh
 from lamina.distributed.operations import all_gather, all_reduce, all_to_all, reduce_scatter
@@ -88,14 +89,24 @@ def shard(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
         if x.requires_grad:
             own = parameter(own)
             realize(own)  # so that nothing keeps the whole one
-    return of_part(own, mesh, names)
+    return _of_part(own, mesh, wanted)
 
 
 def of_part(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
     """The tensor of the whole shape of which each process has the part x. With ("data", None) that
-    are the rows of all processes along the axis "data". All have parts of one shape, which nothing
-    compares: of an uneven last batch a mean is wrong. Raises ArgumentError as `shard`."""
+    are the rows of all processes along the axis "data".
+
+    Raises ArgumentError as `shard`, and ProgramsDifferError, on GPUs at a later collective, where
+    processes have parts of other shapes, as of an uneven last batch."""
     wanted = Spec(_known(x, mesh, names))
+    for name in wanted.names:
+        if name is not None:
+            what = f"a part, {x.dtype.name} {x.shape}, of a tensor cut along {wanted}"
+            setup.compare(mesh[name].ranks, mesh[name].stride, what)
+    return _of_part(x, mesh, wanted)
+
+
+def _of_part(x: Tensor, mesh: Mesh, wanted: Spec) -> Tensor:
     shape = tuple(
         size * mesh[name].ranks if name else size
         for size, name in zip(x.shape, wanted.names, strict=True)
@@ -133,7 +144,8 @@ def layout_of(x: Tensor) -> Layout | None:
     shape = storage.own.shape
     places = [storage.mesh[name].place if name else 0 for name in storage.spec.names]
     start = tuple(place * size for place, size in zip(places, shape, strict=True))
-    return Layout(x.shape, (Box(start, (0,) * len(shape), shape),))
+    axes = tuple(storage.mesh[name] for name in storage.spec.names if name is not None)
+    return Layout(x.shape, (Box(start, (0,) * len(shape), shape),), axes)
 
 
 def _checked(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Spec:

@@ -216,4 +216,4 @@ def layout_of_part(part: Shape, axis: int, over: Axis, pieces: int = 1) -> Layou
         start[axis] = (piece * over.ranks + over.place) * each
         own_start[axis] = piece * each
         boxes.append(Box(tuple(start), tuple(own_start), size))
-    return Layout(shape, tuple(boxes))
+    return Layout(shape, tuple(boxes), (over,))

@@ -118,7 +118,7 @@ def _layout(part: Shape, cut: Cut, over: Axis, count: int) -> Layout:
     whole[cut.axis] = count
     own[cut.axis] = max(0, min(part[cut.axis], count - start[cut.axis]))
     box = Box(tuple(start), (0,) * len(part), tuple(own))
-    return Layout(tuple(whole), (box,) if own[cut.axis] else ())
+    return Layout(tuple(whole), (box,) if own[cut.axis] else (), (over,))
 
 
 def part_of(weight: Weight, cut: Cut, over: Axis, device: str) -> Weight:

@@ -12,7 +12,7 @@ from lamina import Tensor, distributed, nn
 from lamina.core.options import Options
 from lamina.distributed import FullySharded, setup
 from lamina.distributed.mesh import Axis
-from lamina.errors import DTypeError
+from lamina.errors import ArgumentError, DTypeError
 from lamina.fuse import early, overlap
 from lamina.fuse.program import Program
 from lamina.ir.kernel import Collective
@@ -167,6 +167,24 @@ class Chain:
         for layer in self.layers.values():
             x = layer(x)
         return x
+
+
+def test_parts_of_the_same_processes_are_refused() -> None:
+    """Of the first of two processes: parts along the pair are not divided along it again."""
+    column = distributed.ColumnParallel(nn.Linear(4, 4), PAIR)
+    with pytest.raises(ArgumentError, match=r"weight is a part, .* along 'pair' have others"):
+        FullySharded(column, PAIR)
+    with pytest.raises(ArgumentError, match=r"layers\.a\.weight is a part"):
+        FullySharded(Chain({"a": column}), PAIR)
+
+
+def test_parts_of_other_processes_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first of four: along the data axis two processes have the same part."""
+    monkeypatch.setattr(setup, "_joined", [setup._Process(0, 4)])
+    model, data = Axis("model", 2, 1), Axis("data", 2, 2)
+    column = distributed.ColumnParallel(nn.Linear(4, 4), model)
+    sharded = FullySharded(column, data)
+    assert {name: one.size for name, one in sharded.shards.items()} == {"weight": 4, "bias": 1}
 
 
 def test_parameters_are_sent_as_floats() -> None:

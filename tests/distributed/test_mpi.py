@@ -85,6 +85,8 @@ MESSAGES = {
     r"rank 1: after all_reduce ADD f32\[4\] among 2 ranks \(collective 1\)",
     "differs": r"ProgramsDifferError: collective 1 of the programs differs: rank 0: all_reduce ADD "
     r"f32\[4\] among 2 ranks; rank 1: all_gather f32\[4\] among 2 ranks",
+    "uneven": r"ProgramsDifferError: .* rank 0: a part, float32 \(3, 5\), of a tensor cut along "
+    r"\(data, None\); rank 1: a part, float32 \(2, 5\)",
 }
 
 

@@ -30,4 +30,7 @@ if rank == 1:
         time.sleep(60)
     if fault == "differs":
         distributed.all_gather(x).numpy()
+if fault == "uneven":
+    mesh = distributed.Mesh(data=2)
+    distributed.of_part(Tensor(np.ones((3 - rank, 5), np.float32)), mesh, ("data", None))
 distributed.all_reduce(x * 2.0).numpy()
