@@ -1,12 +1,19 @@
 """Trains a small GPT whose parameters are sharded, and goes on from the last checkpoint.
 
-    checkpoint.py FOLDER [STAGE RANK]: a rank kills itself at a stage of the third save, or "step"
+    checkpoint.py FOLDER                     to the end
+    checkpoint.py FOLDER STAGE RANK          a rank kills itself at a stage of the third save
+    checkpoint.py FOLDER training RANK SEED  it does so at a random moment of a step, or of a save,
+    checkpoint.py FOLDER saving RANK SEED    and says when
 """
 
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -45,7 +52,45 @@ def fatal(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-if fault and int(fault[1]) == rank and fault[0] != "step":
+def end_at_once() -> None:
+    print(f"killed at {time.time()}", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Moment:
+    """A random moment of a phase, at which this process ends: each time that the phase comes up
+    again, one of as many seconds as it took the time before. If it is over by then, the next one;
+    and the last one of the run ends with the process."""
+
+    def __init__(self, phase: str, seed: int) -> None:
+        self.phase, self._random = phase, Random(seed)
+        self._seconds: float | None = None
+
+    @contextmanager
+    def within(self, phase: str, *, is_last: bool) -> Iterator[None]:
+        """During one phase."""
+        if phase != self.phase:
+            yield
+            return
+        started = time.monotonic()
+        if self._seconds is None:
+            yield
+        else:
+            timer = threading.Timer(self._random.uniform(0.0, self._seconds), end_at_once)
+            timer.start()
+            yield
+            timer.cancel()
+            if is_last:
+                end_at_once()
+        self._seconds = time.monotonic() - started
+
+
+PHASES = ("training", "saving")
+is_victim = bool(fault) and int(fault[1]) == rank
+moment = Moment("none", 0)
+if is_victim and fault[0] in PHASES:
+    moment = Moment(fault[0], int(fault[2]))
+elif is_victim and fault[0] != "step":
     name = {"boxes": "_write_pieces", "tensors": "_write_tensors", "index": "_write_index",
             "end": "_wait_for_all"}[fault[0]]  # fmt: skip
     setattr(checkpoint, name, fatal(getattr(checkpoint, name)))
@@ -59,18 +104,20 @@ if os.path.exists(os.path.join(folder, "index.json")):
     first = int(texts["step"]) + 1
     print(f"goes on at {first}", flush=True)
 for step in range(first, STEPS):
+    is_last = step == STEPS - 1
     batch = np.random.default_rng(step).integers(0, LETTERS, (ROWS, LENGTH + 1))
-    loss = model(batch[distributed.rows_of(ROWS)]) / size
-    loss.backward()
-    total = distributed.all_reduce(loss.detach())
-    optimizer.step()
-    optimizer.zero_grad()
+    with moment.within("training", is_last=is_last):
+        loss = model(batch[distributed.rows_of(ROWS)]) / size
+        loss.backward()
+        total = distributed.all_reduce(loss.detach())
+        optimizer.step()
+        optimizer.zero_grad()
+        value = total.item()
     if rank == 0:
-        print(f"step {step}: {total.item():.5f}", flush=True)
-    else:
-        total.item()
-    if fault and fault[0] == "step" and step == FATAL and int(fault[1]) == rank:
+        print(f"step {step}: {value:.5f}", flush=True)
+    if is_victim and fault[0] == "step" and step == FATAL:
         os.kill(os.getpid(), signal.SIGKILL)
     saves[0] += 1
-    distributed.save_checkpoint(folder, model, optimizer, {"step": str(step)})
+    with moment.within("saving", is_last=is_last):
+        distributed.save_checkpoint(folder, model, optimizer, {"step": str(step)})
 print(f"rank {rank}: all is well", flush=True)
