@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from lamina.distributed.pipeline import task_at
 
@@ -41,16 +42,44 @@ class Model:
         return 2 * tokens * self.layer_parameters + 2 * tokens * length * self.width
 
 
+# Bytes that go out of a GPU, and the seconds that they take.
+Curve = tuple[tuple[float, float], ...]
+
+# Of an all_gather by NCCL 2.28.9 between two H200s of a node, without NVLink multicast, measured
+# alone, by the bytes that each GPU sends: half of the result. `bench/results/h200_distributed.md`
+# has other collectives too.
+MEASURED_INSIDE: Curve = (
+    (512 << 10, 15.7e-6), (2 << 20, 31.1e-6), (6 << 20, 49.3e-6), (25 << 19, 84.3e-6),
+    (32 << 20, 159.9e-6), (128 << 20, 558.2e-6),
+)  # fmt: skip
+
+
+def constant(rate: float) -> Curve:
+    """A link of so many bytes a second, however few."""
+    return ((0.0, 0.0), (1.0, 1.0 / rate))
+
+
+def seconds_of(sent: float, curve: Curve) -> float:
+    """Seconds for `sent` bytes: a straight line between two points of the curve, and beyond its
+    last two on in their direction; never less than at the first point."""
+    pairs = pairwise(curve)
+    (start, first), (end, last) = next(
+        ((low, high) for low, high in pairs if sent <= high[0]), (curve[-2], curve[-1])
+    )
+    return max(curve[0][1], first + (sent - start) * (last - first) / (end - start))
+
+
 @dataclass(frozen=True)
 class Rates:
     """What a GPU and its links do in a second.
 
-    operations: of products, with all that runs between them. inside: bytes that a collective moves
-    out of a GPU within a node. between: the same among nodes. latency: seconds of a collective for
-    each rank that it goes through."""
+    operations: of products, with all that runs between them. inside: what a collective takes that
+    moves so many bytes out of a GPU within a node. between: bytes a second among nodes. latency:
+    seconds of a collective for each rank that it goes through; within a node, for each after the
+    second one."""
 
     operations: float = 500e12
-    inside: float = 360e9
+    inside: Curve = MEASURED_INSIDE
     between: float = 45e9
     latency: float = 4e-6
 
@@ -119,9 +148,10 @@ def collective(nbytes: float, ranks: int, rates: Rates, spread: int) -> float:
     for the others. spread: GPUs of a node that belong to one group; the rest are elsewhere."""
     if ranks == 1:
         return 0.0
-    inside = ranks <= spread
-    rate = rates.inside if inside else rates.between
-    return nbytes * (ranks - 1) / ranks / rate + ranks * rates.latency
+    sent = nbytes * (ranks - 1) / ranks
+    if ranks <= spread:
+        return seconds_of(sent, rates.inside) + (ranks - 2) * rates.latency
+    return sent / rates.between + ranks * rates.latency
 
 
 def bytes_of_sum(ranks: int) -> float:
@@ -248,8 +278,12 @@ def table(batch: Batch, rates: Rates, gpus: Sequence[int] = GPUS) -> Iterator[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     rates, batch = Rates(), Batch()
-    for name in ("operations", "inside", "between", "latency"):
+    for name in ("operations", "between", "latency"):
         parser.add_argument(f"--{name}", type=float, default=getattr(rates, name))
+    parser.add_argument(
+        "--inside", type=lambda text: constant(float(text)), default=rates.inside,
+        help="bytes a second within a node; by default what was measured",
+    )  # fmt: skip
     parser.add_argument("--tokens", type=int, default=batch.tokens, help="of a batch")
     options = vars(parser.parse_args())
     batch = replace(batch, tokens=options.pop("tokens"))

@@ -7,21 +7,33 @@ import math
 import pytest
 
 from bench.scaling import (
+    MEASURED_INSIDE,
     Batch,
     Layer,
     Mesh,
     Model,
     Rates,
+    constant,
     layer_of,
     meshes,
     passes,
     pipelined,
+    seconds_of,
     step_of,
     table,
 )
 from tests.test_layers import ROOT
 
-ENDLESS = Rates(inside=math.inf, between=math.inf, latency=0.0)
+ENDLESS = Rates(inside=constant(math.inf), between=math.inf, latency=0.0)
+
+
+def test_links_take_what_was_measured() -> None:
+    for sent, seconds in MEASURED_INSIDE:
+        assert seconds_of(sent, MEASURED_INSIDE) == pytest.approx(seconds)
+    (first, least), *_, (before, quick), (last, slow) = MEASURED_INSIDE
+    assert seconds_of(first / 2, MEASURED_INSIDE) == least
+    assert seconds_of(2 * last - before, MEASURED_INSIDE) == pytest.approx(2 * slow - quick)
+    assert seconds_of(1e9, constant(1e11)) == pytest.approx(0.01)
 
 
 def test_the_model_has_seventy_billion_parameters() -> None:
@@ -61,12 +73,12 @@ def test_a_pipeline_has_the_bubble_of_its_stages(stages: int, micro_batches: int
 @pytest.mark.parametrize(("ranks", "times"), [(2, 1.0), (8, 2.0)])
 def test_more_than_two_ranks_add_up_in_float32(ranks: int, times: float) -> None:
     """Whatever collectives of bfloat16 the engine is asked for; parameters go as they are."""
-    rates = Rates(latency=0.0)
+    rates = Rates(inside=constant(3e11), latency=0.0)
     layer = layer_of(Model(), Mesh(data=ranks), Batch(), rates)
     assert layer.scatter == pytest.approx(times * layer.gather)
     sums = [layer_of(Model(), Mesh(1, ranks), Batch(), one).forward for one in (rates, ENDLESS)]
     elements = Batch().length * Model().width * (ranks - 1) / ranks
-    assert sums[0] - sums[1] == pytest.approx(4 * times * 2.0 * elements / rates.inside)
+    assert sums[0] - sums[1] == pytest.approx(4 * times * 2.0 * elements / 3e11)
 
 
 def test_the_page_has_the_table() -> None:
