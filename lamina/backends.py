@@ -48,6 +48,7 @@ from lamina.targets.c import program as c
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
+from lamina.tiles.stage import TilePrograms
 
 Code = CpuProgram | CudaProgram | MetalProgram
 Printed = tuple[Source, tuple[GpuLaunch, ...]]
@@ -72,20 +73,20 @@ class Backend:
     memory: what fusion asks of the device. split: the rules of the pass "split_reductions" that it
     needs besides those of all devices; each is a step of that pass.
     knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
-    and such knobs. print: from a program, its plans and the options to source, with the launches
-    where the source does not hold them. load: what runs on a table of buffers, from those and the
-    options. compile: the binaries of a source by name, for an architecture, without loading them.
-    quick: which calls are quick, if any. stored: whether the source is all that a program needs, so
-    that a file holds it. skips_masked_tiles: whether attention of 16-bit floats computes no tile
-    of scores that a mask leaves out. keeps_constants: whether arrays that depend on constant inputs
-    alone are kept from call to call.
+    and such knobs. print: from a program, its plans, its tile programs and the options to source,
+    with the launches where the source does not hold them. load: what runs on a table of buffers,
+    from those and the options. compile: the binaries of a source by name, for an architecture,
+    without loading them. quick: which calls are quick, if any. stored: whether the source is all
+    that a program needs, so that a file holds it. skips_masked_tiles: whether attention of 16-bit
+    floats computes no tile of scores that a mask leaves out. keeps_constants: whether arrays that
+    depend on constant inputs alone are kept from call to call.
     """
 
     memory: Callable[[Options], FusionTarget]
     split: Callable[[Options], Sequence[Rule]]
     knobs: CpuKnobs | GpuKnobs
     schedule: Callable[[Kernel, Options, Any], Schedule]
-    print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
+    print: Callable[[Program, Mapping[AnyKernel, Plan], TilePrograms, Options], Printed]
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     compile: Callable[[Source, str, Options], dict[str, bytes]]
     quick: QuickCalls | None = None
@@ -163,7 +164,7 @@ CPU = Backend(
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
-    lambda program, plans, options: (c.print_program(program, plans), ()),
+    lambda program, plans, tiles, options: (c.print_program(program, plans), ()),
     lambda source, launches, options: CpuProgram(
         source.text, options, source.units, source.exchanges
     ),
@@ -178,8 +179,8 @@ CUDA = Backend(
     GpuKnobs(),
     lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
-    lambda program, plans, options:
-        gpu.print_program(CudaPrinter, target_of(options), program, plans),
+    lambda program, plans, tiles, options:
+        gpu.print_program(CudaPrinter, target_of(options), program, plans, tiles),
     CudaProgram,
     cubins,
     quick=QuickCalls(max_kept_bytes=1 << 20),
@@ -190,8 +191,8 @@ METAL = Backend(
     lambda options: (columns_in_parts, long_products_in_parts, whole_sorts),
     GpuKnobs(),
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
-    lambda program, plans, options:
-        gpu.print_program(MetalPrinter, target_of(options), program, plans),
+    lambda program, plans, tiles, options:
+        gpu.print_program(MetalPrinter, target_of(options), program, plans, tiles),
     MetalProgram,
     no_compiler,
 )  # fmt: skip

@@ -217,7 +217,8 @@ def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
 
 def _from_kernels_to_source(program: Program, options: Options) -> Planned:
     """What the search measures."""
-    return _print(_legalize(_schedule(program, options), options), options)
+    planned = _legalize(_schedule(program, options), options)
+    return _print(_lower_to_tiles(planned, options), options)
 
 
 @_of_both
@@ -237,7 +238,9 @@ def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
 
 @_of_both
 def _print(planned: Planned, options: Options) -> Planned:
-    source, launches = backend(options).print(planned.program, planned.plans, options)
+    source, launches = backend(options).print(
+        planned.program, planned.plans, planned.tiles, options
+    )
     return replace(planned, source=source, launches=launches)
 
 

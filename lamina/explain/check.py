@@ -45,7 +45,8 @@ def run_checked(
     program, seconds = planned.program, list[float]()
     for step in program.steps:
         plans = {one.kernel: planned.plans[one.kernel] for one in step}
-        source, launches = target.print(replace(program, steps=(step,)), plans, options)
+        alone = replace(program, steps=(step,))
+        source, launches = target.print(alone, plans, planned.tiles, options)
         before = _arrays(program, step, table)
         seconds += target.load(source, launches, options).run(table, 1)
         if wrong := difference(step, before, _arrays(program, step, table)):

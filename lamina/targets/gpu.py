@@ -28,6 +28,8 @@ from lamina.targets.read_ahead import with_read_ahead
 from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import ThreadPrinter, whole_warps
+from lamina.tiles.program import TileProgram
+from lamina.tiles.stage import TilePrograms, program_of
 
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
@@ -55,6 +57,9 @@ class GpuPrinter(ThreadPrinter):
     has_collectives: ClassVar[bool] = False  # whether an engine moves arrays of the device
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
+    # What blocks do with tiles, where the dialect of tile programs says it: printed instead of the
+    # nest's loops.
+    program: TileProgram | None = None
     max_inlined = inf  # the texts of GPUs have no functions out of line
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
@@ -163,9 +168,9 @@ class GpuPrinter(ThreadPrinter):
             body = f"    {self.work_loop.head} {{\n{body}    }}{self.work_loop.tail}\n"
         maps = tuple(self.maps.values())
         launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
-        return f"{self._head(pointers)} {{\n{body}}}", launch
+        return f"{self.head(pointers)} {{\n{body}}}", launch
 
-    def _head(self, pointers: list[str]) -> str:
+    def head(self, pointers: list[str]) -> str:
         """The head of the function: ``KERNEL(64) scan0_64x128(POINTER(const f32, 0), POINTER(f32,
         1) PLACE)``. Arrays beyond the `direct` ones are in a table, and maps come last."""
         arguments = [f"POINTER({pointer})" for pointer in pointers[: self.direct]]
@@ -192,7 +197,7 @@ class GpuPrinter(ThreadPrinter):
             for number, pointer in enumerate(pointers[self.direct :])
         ]
         if "unroll" in self.nest.binding.values():
-            lines += self._alignments(pointers)
+            lines += self.alignments(pointers)
         lines += scratch
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
         lines.append(f"{self._worker_macro()}({word}, {self.threads}, {workers});")
@@ -208,7 +213,7 @@ class GpuPrinter(ThreadPrinter):
             return "EACH_TILE"
         return "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
 
-    def _alignments(self, pointers: list[str]) -> list[str]:
+    def alignments(self, pointers: list[str]) -> list[str]:
         """Lines that say that arrays are aligned, so that the compiler reads several elements at
         once: ``ALIGNED(const f32, 0, 25600, 25600);``.
 
@@ -225,8 +230,9 @@ class GpuPrinter(ThreadPrinter):
 
 
 def print_program(
-    printer: type[GpuPrinter], target: Target, program: Program, plans: Mapping[AnyKernel, Plan]
-) -> tuple[Source, tuple[Launch, ...]]:
+    printer: type[GpuPrinter], target: Target, program: Program,
+    plans: Mapping[AnyKernel, Plan], tiles: TilePrograms,
+) -> tuple[Source, tuple[Launch, ...]]:  # fmt: skip
     """The translation unit of a program in the dialect of a printer, and its launches."""
     kernels: dict[str, str] = {}
     launch_of: dict[AnyKernel, Launch] = {}  # without arguments
@@ -240,6 +246,7 @@ def print_program(
             launch_of[kernel] = Launch(name, 0, 0, ())
         else:
             kernel_printer = printer(nest, name, target)
+            kernel_printer.program = program_of(tiles, kernel)
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
             tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
     launches = []

@@ -159,10 +159,12 @@ class ValuePrinter(ScopePrinter):
         A value may open a reduction whose body fills scratch memory or stores too. `batch` is that
         of the innermost call, and afterwards that of the outer one again.
         """
-        if not stores:
-            return
+        if stores:
+            self.stores_at(stores, list(self.points(stores[0].axes)))
+
+    def stores_at(self, stores: Sequence[Store], tile: Sequence[Point]) -> None:
+        """`stores` at some points of the open tile."""
         outer_batch = self.batch
-        tile = list(self.points(stores[0].axes))
         for first in range(0, len(tile), self.batch_points):
             self.batch = tile[first : first + self.batch_points]
             ready = [

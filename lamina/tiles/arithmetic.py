@@ -8,11 +8,13 @@ from lamina.core.dtypes import BY_NAME
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
+from lamina.schedule.gpu.atoms import CHUNK_BYTES
 from lamina.tiles.layouts import Swizzle, elements_of
 from lamina.tiles.memory import Slot
-from lamina.tiles.program import Alloc, Extent, Map, Store, TileError
+from lamina.tiles.program import GROUP_WARPS, Alloc, Extent, Map, Store, TileError
 
 Array = Any  # numpy.ndarray
+GROUP_THREADS = 32 * GROUP_WARPS
 
 
 def digits(over: tuple[Extent, ...], number: int) -> dict[str, int]:
@@ -27,6 +29,20 @@ def factor(alloc: Alloc, layout: Swizzle, slot: Slot, side: str) -> Array:
     """The elements of a tile by its `side` and its steps, where a unit expects them by `layout`."""
     elements = slot.elements[elements_of(layout, alloc.shape, alloc.dtype.itemsize)]
     return elements if alloc.axes[0].name == side else elements.T
+
+
+def elements_of_group(alloc: Alloc, is_across: bool, group: int, groups: int) -> Array:
+    """Which elements of a tile one of several groups of threads fills, as an array of bools: the
+    threads of all groups take chunks of 16 bytes in turns, those of a line first, or `is_across`
+    those of neighbouring lines."""
+    rows, length = alloc.shape
+    chunk_elements = CHUNK_BYTES // alloc.dtype.itemsize
+    chunks = length // chunk_elements
+    numbers = np.arange(rows * chunks).reshape(rows, chunks)
+    if is_across:
+        numbers = np.arange(rows * chunks).reshape(chunks, rows).T
+    mine = numbers // GROUP_THREADS % groups == group
+    return np.repeat(mine, chunk_elements, axis=1)
 
 
 def head_through(body: tuple[Map | Store, ...], name: str) -> tuple[Map | Store, ...]:

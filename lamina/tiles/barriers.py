@@ -25,10 +25,16 @@ The rules:
    steps as there are stages, then by one for each slot that is released, behind a sync, as all
    threads have to be done with the slot. What threads fill themselves is there after a sync; if the
    unit reads by the asynchronous proxy, each thread makes its own part visible before that.
+4. Two groups that wait for the copy engine alone do not wait for each other. Before its last steps
+   of a tile, for which the buffers have the tiles, the second one gives its slots back and pauses
+   until the first one has begun its last product: one multiplies while the other one stores. With
+   fewer steps than stages it could not: the first group might end the next tile before, and would
+   find no tile in the buffers.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
 from lamina.tiles.program import (
     UNITS,
@@ -38,7 +44,9 @@ from lamina.tiles.program import (
     Fence,
     Fill,
     Mma,
+    Pause,
     Release,
+    Resume,
     Role,
     Statement,
     StepLoop,
@@ -51,12 +59,14 @@ from lamina.tiles.program import (
 )
 
 FULL, EMPTY = "full", "empty"
+# Last steps of a tile before which a group pauses, at most: they last as long as stores.
+MAX_LEAD = 4
 
 
 def synchronised(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already, or if no two roles fill and use the same buffers."""
-    derived = (Wait, Release, Advance, Drain, Fence, Sync)
+    derived = (Wait, Release, Pause, Resume, Advance, Drain, Fence, Sync)
     every = [one for role in program.roles for one in statements(role.body)]
     if program.barriers or any(isinstance(one, derived) for one in every):
         raise TileError(f"tiles {program.name}: it has barriers already")
@@ -142,7 +152,12 @@ def _using(pair: _Pair) -> Role:
     running = pair.mma.running
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
-        body = (*before, *loop.body, Drain(running), Release(to, running))
+        steps = prod(extent.size for extent in loop.over)
+        products = loop.body
+        if pair.user.groups == 2 and not is_inside and steps >= pair.stages:
+            pause = Pause(min(pair.stages, MAX_LEAD), pair.stages, (Drain(0), Release(to, 0)))
+            products = (pause, *products, Resume(pair.stages))
+        body = (*before, *products, Drain(running), Release(to, running))
         return replace(loop, body=body), Drain(0), Release(to, 0)
 
     body = _in_step_loops(pair.user.body, in_step)

@@ -15,6 +15,7 @@ from lamina.ir.ops import Group
 from lamina.loops.nest import Axes, Nest
 from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, Atom
 from lamina.schedule.gpu.stream_k import StreamK, stream_k
+from lamina.tiles.barriers import MAX_LEAD
 from lamina.tiles.copies import EngineCopy, engine_copy
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
@@ -25,8 +26,6 @@ SLICE_SUMS = 16
 LONG_SLICE_SUMS = 8
 # Shared memory that is left for barriers, and to align the buffers.
 RESERVED_BYTES = 1 << 10
-# Last steps of a tile of which the buffers have the tiles, at most: they last as long as stores.
-MAX_LEAD = 4
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ where
   `UnorderedError`)
 - a slot is filled before its readers have released it, or two stores of one element are in no order
   (`UnorderedError`)
-- a barrier lets a waiter pass in another phase than it asked for (`PhaseError`)
+- a barrier lets a waiter pass in another phase than it asked for, or a group lets another one go on
+  twice in one pause (`PhaseError`)
 - what threads wrote is read by the asynchronous proxy without a fence (`ProxyError`)
 - sums are read, or a role ends, while its products still run (`TileError`)
 - nobody can go on (`DeadlockError`)
+- a tile has elements that no view says (`TileError`)
 
-and counts bank conflicts. It does not model registers, caches or time, nor the pause by which one
-of two groups lets the other one store first.
+and counts bank conflicts. It does not model registers, caches or time.
 """
 
 import random
@@ -28,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from lamina.schedule.gpu.atoms import CHUNK_BYTES
-from lamina.tiles.arithmetic import digits, factor, head_through, mapped
+from lamina.tiles.arithmetic import digits, elements_of_group, factor, head_through, mapped
 from lamina.tiles.layouts import conflicts_of_columns, conflicts_of_pairs, elements_of
 from lamina.tiles.memory import (
     BarrierState,
@@ -51,6 +51,7 @@ from lamina.tiles.program import (
     Alloc,
     Barrier,
     Drain,
+    Elements,
     Epilogue,
     Fence,
     Fill,
@@ -58,7 +59,9 @@ from lamina.tiles.program import (
     Map,
     Mma,
     Operand,
+    Pause,
     Release,
+    Resume,
     Role,
     Statement,
     StepLoop,
@@ -73,7 +76,6 @@ from lamina.tiles.program import (
 )
 
 Array = Any  # numpy.ndarray
-GROUP_THREADS = 32 * GROUP_WARPS
 
 
 @dataclass
@@ -127,7 +129,8 @@ class _Machine:
         self.partial_sums: dict[tuple[Part, int], tuple[Array, Clock]] = {}  # by part and group
         # What runs by itself: copies and products that have begun.
         self.under_way: list[Callable[[], None]] = []
-        (blocks,) = {_tile_loop(role).blocks for role in program.roles}
+        every = (one for role in program.roles for one in role.body)
+        (blocks,) = {one.blocks for one in every if isinstance(one, TileLoop)}
         self.workers = [worker for block in range(blocks) for worker in _Block(self, block).workers]
 
     def run(self) -> None:
@@ -170,6 +173,8 @@ class _Block:
             one.name: [BarrierState(one) for _ in range(one.stages)] for one in program.barriers
         }
         self.syncs: dict[str, BarrierState] = {}  # of all groups of a role
+        self.pauses: Counter[str] = Counter()  # of the second group of a role, so far
+        self.resumes: Counter[str] = Counter()  # by the first one
         self.workers: list[_Worker] = []
         for role in program.roles:
             if role.inside:
@@ -187,6 +192,7 @@ class _Worker:
     clock: its own, in which its own interval begins at 1. A role that runs inside this one shares
         it
     step: how many steps of all its tiles it has begun, by which slots and phases are numbered
+    part: what it has of a tile. steps_left: of that, with the one that it is in
     used: products that it has begun. held: slots of these that it has not released
     products: that have not read their factors, oldest first. ended: how many it has waited for
     """
@@ -199,6 +205,8 @@ class _Worker:
         self.clock: Clock = {agent: 1}
         self.step = self.used = self.held = self.ended = self.synced = 0
         self.is_first_step = True
+        self.part = Part(0, 0, 0)
+        self.steps_left = 0
         self.products: list[Callable[[], None]] = []
         self.slices: list[Callable[[], None]] = []  # of the tile before, not stored yet
         self.values: dict[str, Array] = {}  # registers
@@ -237,6 +245,10 @@ class _Worker:
                     self._pass(statement)
                 case Release():
                     yield from self._release(statement)
+                case Pause():
+                    yield from self._pause(statement, variables)
+                case Resume(least):
+                    self._resume(least)
                 case Advance(role, count):
                     yield from self._advance(role, count)
                 case Drain(running):
@@ -272,7 +284,9 @@ class _Worker:
 
     def _steps(self, loop: StepLoop, part: Part, variables: Mapping[str, int]) -> _Events:
         self.is_first_step = True
+        self.part = part
         for number in range(part.first, part.first + part.count):
+            self.steps_left = part.first + part.count - number
             yield from self._body(loop.body, {**variables, **digits(loop.over, number)})
             if self.slices:
                 self.slices.pop(0)()
@@ -287,30 +301,30 @@ class _Worker:
         alloc = self.program.alloc(fill.buffer)
         slot = self._slot(fill.buffer, self.step)
         rows, length = alloc.shape
-        tile = Tile.of(fill.view, variables, (range(rows), range(length)))
-        array = self.machine.arrays[fill.view.array]
+        view = self._view(fill.view)
+        tile = Tile.of(view, variables, (range(rows), range(length)))
+        array = self.machine.arrays[view.array]
         if fill.agent == "threads":
-            self._fill_by_threads(fill, alloc, slot, tile.read(array, self.clock))
+            self._fill_by_threads(view, alloc, slot, tile.read(array, self.clock))
         elif self.group == 0:  # one thread of the block asks the copy engine
             self._copy(fill, alloc, slot, tile, array)
 
-    def _fill_by_threads(self, fill: Fill, alloc: Alloc, slot: Slot, values: Array) -> None:
-        """Write this group's chunks: threads take chunks in turns, those of a line first, or, where
-        neighbours in memory are along the first side, those of neighbouring lines."""
+    def _view(self, tile: View | Elements) -> View:
+        """A tile that a view says; raises TileError for others."""
+        if isinstance(tile, Elements):
+            arrays = ", ".join(tile.arrays)
+            raise TileError(f"tiles {self.program.name}: no view says the elements of {arrays}")
+        return tile
+
+    def _fill_by_threads(self, view: View, alloc: Alloc, slot: Slot, values: Array) -> None:
+        """Write this group's chunks."""
         slot.begin_fill(self.clock, self.step, self.agent, self.clock[self.agent])
         slot.unfenced.add(self.agent)
-        itemsize = alloc.dtype.itemsize
-        rows, length = alloc.shape
-        chunks = length * itemsize // CHUNK_BYTES
-        numbers = np.arange(rows * chunks).reshape(rows, chunks)
-        first, last = fill.view.sides
-        if last.stride != 1 and first.stride == 1:
-            numbers = np.arange(rows * chunks).reshape(chunks, rows).T
-            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, itemsize)
+        if view.is_across:
+            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
             self._count(f"fill {alloc.name}", conflicts // self.group_count)
-        mine = numbers // GROUP_THREADS % self.group_count == self.group
-        elements = np.repeat(mine, CHUNK_BYTES // itemsize, axis=1)
-        places = elements_of(alloc.layout, alloc.shape, itemsize)
+        elements = elements_of_group(alloc, view.is_across, self.group, self.group_count)
+        places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
         slot.elements[places[elements]] = filled(values, alloc.dtype)[elements]
 
     def _copy(self, fill: Fill, alloc: Alloc, slot: Slot, tile: Tile, array: GlobalArray) -> None:
@@ -428,6 +442,28 @@ class _Worker:
                 self._arrive(self._barrier(release.to, self.used - self.held), GROUP_WARPS)
             self.held -= 1
 
+    def _pause(self, pause: Pause, variables: Mapping[str, int]) -> _Events:
+        """The second group, before its last steps, waits until the first one has resumed it."""
+        pauses_here = self.group == 1 and self.part.count >= pause.least
+        if not pauses_here or self.steps_left != pause.last:
+            return
+        yield from self._body(pause.body, variables)
+        name = self.role.name
+        self.block.pauses[name] += 1
+        number = self.block.pauses[name]
+        resumes = self.block.resumes
+        yield _Waiting(lambda: resumes[name] >= number, "the first group's last product")
+
+    def _resume(self, least: int) -> None:
+        """The first group, after its last product, lets the second one go on, which may pause
+        later. Raises PhaseError if it has not even paused for the time before."""
+        if self.group != 0 or self.part.count < least or self.steps_left != 1:
+            return
+        name = self.role.name
+        if self.block.resumes[name] > self.block.pauses[name]:
+            raise PhaseError(f"{self.agent} resumes the second group twice before it has paused")
+        self.block.resumes[name] += 1
+
     def _advance(self, role: str, count: int) -> _Events:
         for _ in range(count):
             for event in self.inside[role]:
@@ -505,9 +541,11 @@ class _Worker:
                 ]
                 values[statement.target] = mapped(statement, operands)
                 continue
-            value = values[statement.value]
-            tile = Tile.of(statement.view, variables, (rows, columns))
-            array = self.machine.arrays[statement.view.array]
+            value = self._operand(statement.value, values, rows, columns, variables)
+            view = self._view(statement.view)
+            tile = Tile.of(view, variables, (rows, columns))
+            array = self.machine.arrays[view.array]
+            value = np.broadcast_to(value, tile.places.shape)
             if statement.through:
                 value = self._through_lines(statement, value, rows, columns)
             tile.write(array, value, self.agent, self.clock)
@@ -520,9 +558,10 @@ class _Worker:
         columns: range,
         variables: Mapping[str, int],
     ) -> Array | float:
-        if isinstance(operand, View):
-            tile = Tile.of(operand, variables, (rows, columns))
-            return tile.read(self.machine.arrays[operand.array], self.clock)
+        if isinstance(operand, (View, Elements)):
+            view = self._view(operand)
+            tile = Tile.of(view, variables, (rows, columns))
+            return tile.read(self.machine.arrays[view.array], self.clock)
         return values[operand] if isinstance(operand, str) else operand
 
     def _through_lines(self, store: Store, value: Array, rows: range, columns: range) -> Array:
@@ -557,8 +596,3 @@ class _Worker:
 
     def _count(self, what: str, conflicts: int) -> None:
         self.machine.report.conflicts[what] += conflicts
-
-
-def _tile_loop(role: Role) -> TileLoop:
-    (loop,) = (statement for statement in role.body if isinstance(statement, TileLoop))
-    return loop

@@ -1,8 +1,8 @@
 """From the nest of a product to its tile program.
 
 What is read and stored comes from the nest; everything else, such as stages, orders and who fills
-tiles, from `ProductDecisions`, by which the text is printed too. `lower` raises UnloweredError for
-kernels that the dialect cannot say yet.
+tiles, from `ProductDecisions`. What no view says of what is read or stored is `Elements` there.
+`lower` raises UnloweredError for kernels that the dialect cannot say yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,7 @@ from lamina.tiles.program import (
     GROUP_WARPS,
     Alloc,
     Axis,
+    Elements,
     Epilogue,
     Extent,
     Fill,
@@ -53,10 +54,17 @@ from lamina.tiles.program import (
 
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
 FILLER, USER = "producer", "consumers"
+# Registers of a thread where a group of producers gives away what two groups of consumers take:
+# 128 * 24 + 256 * 240 = 64,512 of 65,536.
+FILLER_REGISTERS, USER_REGISTERS = 24, 240
 
 
 class UnloweredError(LaminaError):
     """A kernel that the tile dialect cannot say yet, and what of it."""
+
+
+class _NoViewError(LaminaError):
+    """Elements that no view says."""
 
 
 def lower(name: str, nest: Nest, target: Target) -> TileProgram:
@@ -75,6 +83,11 @@ def _require(holds: bool, what: str) -> None:
         raise UnloweredError(f"tiles: not in the dialect yet: {what}")
 
 
+def _require_view(holds: bool) -> None:
+    if not holds:
+        raise _NoViewError("no view says these elements")
+
+
 @dataclass(frozen=True)
 class _Lowering:
     """A nest on its way to a program."""
@@ -89,15 +102,19 @@ class _Lowering:
             Parameter(f"p{number}", parameter.dtype, parameter.size, parameter.written)
             for number, parameter in enumerate(self.nest.kernel.parameters)
         )
-        left, right = (self._factor(number) for number in range(2))
+        fills = self._factor(0), self._factor(1)
+        filling, using = self._tiles((self._steps(fills),)), self._tiles(self._use())
         groups = self.decisions.atom.m // GROUP_ROWS
-        has_producers = self.decisions.has_producers
-        filler = Role(
-            FILLER, int(has_producers), self._tiles((self._steps((left, right)),)),
-            "" if has_producers else USER,
-        )  # fmt: skip
-        user = Role(USER, groups * GROUP_WARPS, self._tiles(self._use()))
-        return TileProgram(name, parameters, self._allocs(), (), (filler, user))
+        if not self.decisions.has_producers:
+            roles = Role(FILLER, 0, filling, USER), Role(USER, groups * GROUP_WARPS, using)
+        elif groups == 1:  # whose threads have enough registers
+            roles = Role(FILLER, GROUP_WARPS, filling), Role(USER, GROUP_WARPS, using)
+        else:
+            roles = (
+                Role(FILLER, GROUP_WARPS, filling, registers=FILLER_REGISTERS),
+                Role(USER, groups * GROUP_WARPS, using, registers=USER_REGISTERS),
+            )
+        return TileProgram(name, parameters, self._allocs(), (), roles)
 
     def _allocs(self) -> tuple[Alloc, ...]:
         """The buffers of both factors, lines for each store by whole rows, and the sums."""
@@ -149,13 +166,23 @@ class _Lowering:
     # Fills.
 
     def _factor(self, number: int) -> Fill:
-        """The fill of the left (0) or the right (1) tile: a load of an array, of whose index the
-        rows and the steps of the tile are one stride each."""
+        """The fill of the left (0) or the right (1) tile."""
+        value = self.nest.tiles[number].value
+        try:
+            view: View | Elements = self._factor_view(number)
+        except _NoViewError:
+            loads = (node for node in toposort([value]) if node.op is Op.LOAD)
+            view = Elements(tuple(dict.fromkeys(f"p{load.arg.parameter}" for load in loads)))
+        agent = "tma" if self.decisions.copies[number] else "threads"
+        return Fill((LEFT, RIGHT)[number], view, agent)
+
+    def _factor_view(self, number: int) -> View:
+        """A load of an array, of whose index the rows and the steps of the tile are one stride
+        each. Raises _NoViewError for any other factor."""
         tile = self.nest.tiles[number]
         load = tile.value
-        _require(load.op is Op.LOAD, "a factor that is computed as its tile is filled")
-        index, *conditions = load.src
-        _require(not conditions, "a factor with zeros around it")
+        _require_view(load.op is Op.LOAD and len(load.src) == 1)
+        (index,) = load.src
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
         steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
         row_stride, step_stride = _stride(index, rows), _stride(index, steps)
@@ -164,9 +191,7 @@ class _Lowering:
         row_side = Side(row_stride, self._first(tile.index), points(rows))
         step_side = Side(step_stride, Index(((LINE, width),)), points(steps))
         sides = (step_side, row_side) if is_tile_transposed(tile) else (row_side, step_side)
-        agent = "tma" if self.decisions.copies[number] else "threads"
-        view = View(f"p{load.arg.parameter}", offset, sides)
-        return Fill((LEFT, RIGHT)[number], view, agent)
+        return View(f"p{load.arg.parameter}", offset, sides)
 
     def _first(self, index: Node) -> Index:
         """The index of rows or columns of results at which a tile begins: without sub-loops."""
@@ -190,10 +215,11 @@ class _Lowering:
         self._compute([store.value for store in kernel.stores], names, body)
         lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_stores)}
         for store in kernel.stores:
-            _require(store.monoid is None, "a store that combines")
-            _require(store.value in names, "a store of something else than a product")
-            view = self._result_view(store.parameter, store.index, (store.condition,))
-            body.append(Store(view, names[store.value], lines.get(store, "")))
+            view = self._results(store.parameter, store.index, (store.condition,))
+            if store.monoid is not None:
+                view = Elements((f"p{store.parameter}",))
+            value = self._operand(store.value, names)
+            body.append(Store(view, value, lines.get(store, "")))
         if kept is not None:
             return Epilogue(tuple(body), names[kept], decisions.slices)
         return Epilogue(tuple(body))
@@ -212,23 +238,28 @@ class _Lowering:
             names[node] = f"v{len(body) - 1}"
 
     def _operand(self, node: Node, names: Mapping[Node, str]) -> Operand:
+        if node in names:
+            return names[node]
         if node.op is Op.LOAD:
             index, *conditions = node.src
-            return self._result_view(node.arg.parameter, index, conditions)
+            return self._results(node.arg.parameter, index, conditions)
         if node.op is Op.CONST:
             value = node.arg.value
             is_exact = value != value or float(value) == value  # a NaN is not equal to itself
-            _require(is_exact, "a number that float64 does not have")
-            return float(value)
-        _require(node in names, f"{node.op.name.lower()} in an epilogue")
-        return names[node]
+            return float(value) if is_exact else Elements(())
+        return Elements(())  # the number of a row or a column
+
+    def _results(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View | Elements:
+        """The tile of results in an array that is read or stored at `index`."""
+        try:
+            return self._result_view(parameter, index, conditions)
+        except _NoViewError:
+            return Elements((f"p{parameter}",))
 
     def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
-        """The tile of results in an array that is read or stored at `index`."""
         sides = result_sides(self.nest)
         ends = {ix.TRUE, in_range(sides), *(in_range((side,)) for side in sides)}
-        within_ends = all(ix.both(condition) in ends for condition in conditions)
-        _require(within_ends, "results under a condition")
+        _require_view(all(ix.both(condition) in ends for condition in conditions))
         rest = index
         view_sides: list[Side] = []
         for side in sides:
@@ -236,7 +267,7 @@ class _Lowering:
             rest = ix.add(rest, ix.scale(side.index, -stride))
             view_sides.append(Side(stride, self._first(side.index), side.extent))
         tiled = {axis for axis in self.nest.order if self.nest.bound(axis) != "grid"}
-        _require(free_axes(rest).isdisjoint(tiled), "results whose rows are several axes")
+        _require_view(free_axes(rest).isdisjoint(tiled))
         first, last = view_sides
         return View(f"p{parameter}", _index(rest), (first, last))
 
@@ -256,7 +287,7 @@ def _without(index: Node, axes: Sequence[Node]) -> Node:
 def _index(index: Node) -> Index:
     """An index of a program, of a sum of axes."""
     terms, constant = ix.terms_of(index)
-    _require(all(term.op is Op.AXIS for term in terms), "an index with a division or from data")
+    _require_view(all(term.op is Op.AXIS for term in terms))  # no division, and nothing of data
     named = [(_name(axis), factor) for axis, factor in terms.items() if axis.arg.size > 1]
     return Index(tuple(named), constant)
 
@@ -269,6 +300,6 @@ def _stride(index: Node, axes: Axes) -> int:
     stride = terms.get(innermost, 0)
     size = innermost.arg.size
     for axis in reversed(axes[:-1]):
-        _require(terms.get(axis, 0) == stride * size, "rows of several axes, not one stride apart")
+        _require_view(terms.get(axis, 0) == stride * size)
         size *= axis.arg.size
     return stride

@@ -8,8 +8,8 @@ is divided among the other blocks, one tile after the other. 72 tiles of 256 ste
 
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
-before it, and fewer for writing its own sums, so that all end at about the same time. `StreamK` of
-`targets/cuda/products.cu` walks in the same way; a test compares the two.
+before it, and fewer for writing its own sums, so that all end at about the same time.
+`targets/cuda/walks.py` prints it; a test compares the two.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def parts_of(loop: TileLoop, block: int) -> list[Part]:
     number = loop.blocks - 1 - block
     if loop.order == "whole":
         return [Part(tile, 0, loop.steps) for tile in range(number, loop.tiles, loop.blocks)]
-    division = _Division.of(loop)
+    division = Division.of(loop)
     part, tile = divmod(number, loop.tiles)
     if part < division.parts:
         first = division.start(part)
@@ -52,11 +52,11 @@ def given_parts(loop: TileLoop, tile: int) -> list[Part]:
     which that one adds up their sums."""
     every = (part for block in range(loop.blocks) for part in parts_of(loop, block))
     given = [part for part in every if part.tile == tile and part.first > 0]
-    begin_of_rest = _Division.of(loop).begin
+    begin_of_rest = Division.of(loop).begin
     return sorted(given, key=lambda part: (part.first < begin_of_rest, part))
 
 
-def _rests(loop: TileLoop, division: "_Division", number: int) -> Iterator[Part]:
+def _rests(loop: TileLoop, division: "Division", number: int) -> Iterator[Part]:
     """The parts of rests that block `number` of those that share them has."""
     rest = loop.steps - division.begin
     every = loop.tiles * rest
@@ -70,10 +70,11 @@ def _rests(loop: TileLoop, division: "_Division", number: int) -> Iterator[Part]
 
 
 @dataclass(frozen=True)
-class _Division:
+class Division:
     """How the steps of each tile are divided.
 
     parts: of a tile, without its rest
+    rest_blocks: blocks that share the rests of all tiles
     first: steps of the first part. sooner: how many more the second one has. take: how many more
         each later one has than the one before
     begin: the first step of the rest
@@ -81,6 +82,7 @@ class _Division:
     """
 
     parts: int
+    rest_blocks: int
     first: int
     sooner: int
     take: int
@@ -88,7 +90,7 @@ class _Division:
     each: int
 
     @staticmethod
-    def of(loop: TileLoop) -> "_Division":
+    def of(loop: TileLoop) -> "Division":
         """The division of a loop whose blocks share steps."""
         tiles, steps, blocks, share = loop.tiles, loop.steps, loop.blocks, loop.share
         parts = max(steps // share, 1)
@@ -103,7 +105,7 @@ class _Division:
         begin = min(_start(parts, first, sooner, take), steps) if rest_blocks else steps
         rest = steps - begin
         each = max(-(-tiles * rest // max(rest_blocks, 1)), 1)
-        return _Division(parts, first, sooner, take, begin, each)
+        return Division(parts, rest_blocks, first, sooner, take, begin, each)
 
     def start(self, part: int) -> int:
         """The first step of a part."""

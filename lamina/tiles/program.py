@@ -101,6 +101,21 @@ class View:
     offset: Index
     sides: tuple[Side, Side]
 
+    @property
+    def is_across(self) -> bool:
+        """Are neighbours in memory along the first side of the tile, and not along its lines?"""
+        first, last = self.sides
+        return last.stride != 1 and first.stride == 1
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements that no view says, of these arrays: of an index with a division or from data, under
+    a condition, computed as a tile is filled, or combined as they are stored. They come from the
+    nest; what the arrays are is all that a program says of them, and the interpreter refuses it."""
+
+    arrays: tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -153,7 +168,7 @@ class Fill:
     """Fill the next slot of a buffer with a tile of an array."""
 
     buffer: str
-    view: View
+    view: View | Elements
     agent: str
     barrier: str = ""  # that the copy engine reports to
 
@@ -184,7 +199,7 @@ class Map:
     operands: tuple["Operand", ...]
 
 
-Operand = str | View | float
+Operand = str | View | Elements | float
 
 
 @dataclass(frozen=True)
@@ -192,8 +207,8 @@ class Store:
     """Write a value to an array: through the lines of `through`, so that whole rows are written,
     or, without these, element by element."""
 
-    view: View
-    value: str
+    view: View | Elements
+    value: Operand
     through: str = ""
 
 
@@ -237,6 +252,25 @@ class Release:
 
     to: str
     but: int
+
+
+@dataclass(frozen=True)
+class Pause:
+    """In the step before the `last` ones of a tile, where a block has `least` steps of it: the
+    second of two groups does what `body` says, and waits until the first one has begun its last
+    product. So one group multiplies while the other one stores."""
+
+    last: int
+    least: int
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where the first of two groups lets the second one go on that waits in `Pause`: after its last
+    product of a tile, where a block has `least` steps of it."""
+
+    least: int
 
 
 @dataclass(frozen=True)
@@ -301,7 +335,7 @@ class StepLoop:
 
 Statement = (
     TileLoop | StepLoop | Fill | Mma | Map | Store | Epilogue | Join
-    | Wait | Release | Advance | Drain | Fence | Sync
+    | Wait | Release | Pause | Resume | Advance | Drain | Fence | Sync
 )  # fmt: skip
 
 
@@ -309,15 +343,19 @@ Statement = (
 class Role:
     """Warps with a body of their own.
 
-    warps: 1 for a thread that asks the copy engine; a multiple of 4 for groups that multiply; 0 for
-        a role that runs inside another one, on the threads of that
+    warps: a multiple of 4 for groups that multiply, or whose registers change hands; 0 for a role
+        that runs inside another one, on the threads of that. Where a role does no more than ask the
+        copy engine, its first thread does it, and 1 is enough
     inside: the name of that one, or ""
+    registers: of each thread, once a role gives some away or takes what others gave; 0 where all
+        roles have the same
     """
 
     name: str
     warps: int
     body: tuple[Statement, ...]
     inside: str = ""
+    registers: int = 0
 
     @property
     def groups(self) -> int:
@@ -367,5 +405,5 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """All statements, each before those inside it."""
     for statement in body:
         yield statement
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue)):
+        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
             yield from statements(statement.body)

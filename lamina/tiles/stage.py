@@ -16,8 +16,7 @@ TilePrograms = Mapping[AnyKernel, TileProgram | str]
 
 
 def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TilePrograms:
-    """What the blocks of products in tiles do. The text of these is printed from the same
-    decisions, not from the programs yet."""
+    """What the blocks of products in tiles do."""
     programs: dict[AnyKernel, TileProgram | str] = {}
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest) and plan.nest.product:
@@ -26,6 +25,12 @@ def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TileProgra
             except UnloweredError as error:
                 programs[kernel] = error.message
     return programs
+
+
+def program_of(programs: TilePrograms, kernel: AnyKernel) -> TileProgram | None:
+    """The program of a kernel, if it has one."""
+    program = programs.get(kernel)
+    return program if isinstance(program, TileProgram) else None
 
 
 def text_of_tiles(plans: Mapping[AnyKernel, Plan], programs: TilePrograms) -> str:

@@ -1,7 +1,8 @@
 """Tile programs as text, printed and parsed: one statement a line, bodies indented by two spaces.
 
 `lamina/tiles/program.py` shows a program. An index is a sum such as ``128*a4 + 5``; a view is
-``p0[offset | stride: first < end | stride: first < end]``, with both sides of the tile.
+``p0[offset | stride: first < end | stride: first < end]``, with both sides of the tile. Elements
+that no view says are ``elements(p0, p3)``, with their arrays.
 """
 
 import re
@@ -19,6 +20,7 @@ from lamina.tiles.program import (
     Axis,
     Barrier,
     Drain,
+    Elements,
     Epilogue,
     Extent,
     Fence,
@@ -29,7 +31,9 @@ from lamina.tiles.program import (
     Mma,
     Operand,
     Parameter,
+    Pause,
     Release,
+    Resume,
     Role,
     Side,
     Statement,
@@ -56,6 +60,7 @@ def to_text(program: TileProgram) -> str:
         lines.append(f"barrier {barrier.name}: stages={barrier.stages} arrivals={barrier.arrivals}")
     for role in program.roles:
         where = f"inside {role.inside}" if role.inside else f"warps={role.warps}"
+        where += f" registers={role.registers}" if role.registers else ""
         lines.append(f"role {role.name}: {where}")
         lines += _body_text(role.body)
     return "\n".join(lines)
@@ -77,7 +82,7 @@ def _body_text(body: tuple[Statement, ...]) -> Iterator[str]:
     """The lines of a body, indented."""
     for statement in body:
         yield f"  {statement_text(statement)}"
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue)):
+        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
             yield from (f"  {line}" for line in _body_text(statement.body))
 
 
@@ -91,15 +96,15 @@ def statement_text(statement: Statement) -> str:
             return f"for step over {_extents_text(over)}"
         case Fill(buffer, view, agent, barrier):
             to = f" to {barrier}" if barrier else ""
-            return f"fill {buffer} <- {view_text(view)} by {agent}{to}"
+            return f"fill {buffer} <- {operand_text(view)} by {agent}{to}"
         case Mma(sums, left, right, unit, running):
             return f"mma {sums} += {left} * {right} by {unit} running={running}"
         case Map(target, dtype, op, operands):
-            words = " ".join(map(_operand_text, operands))
+            words = " ".join(map(operand_text, operands))
             return f"map {target}: {SHORT[dtype]} = {op.name.lower()} {words}"
         case Store(view, value, through):
             lines = f" through {through}" if through else ""
-            return f"store {view_text(view)} <- {value}{lines}"
+            return f"store {operand_text(view)} <- {operand_text(value)}{lines}"
         case Epilogue(_, kept, slices):
             return f"epilogue keeping {kept} in {slices} slices" if kept else "epilogue"
         case Join(sums):
@@ -108,6 +113,10 @@ def statement_text(statement: Statement) -> str:
             return f"wait {'before ' if before else ''}{barrier}"
         case Release(to, but):
             return f"release {to} but {but}"
+        case Pause(last, least, _):
+            return f"pause before last {last} of at least {least}"
+        case Resume(least):
+            return f"resume after last of at least {least}"
         case Advance(role, count):
             return f"advance {role} {count}"
         case Drain(running):
@@ -122,8 +131,14 @@ def _extents_text(over: tuple[Extent, ...]) -> str:
     return ", ".join(f"{extent.name} {extent.size}" for extent in over)
 
 
-def _operand_text(operand: Operand) -> str:
-    return view_text(operand) if isinstance(operand, View) else str(operand)
+def operand_text(operand: Operand) -> str:
+    """A view, elements, the name of a value, or a number."""
+    match operand:
+        case View():
+            return view_text(operand)
+        case Elements(arrays):
+            return f"elements({', '.join(arrays)})"
+    return str(operand)
 
 
 def view_text(view: View) -> str:
@@ -144,6 +159,8 @@ _NAME = r"[A-Za-z_]\w*"
 _INDEX = r"[\w*+ -]+?"
 _SIDE = rf"-?\d+: {_INDEX} < \d+"
 _VIEW = rf"{_NAME}\[{_INDEX} \| {_SIDE} \| {_SIDE}\]"
+_ELEMENTS = rf"elements\((?:{_NAME}(?:, {_NAME})*)?\)"
+_TILE = rf"{_VIEW}|{_ELEMENTS}"
 _EXTENTS = rf"{_NAME} \d+(?:, {_NAME} \d+)*"
 
 
@@ -197,8 +214,9 @@ def _with_declaration(program: TileProgram, text: str) -> TileProgram:
     if found := re.fullmatch(rf"barrier ({_NAME}): stages=(\d+) arrivals=(\d+)", text):
         barrier = Barrier(found[1], int(found[2]), int(found[3]))
         return replace(program, barriers=(*program.barriers, barrier))
-    if found := re.fullmatch(rf"role ({_NAME}): warps=(\d+)", text):
-        return replace(program, roles=(*program.roles, Role(found[1], int(found[2]), ())))
+    if found := re.fullmatch(rf"role ({_NAME}): warps=(\d+)(?: registers=(\d+))?", text):
+        role = Role(found[1], int(found[2]), (), registers=int(found[3] or 0))
+        return replace(program, roles=(*program.roles, role))
     if found := re.fullmatch(rf"role ({_NAME}): inside ({_NAME})", text):
         return replace(program, roles=(*program.roles, Role(found[1], 0, (), found[2])))
     raise FormatError(f"{text!r} is no declaration")
@@ -216,7 +234,7 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
         except LaminaError as error:
             raise FormatError(f"tiles, line {line.number}: {error.message}") from None
         at += 1
-        if isinstance(statement, (TileLoop, StepLoop)):
+        if isinstance(statement, (TileLoop, StepLoop, Pause)):
             inside, at = _parse_body(lines, at, level + 1)
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
@@ -242,7 +260,7 @@ def _tile_loop(order: str, tiles: str, steps: str, blocks: str, share: str, over
 
 
 def _fill(buffer: str, view: str, agent: str, barrier: str | None) -> Fill:
-    return Fill(buffer, _view(view), agent, barrier or "")
+    return Fill(buffer, _tile(view), agent, barrier or "")
 
 
 def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
@@ -252,13 +270,13 @@ def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
 def _map(target: str, dtype: str, op: str, operands: str) -> Map:
     if op not in OPS:
         raise FormatError(f"{op!r} is no operation")
-    words = re.findall(rf"{_VIEW}|\S+", operands)
+    words = re.findall(rf"{_TILE}|\S+", operands)
     return Map(target, _dtype(dtype), OPS[op], tuple(map(_operand, words)))
 
 
 def _operand(word: str) -> Operand:
-    if re.fullmatch(_VIEW, word):
-        return _view(word)
+    if re.fullmatch(_TILE, word):
+        return _tile(word)
     if re.fullmatch(_NAME, word) and word not in ("inf", "nan"):
         return word
     try:
@@ -276,15 +294,18 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})",
      _tile_loop),
     (rf"for step over ({_EXTENTS})", lambda over: StepLoop(_extents(over), ())),
-    (rf"fill ({_NAME}) <- ({_VIEW}) by (\w+)(?: to ({_NAME}))?", _fill),
+    (rf"fill ({_NAME}) <- ({_TILE}) by (\w+)(?: to ({_NAME}))?", _fill),
     (rf"mma ({_NAME}) \+= ({_NAME}) \* ({_NAME}) by (\w+) running=(\d+)", _mma),
     (rf"map ({_NAME}): (\w+) = (\w+) (.+)", _map),
-    (rf"store ({_VIEW}) <- ({_NAME})(?: through ({_NAME}))?",
-     lambda view, value, lines: Store(_view(view), value, lines or "")),
+    (rf"store ({_TILE}) <- ({_TILE}|\S+)(?: through ({_NAME}))?",
+     lambda view, value, lines: Store(_tile(view), _operand(value), lines or "")),
     (rf"epilogue(?: keeping ({_NAME}) in (\d+) slices)?", _epilogue),
     (rf"join ({_NAME})", Join),
     (rf"wait (before )?({_NAME})", lambda before, barrier: Wait(barrier, bool(before))),
     (rf"release ({_NAME}) but (\d+)", lambda to, but: Release(to, int(but))),
+    (r"pause before last (\d+) of at least (\d+)",
+     lambda last, least: Pause(int(last), int(least), ())),
+    (r"resume after last of at least (\d+)", lambda least: Resume(int(least))),
     (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
     (r"drain (\d+)", lambda running: Drain(int(running))),
     (r"fence", Fence),
@@ -309,6 +330,12 @@ def _swizzle(text: str) -> Swizzle:
 
 def _extents(text: str) -> tuple[Extent, ...]:
     return tuple(Extent(name, int(size)) for name, size in re.findall(rf"({_NAME}) (\d+)", text))
+
+
+def _tile(text: str) -> View | Elements:
+    if found := re.fullmatch(r"elements\((.*)\)", text):
+        return Elements(tuple(filter(None, found[1].split(", "))))
+    return _view(text)
 
 
 def _view(text: str) -> View:

@@ -4,7 +4,8 @@
 2. One allocation, in registers, has sums of float32. Tiles in shared memory have whole lines of 128
    bytes, a multiple of eight, so that a swizzle stays inside a tile.
 3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
-   index is one of a loop around it. Stores write arrays that are written.
+   index is one of a loop around it. Stores write arrays that are written. Of elements that no view
+   says, the arrays are parameters.
 4. Values of an epilogue are computed before they are used, and stored with their dtypes; fills have
    the dtypes of their arrays. The factors of an mma have the sides row and step, step and column,
    in either order each, of the sums' sizes, as many stages, and the layout that its unit reads.
@@ -12,7 +13,9 @@
 5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
    Its variables number the tiles, and those of a step loop the steps.
 6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
-   program that has any.
+   program that has any. All threads together have the registers of a multiprocessor at most.
+7. A pause is in a step, of a role of two groups, with a resume for the same steps after the mma.
+   The buffers have the steps before which it pauses.
 """
 
 from collections import Counter
@@ -31,6 +34,7 @@ from lamina.tiles.program import (
     UNITS,
     Advance,
     Alloc,
+    Elements,
     Epilogue,
     Extent,
     Fill,
@@ -38,7 +42,10 @@ from lamina.tiles.program import (
     Join,
     Map,
     Mma,
+    Operand,
+    Pause,
     Release,
+    Resume,
     Role,
     Statement,
     StepLoop,
@@ -50,6 +57,8 @@ from lamina.tiles.program import (
     Wait,
     statements,
 )
+
+MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocessor
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 Variables = Mapping[str, int]  # how many values each has
@@ -137,7 +146,9 @@ def _count(over: tuple[Extent, ...]) -> int:
 
 
 def _roles(program: TileProgram) -> Checks:
-    """6. Roles inside roles."""
+    """6. Roles inside roles, and registers."""
+    registers = sum(32 * role.warps * role.registers for role in program.roles)
+    yield registers <= MAX_REGISTERS, f"{registers} registers; a block has {MAX_REGISTERS}"
     for role in program.roles:
         if not role.inside:
             yield role.warps > 0, f"role {role.name} has neither warps nor a role around it"
@@ -163,6 +174,9 @@ def _body(
                 yield bool(variables), "a loop over steps is outside of one over tiles"
                 own = {one.name: one.size for one in over}
                 yield from _body(program, role, inside, {**variables, **own})
+                yield from _pauses(program, role, inside)
+            case Pause(body=inside):
+                yield from _body(program, role, inside, variables)
             case Fill():
                 yield from _fill(program, statement, variables)
             case Mma():
@@ -184,13 +198,32 @@ def _body(
                 yield False, "a map or a store is outside of an epilogue"
 
 
+def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Checks:
+    """7. Pauses."""
+    pauses = [one for one in step if isinstance(one, Pause)]
+    resumes = [one for one in step if isinstance(one, Resume)]
+    yield (
+        [one.least for one in pauses] == [one.least for one in resumes],
+        "a pause has no resume of the same steps",
+    )
+    (stages,) = {program.alloc(one.left).stages for one in step if isinstance(one, Mma)} or {0}
+    for pause in pauses:
+        yield role.groups == 2, f"{role.groups} groups: of two, one pauses for the other"
+        yield (
+            pause.last <= stages <= pause.least,
+            f"a pause before the last {pause.last} of at least {pause.least} steps, of which the "
+            f"buffers have {stages}",
+        )
+
+
 def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     alloc = program.alloc(fill.buffer)
     yield alloc.memory == "shared", f"{fill.buffer} is not in shared memory"
     yield fill.agent in AGENTS, f"an agent is one of {', '.join(AGENTS)}, not {fill.agent}"
-    dtype = program.parameter(fill.view.array).dtype
-    yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
-    yield from _view(program, fill.view, alloc.shape, variables)
+    if isinstance(fill.view, View):
+        dtype = program.parameter(fill.view.array).dtype
+        yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
+    yield from _tile(program, fill.view, alloc.shape, variables)
     by_engine = fill.agent == "tma" and bool(program.barriers)
     yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
     if fill.barrier:
@@ -246,26 +279,51 @@ def _map(
     yield map_.op in Group.ELEMENTWISE, f"{map_.op.name} is not elementwise"
     yield map_.target not in known, f"{map_.target} is computed twice"
     for operand in map_.operands:
-        if isinstance(operand, View):
-            yield from _view(program, operand, sums.shape, variables)
-        elif isinstance(operand, str):
-            yield operand in known, f"{operand} is not computed before"
+        yield from _operand(program, operand, sums, known, variables)
 
 
 def _store(
     program: TileProgram, store: Store, sums: Alloc, known: Mapping[str, DType],
     variables: Variables,
 ) -> Checks:  # fmt: skip
-    yield store.value in known, f"{store.value} is not computed before"
-    dtype = known[store.value]
-    array = program.parameter(store.view.array)
-    yield array.written, "a store into what is only read"
-    yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
-    yield from _view(program, store.view, sums.shape, variables)
-    if store.through:
-        lines = program.alloc(store.through)
-        yield lines.memory == "shared", f"{lines.name} is not in shared memory"
-        yield lines.dtype is dtype, f"a store of {dtype.name} through {lines.dtype.name}"
+    yield from _operand(program, store.value, sums, known, variables)
+    arrays = store.view.arrays if isinstance(store.view, Elements) else (store.view.array,)
+    for name in arrays:
+        array = program.parameter(name)
+        yield array.written, "a store into what is only read"
+        if isinstance(store.value, str):
+            dtype = known[store.value]
+            yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
+        if store.through:
+            lines = program.alloc(store.through)
+            yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+            yield (
+                lines.dtype is array.dtype,
+                f"a store of {array.dtype.name} through {lines.dtype.name}",
+            )
+    yield from _tile(program, store.view, sums.shape, variables)
+
+
+def _operand(
+    program: TileProgram, operand: Operand, sums: Alloc, known: Mapping[str, DType],
+    variables: Variables,
+) -> Checks:  # fmt: skip
+    """1. and 4., of what a map or a store takes."""
+    if isinstance(operand, (View, Elements)):
+        yield from _tile(program, operand, sums.shape, variables)
+    elif isinstance(operand, str):
+        yield operand in known, f"{operand} is not computed before"
+
+
+def _tile(
+    program: TileProgram, tile: View | Elements, shape: tuple[int, int], variables: Variables
+) -> Checks:
+    """3. A view, or the arrays of elements that none says."""
+    if isinstance(tile, View):
+        yield from _view(program, tile, shape, variables)
+        return
+    for array in tile.arrays:
+        program.parameter(array)
 
 
 def _view(program: TileProgram, view: View, shape: tuple[int, int], variables: Variables) -> Checks:

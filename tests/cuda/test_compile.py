@@ -120,7 +120,7 @@ def test_a_program_begins_with_the_texts_that_it_needs() -> None:
         "sort": compiled(FAMILIES["sort of long rows"]()).source,
     }
     marks = {
-        "MULTISTAGE_BUFFERS": "product",
+        "WGMMA": "product",
         "BACK_TO_BACK_LOOP": "attention",
         "SORT_MOVE": "sort",
     }

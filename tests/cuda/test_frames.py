@@ -88,5 +88,5 @@ def test_epilogues_are_cut_where_they_overlap(arch: str, overlaps: bool) -> None
     lowered = sum_of_three(arch)
     _, _, kernels = lowered.source.partition(KERNELS)
     (launch,) = lowered.planned.launches
-    assert ("BEFORE_EPILOGUE {" in kernels) is overlaps
+    assert ("KeptSums kept;" in kernels) is overlaps
     assert launch.threads == (384 if overlaps else 256)

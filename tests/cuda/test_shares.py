@@ -24,12 +24,11 @@ PROGRAM = """
 #include <cstdio>
 typedef int i32; typedef unsigned u32; typedef long long i64; typedef unsigned long long u64;
 struct { u32 x; } blockIdx;
-struct KeptSums {};
 template <class A, class B> A min(A a, B b) { return b < (B)a ? (A)b : a; }
 template <class A, class B> A max(A a, B b) { return (B)a < b ? (A)b : a; }
 %s
 template <i32 give, i32 take, u32 tiles, u32 steps, u32 share, u32 blocks> void walk() {
-    typedef StreamK<BOTH, give, take, tiles, steps, share, blocks> Way;
+    typedef StreamK<give, take, tiles, steps, share, blocks> Way;
     std::printf("%%u %%u %%u %%u\\n", tiles, steps, share, blocks);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         Way way;

@@ -17,7 +17,6 @@ import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.core import options
 from lamina.core.shape import Shape
-from lamina.core.target import DEFAULT_CUDA
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
 from lamina.frontend.session import SESSION
@@ -32,7 +31,6 @@ from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
-from lamina.targets.cuda.printer import CudaPrinter
 from lamina.tiles import decisions
 from tests.generators import leaf
 
@@ -239,7 +237,7 @@ def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
         for one in (given, replace(given, tf32=True))
     )
     assert ("fma_f32" in exact, "tf32" in exact) == (True, False)
-    assert ("fma_f32" in rounded, "mma_tf32" in rounded) == (False, True)
+    assert ("fma_f32" in rounded, "wgmma_tf32" in rounded) == (False, True)
 
 
 @pytest.mark.parametrize(("size", "dtype", "tiles"), [
@@ -257,14 +255,14 @@ def test_few_rows_or_tiles_that_are_worth_it(
 
 
 def planned(
-    m: int, k: int, n: int, dtype: lm.DType, schedule: str = "", tf32: bool = False
+    m: int, k: int, n: int, dtype: lm.DType, schedule: str = "", tf32: bool = False, arch: str = ""
 ) -> pipeline.Planned:
     """The program of a product of two matrices."""
     a, b = leaf(0, (m, k), dtype), leaf(1, (k, n), dtype)
     wide = [build.reshape(a, (m, k, 1)), build.reshape(b, (1, k, n))]
     left, right = (build.expand(one, (m, k, n)) for one in wide)
     result: Node = build.reduce(ADD, [1], left * right)
-    chosen = replace(options.current(), device=GPU, schedule=schedule, tf32=tf32)
+    chosen = replace(options.current(), device=GPU, schedule=schedule, tf32=tf32, arch=arch)
     return pipeline.compile_source([result], chosen)
 
 
@@ -278,9 +276,9 @@ ARCHITECTURES = [("sm_80", "sm_100"), ("sm_86", "sm_90a"), ("sm_75", "sm_90a")] 
 def test_programs_compile(
     size: tuple[int, int, int], archs: tuple[str, str], dtype: lm.DType
 ) -> None:
-    text = planned(*size, dtype).text
     for arch in archs:
         if (arch, dtype) != ("sm_75", lm.bfloat16):  # which has none
+            text = planned(*size, dtype, arch=arch).text
             assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 
@@ -289,24 +287,26 @@ def test_programs_compile(
 def test_programs_of_tf32_compile(turned: str) -> None:
     a, b = (Tensor.of(leaf(at, (200, 200), lm.float32), "cpu") for at in range(2))
     value = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
-    chosen = replace(options.current(), device=GPU, tf32=True)
-    text = pipeline.compile_source(rebuilt([value.node], {}), chosen).text
     for arch in ("sm_75", "sm_80", "sm_90a", "sm_100"):
+        chosen = replace(options.current(), device=GPU, tf32=True, arch=arch)
+        text = pipeline.compile_source(rebuilt([value.node], {}), chosen).text
         assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 
-def text_of(form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType) -> str:
+def text_of(
+    form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType, arch: str = ""
+) -> str:
     """The program of a form on a GPU."""
     given = (Tensor.of(leaf(number, one, dtype), "cpu") for number, one in enumerate(shapes))
     sinks = rebuilt([one.node for one in several(form(*given))], {})
-    return pipeline.compile_source(sinks, replace(options.current(), device=GPU)).text
+    return pipeline.compile_source(sinks, replace(options.current(), device=GPU, arch=arch)).text
 
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.usefixtures("nvrtc")
 def test_forms_compile(name: str) -> None:
-    text = text_of(*FORMS[name], lm.bfloat16)
     for arch in ("sm_80", "sm_90a", "sm_100"):
+        text = text_of(*FORMS[name], lm.bfloat16, arch)
         assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 
@@ -336,7 +336,7 @@ def test_rows_are_stored_by_chunks_to_which_they_are_aligned(columns: int, chunk
 ])  # fmt: skip
 def test_what_is_not_of_16_or_32_bits_is_stored_by_elements(form: Callable[..., object]) -> None:
     text = text_of(form, [(300, 200), (200, 264)], lm.bfloat16)
-    assert "PIPELINE(" in text.partition("/* The kernels")[2]
+    assert "wgmma_commit(" in text.partition("/* The kernels")[2]
     assert "    ROWS(" not in text
 
 
@@ -346,12 +346,14 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     total = leaf(0, (300, 264), lm.float64)
     result = Tensor.of(total, "cpu") + Tensor.of(a, "cpu") @ Tensor.of(b, "cpu")
     sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
-    (plan,) = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans.values()
-    text, launch = CudaPrinter(plan.nest, "sums", DEFAULT_CUDA).print_kernel()
+    ours = pipeline.compile_source(sinks, replace(options.current(), device=GPU))
+    (text,) = ours.source.kernels.values()
+    (launch,) = ours.launches
     assert launch.threads % 128 == 0
-    assert "STREAM_K(1, " in text
-    assert "BARRIER" not in text
-    assert "THREAD <" not in text
+    _, _, roles = text.partition("// producer")
+    assert roles
+    assert "BARRIER" not in roles
+    assert "THREAD <" not in roles
 
 
 @pytest.mark.usefixtures("device")
@@ -370,7 +372,7 @@ def test_what_rows_share_is_read_before_products_end() -> None:
     """A bias, that is, but no array of as many elements as there are sums, which registers hold."""
     for name, early in (("epilogue", True), ("rest", False)):
         text = text_of(*FORMS[name], lm.bfloat16).partition(KERNELS)[2]
-        before, _, after = text.partition("PIPELINE(")
+        before, _, after = text.partition("wgmma_commit(")
         assert ("p2[" in before, "p2[" in after) == (early, not early)
 
 

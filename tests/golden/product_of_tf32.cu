@@ -7,40 +7,98 @@ reduce0_512x512<<<64, 256>>>
 
 /* p2[row, column] = sum_k p0[row, k] * p1[k, column] */
 KERNEL(256) reduce0_512x512(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(f32, 2), MAP(left_map), MAP(right_map) PLACE) {
-    PART {
     ALIGNED(const f32, 0, 1048576, 1048576);
     ALIGNED(const f32, 1, 1048576, 1048576);
     ALIGNED(f32, 2, 1048576, 1048576);
-    EACH_TILE(u32, 128, 64);
-    const i64 row_tile = worker % 8;
-    const i64 column_tile = 0;
-    const i64 column_band = (worker / 8) % 8;
-    const i64 row_band = 0;
-    const i64 column_lane = THREAD % 4;
-    const i64 row_lane = (THREAD / 4) % 8;
-    const i64 row_warp = (THREAD / 32) % 4;
-    const i64 row_group = 0;
-    {
-        MULTISTAGE_BUFFERS(tf32, 12, 64, 64, 8192);
-        FILL(tile, number, slot, full) {
+    extern __shared__ __align__(1024) u8 shared[];
+    const u32 left = shared_address(shared + 0);
+    const u32 right = shared_address(shared + 98304);
+    FOLLOW;
+    __shared__ u64 full[12], empty[12];
+    if (THREAD == 0) {
+        UNROLLED for (int slot = 0; slot < 12; slot++)
+            start_barrier(full + slot, 2);
+        UNROLLED for (int slot = 0; slot < 12; slot++)
+            start_barrier(empty + slot, 4);
+        publish_barriers();
+    }
+    BARRIER;
+    if (THREAD >= 128) {  // producer
+        if (THREAD > 128) return;
+        u32 slot = 0, parity = 1;
+        for (u32 tile = 63 - BLOCK; tile < 64; tile += 64) {
             const i64 row_tile = tile % 8;
             const i64 column_tile = 0;
             const i64 column_band = (tile / 8) % 8;
             const i64 row_band = 0;
-            const i64 k = 32 * (number % 16);
-            const i64 row = 64 * (8 * row_band + row_tile) + 0;
-            COPY_TILE(left, 1, 0, (int)(row), (int)(k)) FILL_TILE(left, row, k, 1, 128, 0, 0) {
-                const f32 load_1 = p1[row + 512 * k];
-                return load_1;
-            });
-            const i64 column = 64 * (column_band + column_tile) + 0;
-            COPY_TILE(right, 0, 0, (int)(k), (int)(column)) FILL_TILE(right, column, k, 0, 128, 0, 0) {
-                const f32 load_2 = p0[512 * column + k];
-                return load_2;
-            });
+            NOT_UNROLLED for (u32 step = 0; step < 16; step++) {
+                const i64 k = 32 * (step % 16);
+                while (!phase_has_ended(empty + slot, parity)) {}
+                const i64 row = 64 * (8 * row_band + row_tile) + 0;
+                expect_bytes(full + slot, 8192);
+                copy_box(left + 8192 * slot, &left_map, full + slot, (int)(row), (int)(k));
+                copy_box(left + 8192 * slot + 4096, &left_map, full + slot, (int)(row) + 32, (int)(k));
+                const i64 column = 64 * (column_band + column_tile) + 0;
+                expect_bytes(full + slot, 8192);
+                copy_box(right + 8192 * slot, &right_map, full + slot, (int)(k), (int)(column));
+                if (++slot == 12) {
+                    slot = 0;
+                    parity ^= 1;
+                }
+            }
+        }
+        return;
+    }
+    const i64 column_lane = THREAD % 4;
+    const i64 row_lane = (THREAD / 4) % 8;
+    const i64 row_warp = (THREAD / 32) % 4;
+    const i64 row_group = 0;
+    f32 sums[32];
+    u32 slot = 0, parity = 0, held = 0, oldest = 0;  // held: slots that are not released
+    for (u32 tile = 63 - BLOCK; tile < 64; tile += 64) {
+        const i64 row_tile = tile % 8;
+        const i64 column_tile = 0;
+        const i64 column_band = (tile / 8) % 8;
+        const i64 row_band = 0;
+        u32 step = 0;
+        const auto next_step = [&]() INLINED {
+            while (!phase_has_ended(full + slot, parity)) {}
+            const u32 rows = left + 8192 * slot, columns = (right + 8192 * slot) / 16;
+            u32 factors[4][4];
+            load_transposed(factors[0], rows, 0);
+            load_transposed(factors[1], rows, 1);
+            load_transposed(factors[2], rows, 2);
+            load_transposed(factors[3], rows, 3);
+            wgmma_fence();
+            wgmma_tf32(sums, factors[0], descriptor(columns + 0), step > 0);
+            wgmma_tf32(sums, factors[1], descriptor(columns + 2), true);
+            wgmma_tf32(sums, factors[2], descriptor(columns + 4), true);
+            wgmma_tf32(sums, factors[3], descriptor(columns + 6), true);
+            wgmma_commit();
+            held++;
+            wgmma_wait<1>();
+            NOT_UNROLLED for (; held > 1; held--) {
+                if (THREAD % 32 == 0) arrive(empty + oldest);
+                if (++oldest == 12) oldest = 0;
+            }
+            if (++slot == 12) {
+                slot = 0;
+                parity ^= 1;
+            }
+            step++;
         };
-        BEGIN(0, 128, 2, mma_tf32, 1, 0);
-        PIPELINE(0, 128, 2, mma_tf32, 1, 0);
+        while (true) {  // two in turn, in other registers
+            next_step();
+            if (step == 16) break;
+            next_step();
+            if (step == 16) break;
+        }
+        wgmma_wait<0>();
+        UNROLLED for (f32 &sum : sums) hold(sum);
+        NOT_UNROLLED for (; held > 0; held--) {
+            if (THREAD % 32 == 0) arrive(empty + oldest);
+            if (++oldest == 12) oldest = 0;
+        }
         p2[512 * row_band + 64 * row_tile + 64 * row_group + 16 * row_warp + row_lane + 32768 * column_band + 32768 * column_tile + 1024 * column_lane] = sums[0];
         p2[512 * row_band + 64 * row_tile + 64 * row_group + 16 * row_warp + row_lane + 32768 * column_band + 32768 * column_tile + 1024 * column_lane + 512] = sums[1];
         p2[512 * row_band + 64 * row_tile + 64 * row_group + 16 * row_warp + row_lane + 32768 * column_band + 32768 * column_tile + 1024 * column_lane + 8] = sums[2];
@@ -74,5 +132,4 @@ KERNEL(256) reduce0_512x512(POINTER(const f32, 0), POINTER(const f32, 1), POINTE
         p2[512 * row_band + 64 * row_tile + 64 * row_group + 16 * row_warp + row_lane + 32768 * column_band + 32768 * column_tile + 1024 * column_lane + 28680] = sums[30];
         p2[512 * row_band + 64 * row_tile + 64 * row_group + 16 * row_warp + row_lane + 32768 * column_band + 32768 * column_tile + 1024 * column_lane + 29192] = sums[31];
     }
-    }; mma_STREAM_K(1, 0, 128, 64, 16, 16, 64);
 }

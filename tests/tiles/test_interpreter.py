@@ -194,6 +194,34 @@ def test_fewer_arrivals_than_a_barrier_expects_are_a_deadlock() -> None:
         run(with_barriers(BY_ENGINE, "full: stages=2 arrivals=2", "full: stages=2 arrivals=3"), 0)
 
 
+def test_a_pause_that_nobody_ends_is_a_deadlock() -> None:
+    text = with_barriers(BY_ENGINE, "      resume after last of at least 2\n", "")
+    assert caught(text) == {DeadlockError}
+
+
+def test_a_pause_before_more_steps_than_the_buffers_hold_is_a_deadlock() -> None:
+    """The first group needs a slot that the second one has not used."""
+    text = with_barriers(BY_ENGINE).replace("bf16[2]", "bf16[1]").replace("stages=2", "stages=1")
+    text = text.replace("drain 1", "drain 0").replace("empty but 1", "empty but 0")
+    assert caught(text) == {DeadlockError}
+    at_once = text.replace("pause before last 2", "pause before last 1")
+    assert caught(at_once) == set()
+
+
+def test_a_group_that_is_resumed_twice_in_one_pause_is_found() -> None:
+    text = with_barriers(BY_ENGINE)
+    begin = text.index("      pause before")
+    end = text.index("      mma", begin)
+    assert PhaseError in caught(text[:begin] + text[end:])
+
+
+def test_elements_that_no_view_says_are_refused() -> None:
+    old = "p0[0 | 100: 128*a < 200 | 1: 64*line < 100]"
+    for text in (BY_ENGINE, BY_THREADS):
+        with pytest.raises(TileError, match="no view says the elements of p0"):
+            run(with_barriers(text, old, "elements(p0)"), 0)
+
+
 def test_conflicts_of_lines_are_counted() -> None:
     """Eight rows of a column of chunks: one bank each with the swizzle, all one without."""
     _, _, report = run(

@@ -1,8 +1,9 @@
-"""Which steps a block has: the same as `StreamK` of `products.cu` says, compiled for the CPU."""
+"""Which steps a block has: the same as the printed loop over tiles, compiled for the CPU."""
 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 from itertools import product
@@ -12,10 +13,10 @@ import pytest
 
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.stream_k import stream_k
-from lamina.targets.cuda import printer
-from lamina.tiles.orders import READING_STEPS, WRITING_STEPS, Part, given_parts, parts_of
+from lamina.targets.cuda.walks import join_lines, walk_of
+from lamina.tiles.orders import Part, given_parts, parts_of
 from lamina.tiles.program import Extent, TileLoop
-from tests.cuda.test_shares import PROGRAM, UNITS
+from tests.cuda.test_shares import UNITS
 
 SIZES = [(72, 256), (18, 256), (8, 129), (131, 191), (1, 1), (300, 7)]
 
@@ -39,27 +40,68 @@ def loops() -> list[TileLoop]:
     return [tile_loop(*division) for division in sorted(divisions)]
 
 
-def test_blocks_have_the_steps_that_the_text_gives_them(tmp_path: Path) -> None:
+# What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
+# step on, how many steps, the place of its sums among those of others, or how many others there
+# are. A role that runs inside another one, ahead of it, goes through the same steps.
+PROGRAM = """
+#include <cstdio>
+typedef int i32; typedef unsigned u32; typedef unsigned long long u64;
+u32 BLOCK;
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+int main() {
+%s
+}
+"""
+
+
+def walk_text(loop: TileLoop) -> str:
+    """The walk of all blocks through a loop."""
+    walk = walk_of(loop)
+    place = walk.place
+    own = [f"const u32 first_step = {walk.first}, end_step = {walk.end};", "u32 sums = 0;"]
+    if loop.order == "shared":
+        # Of the lines that join sums those that say where these are.
+        lines = [line.strip() for line in join_lines(loop, 32, 128, walk.leave)]
+        own += [line for line in lines if re.match(r"const u32 (before|sharing|others) =", line)]
+        (place_of,) = (
+            found[1]
+            for line in lines
+            if (found := re.match(r"const u32 place = tile \* \d+ \+ \((.*)\);", line))
+        )
+        own.append(f"sums = first > 0 ? {place_of} : others;")
+    return "\n".join([
+        f"for (BLOCK = 0; BLOCK < {loop.blocks}; BLOCK++) {{",
+        *walk.opening,
+        place.declaration,
+        walk.head,
+        *walk.start,
+        *own,
+        'std::printf("%u %u %u %u %u\\n", BLOCK, tile, first_step, end_step - first_step, sums);',
+        "for (u32 step = first_step; step < end_step; step++) {",
+        f"    if (!({place.has_step}) || {place.tile} != tile || {place.step} != step)",
+        '        std::printf("other\\n");',
+        *place.advance,
+        "}",
+        "}",
+        f'if ({place.has_step}) std::printf("more\\n");',
+        "}",
+        'std::printf("end\\n");',
+    ])  # fmt: skip
+
+
+def test_the_printed_loop_gives_blocks_the_same_steps(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or pytest.skip("no compiler of C++")
-    text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
-    assert f"threads, {WRITING_STEPS}, {READING_STEPS}, __VA_ARGS__" in text
-    end = text.index("/* Barriers of the multistage buffer.")
-    walk = text[text.index("constexpr i32 smaller(") : end]
     every = loops()
     assert {loop.order for loop in every} == {"whole", "shared"}
-    calls = "".join(
-        f"walk<{WRITING_STEPS}, {READING_STEPS}, {loop.tiles}, {loop.steps}, {loop.share}, "
-        f"{loop.blocks}>();"
-        for loop in every
-    )
     source, program = tmp_path / "walk.cpp", tmp_path / "walk"
-    source.write_text(PROGRAM % (walk, calls))
+    source.write_text(PROGRAM % "\n".join(map(walk_text, every)))
     subprocess.run([compiler, "-std=c++17", "-o", program, source], check=True)
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     pages = output.split("end\n")[:-1]
     assert len(pages) == len(every)
     for loop, page in zip(every, pages, strict=True):
-        rows = [list(map(int, line.split())) for line in page.splitlines()[1:]]
+        rows = [list(map(int, line.split())) for line in page.splitlines()]
         ours = [
             (block, part.tile, part.first, part.count)
             for block in range(loop.blocks)
@@ -71,15 +113,17 @@ def test_blocks_have_the_steps_that_the_text_gives_them(tmp_path: Path) -> None:
 
 
 def _same_order_of_sums(loop: TileLoop, rows: list[list[int]]) -> None:
-    """The block with the first step of a tile adds the sums of others by the number of the slot
-    that the text gives them."""
+    """The block with the first step of a tile adds the sums of others by the number of the place
+    that the text gives them, and of as many others as there are."""
     for tile in range(0, loop.tiles, 7):
-        by_slot = {
-            slot: Part(tile, first, count)
-            for _, other, first, count, slot, _ in rows
+        by_place = {
+            place: Part(tile, first, count)
+            for _, other, first, count, place in rows
             if other == tile and first
         }
-        assert given_parts(loop, tile) == [by_slot[slot] for slot in sorted(by_slot)]
+        given = given_parts(loop, tile)
+        assert given == [by_place[place] for place in range(len(given))]
+        assert [len(given)] == [row[4] for row in rows if row[1] == tile and row[2] == 0]
 
 
 @pytest.mark.parametrize("loop", loops(), ids=lambda loop: f"{loop.tiles}x{loop.steps}")

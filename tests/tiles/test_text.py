@@ -19,6 +19,7 @@ from lamina.tiles.program import (
     Axis,
     Barrier,
     Drain,
+    Elements,
     Epilogue,
     Extent,
     Fence,
@@ -28,7 +29,9 @@ from lamina.tiles.program import (
     Map,
     Mma,
     Parameter,
+    Pause,
     Release,
+    Resume,
     Role,
     Side,
     StepLoop,
@@ -61,20 +64,23 @@ TERMS = tuples(st.tuples(NAMES, st.integers(-300, 300)))
 INDICES = st.builds(Index, TERMS, st.integers(-9, 9))
 SIDES = st.builds(Side, st.integers(-9, 900), INDICES, SIZES)
 VIEWS = st.builds(View, NAMES, INDICES, st.tuples(SIDES, SIDES))
+ELEMENTS = st.builds(Elements, tuples(NAMES))
+TILES = VIEWS | ELEMENTS
 NUMBERS = st.floats(allow_nan=False)
 EXTENTS = one_or_more(st.builds(Extent, NAMES, SIZES))
 ELEMENTWISE = st.sampled_from([Op.ADD, Op.CAST, Op.WHERE, Op.EXP])
-MAPS = st.builds(Map, NAMES, DTYPES, ELEMENTWISE, one_or_more(NAMES | VIEWS | NUMBERS))
-STORES = st.builds(Store, VIEWS, NAMES, st.just("") | NAMES)
+MAPS = st.builds(Map, NAMES, DTYPES, ELEMENTWISE, one_or_more(NAMES | TILES | NUMBERS))
+STORES = st.builds(Store, TILES, NAMES | TILES | NUMBERS, st.just("") | NAMES)
 EPILOGUES = st.builds(Epilogue, tuples(MAPS | STORES)) | st.builds(
     Epilogue, tuples(MAPS | STORES), NAMES, SIZES
 )
 SIMPLE = st.one_of(
-    st.builds(Fill, NAMES, VIEWS, st.sampled_from(["threads", "tma"]), st.just("") | NAMES),
+    st.builds(Fill, NAMES, TILES, st.sampled_from(["threads", "tma"]), st.just("") | NAMES),
     st.builds(Mma, NAMES, NAMES, NAMES, NAMES, SIZES),
     st.builds(Join, NAMES),
     st.builds(Wait, NAMES, st.booleans()),
     st.builds(Release, NAMES, SIZES),
+    st.builds(Resume, SIZES),
     st.builds(Advance, NAMES, SIZES),
     st.builds(Drain, SIZES),
     st.builds(Fence),
@@ -84,6 +90,7 @@ SIMPLE = st.one_of(
 STATEMENTS = st.recursive(
     SIMPLE,
     lambda inner: st.builds(StepLoop, EXTENTS, tuples(inner))
+    | st.builds(Pause, SIZES, SIZES, tuples(inner))
     | st.builds(
         TileLoop, st.sampled_from(["whole", "shared"]), SIZES, SIZES, SIZES, SIZES, EXTENTS,
         tuples(inner),
@@ -95,9 +102,9 @@ ALLOCS = st.builds(
     st.tuples(st.builds(Axis, NAMES, SIZES), st.builds(Axis, NAMES, SIZES)),
     st.builds(Swizzle, st.integers(0, 4), st.integers(0, 5), st.integers(0, 4)),
 )  # fmt: skip
-ROLES = st.builds(Role, NAMES, SIZES, tuples(STATEMENTS)) | st.builds(
-    Role, NAMES, st.just(0), tuples(STATEMENTS), NAMES
-)
+ROLES = st.builds(
+    Role, NAMES, SIZES, tuples(STATEMENTS), registers=st.integers(0, 240)
+) | st.builds(Role, NAMES, st.just(0), tuples(STATEMENTS), NAMES)
 PROGRAMS = st.builds(
     TileProgram,
     NAMES,

@@ -83,6 +83,9 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
          "    epilogue keeping v1 in 4 slices\n      map v0: bf16 = cast sums\n"
          "      map v1: bf16 = neg v0\n", "v0 is not computed before"),
         ("    epilogue", "    join left\n    epilogue", "left are no sums in registers"),
+        ("left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100]", "left <- elements(p7)",
+         "no parameter 'p7'"),
+        ("consumers: warps=8", "consumers: warps=8 registers=257", "65792 registers; a block has"),
     ],
 )  # fmt: skip
 def test_a_broken_program_is_refused(old: str, new: str, says: str) -> None:
@@ -111,6 +114,24 @@ def test_broken_barriers_are_refused(old: str, new: str, says: str) -> None:
     assert old in text
     with pytest.raises(TileError) as raised:
         verify_tiles(parse(text.replace(old, new)))
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("resume after last of at least 2", "resume after last of at least 3",
+         "a pause has no resume of the same steps"),
+        ("before last 2", "before last 3", "a pause before the last 3 of at least 2 steps"),
+        ("shared bf16[2]", "shared bf16[4]", "of which the buffers have 4"),
+    ],
+)  # fmt: skip
+def test_broken_pauses_are_refused(old: str, new: str, says: str) -> None:
+    text = to_text(synchronised(parse(BY_ENGINE)))
+    assert old in text
+    changed = text.replace(old, new).replace("stages=2", f"stages={4 if '4' in new else 2}")
+    with pytest.raises(TileError) as raised:
+        verify_tiles(parse(changed))
     assert says in str(raised.value)
 
 

@@ -85,14 +85,10 @@ INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *f
                       Places... places) {
     expect_bytes(full, sizeof(tile));
     for (int i = 0; i < tile.panels; i++)
-        copy_box(tile.values[i], map, full, along + i * 64, places...);
+        copy_box(shared_address(tile.values[i]), map, full, along + i * 64, places...);
     return true;
 }
 #endif
-
-/* The number of a thread's group of four warps. A shuffle tells the compiler that it is equal in all
-   lanes of a warp. */
-INLINE u32 warp_group() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
 
 /* Products by a group of four warps. The left factor is 64 rows of a tile, or values in registers, in
    the layout of sums. */
@@ -266,10 +262,7 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
 #define CACHED_BYTES (16 << 20)
 struct Barriers { u64 announced[4], ready[2], free[2], full[4][DEEPEST], empty[4][DEEPEST]; u32 ticket[4]; };
 INLINE Barriers &barriers() { __shared__ Barriers all; return all; }
-INLINE void start_barrier(u64 *barrier, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                 :: "r"(shared_address(barrier)), "r"(count) : "memory");
-}
+enum Role { PRODUCES, COMPUTES, BOTH };  // fills tiles, multiplies them, both
 __device__ u32 tickets;
 template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_first> struct TileScheduler {
     static constexpr Role role = role_;
@@ -323,11 +316,11 @@ INLINE void persistent_loop(Body body) {
                 start_barrier(all.full[0] + i, 1);
                 start_barrier(all.empty[0] + i, groups * 4);
             }
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            publish_barriers();
         }
         __syncthreads();
         if (threadIdx.x >= groups * 128) {
-            give_registers();
+            give_registers<24>();
             if (threadIdx.x >= groups * 128 + 32) return;
             for (TileScheduler<PRODUCES, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
         } else {

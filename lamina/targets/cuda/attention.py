@@ -58,7 +58,7 @@ from lamina.schedule.gpu.attention import (
     masks_of,
     scaled,
 )
-from lamina.targets.cuda.products import PRODUCER_THREADS, ProductPrinter
+from lamina.targets.cuda.products import ProductPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
@@ -67,6 +67,7 @@ from lamina.tiles.program import GROUP_ROWS
 
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
 PANEL = 64  # elements of a line of 128 bytes
+PRODUCER_THREADS = 128  # a group of four warps (PTX), which ask the copy engine for tiles
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
 
 

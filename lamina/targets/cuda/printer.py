@@ -1,7 +1,8 @@
 """CUDA C++: what the macros of its prelude do not say.
 
-A sum of products in tiles is a pipeline of `products.cu`, and products back to back are a loop of
-`attention.cu`: `ProductPrinter` and `AttentionPrinter` print what is special to a kernel.
+A sum of products in tiles is printed from its tile program, or as a pipeline of `products.cu` if it
+has none, and products back to back are a loop of `attention.cu`: `ProgramPrinter`, `ProductPrinter`
+and `AttentionPrinter` print what is special to a kernel.
 """
 
 from collections.abc import Set
@@ -57,13 +58,16 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """`products.cu` and `results.cu` for products in tiles, and for products back to back
-        `attention.cu` too."""
+        """The texts of instructions and results for products in tiles, and `products.cu` for those
+        without a tile program; for products back to back `attention.cu` too."""
+        of_program = ("cuda/instructions.cu", "cuda/results.cu")
         if self.is_back_to_back:
-            return ("cuda/products.cu", "cuda/results.cu", "cuda/attention.cu")
+            return (*of_program, "cuda/products.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
-        return ("cuda/products.cu", "cuda/results.cu") if self.nest.product else ()
+        if self.program is not None:
+            return of_program
+        return (*of_program, "cuda/products.cu") if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
         """Print a reduction: a product in tiles by one of these texts, any other by its loops."""

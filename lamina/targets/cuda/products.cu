@@ -1,10 +1,8 @@
-/* Products of tiles that the threads of a block share. A tile lies in lines of 128 bytes, whose
+/* Products of tiles that the threads of a block share, where no tensor cores run by themselves. A tile lies in lines of 128 bytes, whose
    16-byte chunks are permuted by the number of the line (swizzle); eight lines are a swizzle atom of
    1024 bytes. A line has steps; in a `transposed` tile it has rows or columns. A tile with more than
    128 bytes of these consists of panels, one behind the other: 128 rows of 16 bits, transposed, are
    two panels of 64. */
-
-INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
 /* What a block has: sums in registers, lines for results, and two multistage buffers, of `depth` tiles
    of rows and as many of columns. SHARED_BYTES is what a block of this GPU may have, less about a KiB
@@ -23,11 +21,6 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 #else
 #define SHARED_BYTES (63 << 10)
 #endif
-#if __CUDA_ARCH__ < 900
-#define HAS_TMA 0
-#else
-#define HAS_TMA 1
-#endif
 typedef u16 In_bf16; typedef u16 In_f16; typedef f32 In_f32; struct In_tf32 { u32 word; };
 template <class T> constexpr bool exact = false;
 template <> constexpr bool exact<f32> = true;
@@ -36,16 +29,7 @@ template <int count> struct OpaqueSums {
     f32 nothing;
     __device__ f32 operator[](int i) const { return sums[i] + nothing; }
 };
-struct KeptSums {  // 16 bits of each sum of a thread
-    u32 pairs[64];
-    void put(int i, u16 x) { pairs[i / 2] = i % 2 ? pairs[i / 2] | x << 16 : x; }
-    u16 operator[](int i) const { return pairs[i / 2] >> i % 2 * 16; }
-};
-template <class T> struct Referred;
-template <class T> struct Referred<T &> { typedef T Type; };
 #define MULTISTAGE_BUFFERS(kind, most, rows, columns, lines) \
-    typedef typename Referred<decltype(work)>::Type Work; \
-    auto &kept = work.kept; \
     f32 sums[columns / 2], nothing = -0.0f; \
     if (exact<In_##kind>) asm("" : "+f"(nothing)); \
     const OpaqueSums<columns / 2> opaque{sums, nothing}; \
@@ -61,13 +45,7 @@ template <class T> struct Referred<T &> { typedef T Type; };
 /* Stores an element in a tile; tf32 is rounded as the TMA rounds it. */
 INLINE void put(u16 &to, u16 x) { to = x; }
 INLINE void put(f32 &to, f32 x) { to = x; }
-INLINE void put(In_tf32 &to, f32 x) {
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to.word) : "f"(x));
-#else
-    to.word = bits<u32>(x);  // no tensor core reads it
-#endif
-}
+INLINE void put(In_tf32 &to, f32 x) { to.word = rounded_to_tf32(x); }
 
 /* Fills a tile with elements that are computed, a chunk of 16 bytes at a time, from `row` and `step`
    on. `rows` and `steps`, unless they are 0, are ends: elements beyond are not read, and those of
@@ -94,30 +72,14 @@ INLINE void fill_tile(T (&tile)[size], i64 row, i64 step, Element element) {
 }
 #define FILL_TILE(side, row, step, ...) \
     fill_tile<__VA_ARGS__>(side[slot], row, step, [&](const i64 row, const i64 step)
-/* Makes what the threads have written visible to tensor cores, after the next barrier. */
-INLINE void publish() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 /* Copies by the copy engine (TMA). The barrier of a tile counts the bytes that have come. */
 
-struct __align__(64) Map { u64 words[16]; };
-#define MAP(name) const __grid_constant__ Map name
 INLINE void start_barriers(u64 *full, int count, int tiles) {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < count; i++)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                         :: "r"(shared_address(full + i)), "r"(tiles) : "memory");
-#if __CUDA_ARCH__ >= 900
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+        for (int i = 0; i < count; i++) start_barrier(full + i, tiles);
+        publish_barriers();
     }
     __syncthreads();
-}
-INLINE void arrive(u64 *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
 }
 struct ByFirst { u64 *barrier; };  // where all threads fill tiles, the first one asks the TMA
 INLINE ByFirst operator+(ByFirst first, u32 number) { return {first.barrier + number}; }
@@ -126,62 +88,16 @@ INLINE void wait_for_phase(u64 *, u32) {}
 template <int transposed, bool is_im2col, class... Arguments>
 INLINE bool copy_tile(Arguments...) { return false; }
 #else
-INLINE void expect_bytes(u64 *full, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(shared_address(full)), "r"(bytes) : "memory");
-}
-INLINE void wait_for_phase(u64 *full, u32 parity) {
-    u32 done;
-    do asm volatile("{\n .reg .pred p;\n"
-                    " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                    " selp.u32 %0, 1, 0, p;\n}"
-                    : "=r"(done) : "r"(shared_address(full)), "r"(parity) : "memory");
-    while (!done);
-}
-#define COPY_BOX(rank, places, ...) \
-    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes" \
-                 " [%0], [%1, {" places "}], [%2];" \
-                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(full)), __VA_ARGS__ \
-                 : "memory")
-INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b) {
-    COPY_BOX("2d", "%3, %4", "r"(a), "r"(b));
-}
-INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c) {
-    COPY_BOX("3d", "%3, %4, %5", "r"(a), "r"(b), "r"(c));
-}
-INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c, int d) {
-    COPY_BOX("4d", "%3, %4, %5, %6", "r"(a), "r"(b), "r"(c), "r"(d));
-}
-INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e) {
-    COPY_BOX("5d", "%3, %4, %5, %6, %7", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e));
-}
-/* In im2col mode, of images of one to three axes: the corner of the first pixel's window, then the
-   place in the window. */
-#define COPY_IM2COL(rank, places, offsets, ...) \
-    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.im2col.mbarrier::complete_tx" \
-                 "::bytes [%0], [%1, {" places "}], [%2], {" offsets "};" \
-                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(full)), __VA_ARGS__ \
-                 : "memory")
-INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, u16 x) {
-    COPY_IM2COL("3d", "%3, %4, %5", "%6", "r"(a), "r"(b), "r"(c), "h"(x));
-}
-INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, int d, u16 x, u16 y) {
-    COPY_IM2COL("4d", "%3, %4, %5, %6", "%7, %8", "r"(a), "r"(b), "r"(c), "r"(d), "h"(x), "h"(y));
-}
-INLINE void copy_im2col(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e,
-                        u16 x, u16 y, u16 z) {
-    COPY_IM2COL("5d", "%3, %4, %5, %6, %7", "%8, %9, %10", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e),
-                "h"(x), "h"(y), "h"(z));
-}
+INLINE void wait_for_phase(u64 *barrier, u32 parity) { while (!phase_has_ended(barrier, parity)) {} }
 template <int transposed, bool is_im2col, class T, int size, class... Places>
 INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Places... places) {
     constexpr int width = 128 / sizeof(T), lines = transposed ? width : size / width;
     expect_bytes(full, sizeof(tile));
     for (int i = 0; i < size / (lines * width); i++)
         if constexpr (is_im2col)
-            copy_im2col(tile + i * lines * width, map, full, column + i * width, places...);
+            copy_im2col(shared_address(tile + i * lines * width), map, full, column + i * width, places...);
         else
-            copy_box(tile + i * lines * width, map, full, column + i * width, places...);
+            copy_box(shared_address(tile + i * lines * width), map, full, column + i * width, places...);
     return true;
 }
 template <int transposed, bool is_im2col, class T, int size, class... Places>
@@ -209,58 +125,7 @@ template <class T, int size> INLINE u32 tile_of(T (*buffer)[size], u32 slot, u32
         + (sizeof(*buffer) > 8192 ? group * 8192 : 0);
 }
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-/* The descriptor of a tile in units of 16 bytes: its address, from bit 16 on the bytes from panel to
-   panel, 8192 of 64 lines, and from bit 32 on those of a swizzle atom, 1024. Bit 62 says that the
-   swizzle has 128 bytes. */
-INLINE u64 descriptor(u32 chunk) {
-    u64 where;
-    asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(chunk | 8192 >> 4 << 16), "n"(1024 >> 4 | 1 << 30));
-    return where;
-}
-#define OUT8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
-                "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define OUT32(i) OUT8(i), OUT8(i + 8), OUT8(i + 16), OUT8(i + 24)
-#define OUT_64 OUT32(0)
-#define OUT_128 OUT32(0), OUT32(32)
-#define OUT_256 OUT32(0), OUT32(32), OUT32(64), OUT32(96)
-#define IN_64 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define IN_128 IN_64 ", " "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define IN_256 IN_128 ", " "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
-    template <int transposed_a, int transposed_b> \
-    INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
-        const u32 first = a >> 4, second = b >> 4; \
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); \
-        _Pragma("unroll") for (int step = 0; step < 4; step++) \
-            asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " MORE ", 0;\n" \
-                         " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
-                         " {" IN_##n "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}" \
-                         : OUT_##n : "l"(descriptor(first + step * (transposed_a ? 128 : 2))), \
-                           "l"(descriptor(second + step * (transposed_b ? 128 : 2))), \
-                           "n"(transposed_a), "n"(transposed_b), "r"((int)(step || more))); \
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); \
-    }
-/* Producers give registers away: with 24 for each of 128 producers, each thread of two consumer groups
-   may have 240, and of four groups 112. */
-INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
-template <int count> INLINE void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
-}
-/* Waits until all products but the last N have ended; with N = 0 the sums may be read. The empty asm
-   keeps ptxas from moving reads of the sums up, which would make all products wait for each other. */
-template <int N, int count> INLINE void wait_for_products(f32 (&d)[count]) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-    if (N == 0)
-        _Pragma("unroll") for (int i = 0; i < count; i++)
-            asm volatile("" : "+f"(d[i]) :: "memory");
-}
-#elif __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
 INLINE void load_4(u32 (&to)[4], u32 from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
@@ -279,7 +144,7 @@ template <int transposed> INLINE void load_pieces(u32 (&to)[4], u32 tile, int st
     const u32 from = tile + along / 64 * 8192 + line * 128 + ((along % 64 / 8 ^ line % 8) << 4);
     if (transposed) load_4_transposed(to, from); else load_4(to, from);
 }
-#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
+#define MULTIPLY(type, n) \
     template <int transposed_a, int transposed_b> \
     INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
         start(d, more); \
@@ -308,7 +173,7 @@ template <int transposed> INLINE u16 piece(u32 tile, int at, int step) {
                        + along % 8 * 2));
     return x;
 }
-#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
+#define MULTIPLY(type, n) \
     template <int transposed_a, int transposed_b> \
     INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
         const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; \
@@ -323,66 +188,16 @@ template <int transposed> INLINE u16 piece(u32 tile, int at, int step) {
         } \
     }
 #endif
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define PRODUCTS_RUN 1  // asynchronously, while threads do other things
-#else
-#define PRODUCTS_RUN 0
-template <int N, int count> INLINE void wait_for_products(f32 (&)[count]) {}
-#endif
 #define SIZES(type) \
-    MULTIPLY(type, 64, "%32", "%33", "%34", "%35", "%36") \
-    MULTIPLY(type, 128, "%64", "%65", "%66", "%67", "%68") \
-    MULTIPLY(type, 256, "%128", "%129", "%130", "%131", "%132")
+    MULTIPLY(type, 64) \
+    MULTIPLY(type, 128) \
+    MULTIPLY(type, 256)
 SIZES(bf16)
 SIZES(f16)
 
 /* A line of tf32 has 32 steps. Tensor cores read it along the lines, so only the left tile may be
-   transposed: threads read it into registers. Of the 16 rows of a warp and eight steps from 8 * `step`
-   on, lane 4 * i + j has rows i and i + 8 and steps j and j + 4. Lanes with i >= 4, whose rows are in
-   the second chunk, read step j + 4 first, so that no two lanes meet in a bank. */
-INLINE void load_transposed(u32 (&to)[4], u32 tile, int step) {
-    const int i = threadIdx.x % 32 / 4, high = i / 4, warp = threadIdx.x / 32 % 4;
-    const int line = threadIdx.x % 4 + high * 4;
-    const u32 from = tile + warp / 2 * 4096 + line * 128
-        + (((warp % 2 * 4 + high) ^ line) << 4) + i % 4 * 4;
-    u32 x[4];
-    _Pragma("unroll") for (int k = 0; k < 4; k++)
-        asm volatile("ld.shared.b32 %0, [%1];"
-                     : "=r"(x[k]) : "r"((from ^ (k % 2 * 32 + k / 2 * 576)) + step * 1024) : "memory");
-    _Pragma("unroll") for (int k = 0; k < 4; k++) to[k] = high ? x[k ^ 2] : x[k];
-}
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define MULTIPLY_TF32(n, A, B, C, D, E, F) \
-    INLINE void tf32_step(f32 (&d)[n / 2], u64 a, u64 b, bool more) { \
-        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " C ", 0;\n" \
-                     " wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32" \
-                     " {" IN_##n "}, " A ", " B ", p, 1, 1;\n}" \
-                     : OUT_##n : "l"(a), "l"(b), "r"((int)more)); \
-    } \
-    INLINE void tf32_step(f32 (&d)[n / 2], const u32 (&x)[4], u64 b, bool more) { \
-        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " F ", 0;\n" \
-                     " wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32" \
-                     " {" IN_##n "}, {" A ", " B ", " C ", " D "}, " E ", p, 1, 1;\n}" \
-                     : OUT_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(b), "r"((int)more)); \
-    }
-MULTIPLY_TF32(64, "%32", "%33", "%34", "%35", "%36", "%37")
-MULTIPLY_TF32(128, "%64", "%65", "%66", "%67", "%68", "%69")
-MULTIPLY_TF32(256, "%128", "%129", "%130", "%131", "%132", "%133")
-template <int transposed_a, int, int count>
-INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
-    const u32 first = a >> 4, second = b >> 4;
-    u32 x[4][4];
-    if (transposed_a)
-        _Pragma("unroll") for (int step = 0; step < 4; step++) load_transposed(x[step], a, step);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    _Pragma("unroll") for (int step = 0; step < 4; step++)
-        if constexpr (transposed_a)
-            tf32_step(d, x[step], descriptor(second + step * 2), step || more);
-        else
-            tf32_step(d, descriptor(first + step * 2), descriptor(second + step * 2), step || more);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-#elif __CUDA_ARCH__ >= 800
+   transposed: threads read it into registers. */
+#if __CUDA_ARCH__ >= 800
 template <int transposed_a, int, int count>
 INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
     start(d, more);
@@ -509,11 +324,9 @@ constexpr i32 larger(i32 a, i32 b) { return a > b ? a : b; }
 constexpr i32 start_of(i32 part, i32 first, i32 sooner, i32 take) {
     return part * first + larger(part - 1, 0) * (2 * sooner + (part - 2) * take) / 2;
 }
-enum Role { PRODUCES, COMPUTES, BOTH, STORES };  // fills tiles, multiplies them, both; an epilogue
 struct Place { u32 tile, step, left; };  // `left`: steps of a block, of this tile and later ones
-template <Role role_, i32 giving, i32 taking, u32 tiles, u32 steps, u32 block_steps, u32 blocks>
+template <i32 giving, i32 taking, u32 tiles, u32 steps, u32 block_steps, u32 blocks>
 struct StreamK : Place {
-    static constexpr Role role = role_;
     static constexpr u32 all = tiles, whole = block_steps < steps ? 0 : steps;  // steps of a whole tile, if any
     static constexpr i32 parts = larger(steps / block_steps, 1);  // of a tile, without its rest
     static constexpr i32 rest_blocks = larger(blocks - tiles * parts, 0);  // which share the rests
@@ -529,7 +342,6 @@ struct StreamK : Place {
     static constexpr u32 each = larger((tiles * (u64)rest + rest_blocks - 1) / larger(rest_blocks, 1), 1);
     static constexpr u32 slots = parts + rest / each + 1;  // for partial sums of a tile
     Place later;  // the step whose tiles are filled next
-    KeptSums kept;
     u32 slot, parity, free;  // of the buffer: slot and parity of the next step; the slot to fill next
     bool fresh;
     StreamK() {
@@ -571,103 +383,21 @@ struct StreamK : Place {
         return !first ? shared + parts - 1 : part < parts ? shared + part - 1 : sharing(tile, first);
     }
 };
-/* Barriers of the multistage buffer. Where the TMA fills both tiles of a step and tensor cores read
-   shared memory, one producer thread, beside those that compute, asks the TMA for a tile as soon as all
-   consumer warps say that they have read the tile in its place (`empty`). So groups of warps need not
-   wait for each other, and some multiply while others store results. */
-struct StageBarriers { u64 full[16], empty[16]; };
+/* Barriers of the multistage buffer. */
+struct StageBarriers { u64 full[16]; };
 INLINE StageBarriers &stages() { __shared__ StageBarriers all; return all; }
 
-/* Overlapped epilogue. Where a block has whole tiles of enough steps, it keeps 16 bits of each sum of a
-   tile, and computes and stores results from these beside the first steps of the next tile, in slices
-   of `size` sums of a thread. Right after the last step of its own tile, that would leave the tensor
-   cores without products: the buffer has tiles for a few steps alone. A slice runs the same text as
-   all tiles, without what computes the kept values. Slice number -1 has all sums of a tile. */
-template <int size_, int number_> struct EpilogueSlice {
-    static constexpr Role role = STORES;
-    static constexpr int size = size_, number = number_;
-    static constexpr u32 whole = 0;  // steps
-    u32 tile;
-    const KeptSums &kept;
-};
-template <class Work, class Body> struct OverlappedEpilogue : Work {
-    const Body &body;
-    u32 begun, held;  // steps of the next tile beside which slices ran; of these, tiles not released
-    u32 kept_tile = ~0u;  // whose sums are kept, if any
-    OverlappedEpilogue(const Body &body) : body(body) {}
-    template <int size, int number> void store() const {
-        EpilogueSlice<size, number> slice{kept_tile, this->kept};
-        body(slice);
-    }
-};
-#define BEFORE_EPILOGUE if constexpr (Work::role != STORES)
-/* Are results of the sums from number `at` on computed and stored in this run of the text? */
-template <bool overlaps, class Work> constexpr bool runs_now(int at) {
-    if constexpr (Work::role == STORES) return Work::number < 0 || at / Work::size == Work::number;
-    return !overlaps;
-}
-#define EPILOGUE_SLICE(at) if constexpr (runs_now<overlaps, Work>(at))
-/* Runs a step of the next tile and a slice, in turn. Unrolled: a loop that chose the slice was slower
-   than an epilogue that does not overlap. */
-template <int size, int slices, int number = 0, class Work, class Step>
-INLINE void store_beside(const Work &work, Step step) {
-    if constexpr (number < slices) {
-        step();
-        work.template store<size, number>();
-        store_beside<size, slices, number + 1>(work, step);
-    }
-}
-
-template <bool has_producers, int slice, int threads, i32 giving, i32 taking, u32... sizes, class Body>
+template <int threads, i32 giving, i32 taking, u32... sizes, class Body>
 INLINE void stream_k(Body body) {
-#if PRODUCTS_RUN
-    if (has_producers) {
-        start_barriers(stages().empty, 16, threads / 32);
-        start_barriers(stages().full, 16, 2);
-        if (threadIdx.x >= threads) {
-            if (threads > 128) give_registers();
-            if (threadIdx.x > threads) return;
-            for (StreamK<PRODUCES, giving, taking, sizes...> work; work.left;) body(work);
-        } else {
-            if (threads > 128) take_registers<240>();
-            typedef StreamK<COMPUTES, giving, taking, sizes...> Work;
-            if constexpr (!slice)
-                for (Work work; work.left;) body(work);
-            else {
-                OverlappedEpilogue<Work, Body> work(body);
-                while (work.left) body(work);
-                if (~work.kept_tile) work.template store<0, -1>();
-            }
-        }
-        return;
-    }
-#endif
     if (threadIdx.x < threads)
-        for (StreamK<BOTH, giving, taking, sizes...> work; work.left;) body(work);
+        for (StreamK<giving, taking, sizes...> work; work.left;) body(work);
 }
-// The body of a tile. Inline, or else ptxas makes products wait for each other.
-#define PART const auto body = [&](auto &work) __attribute__((always_inline))
-#define mma_STREAM_K(has_producers, slice, threads, ...) \
-    FOLLOW; stream_k<has_producers, slice, threads, 5, 3, __VA_ARGS__>(body)
-#define fma_STREAM_K(has_producers, slice, threads, ...) /* a step takes longer than giving or taking */ \
-    FOLLOW; stream_k<has_producers, slice, threads, 0, 0, __VA_ARGS__>(body)
+#define PART const auto body = [&](auto &work) INLINED  // a tile
+#define mma_STREAM_K(threads, ...) FOLLOW; stream_k<threads, 5, 3, __VA_ARGS__>(body)
+#define fma_STREAM_K(threads, ...) /* a step takes longer than giving or taking */ \
+    FOLLOW; stream_k<threads, 0, 0, __VA_ARGS__>(body)
 #define EACH_TILE(word, threads, workers) const word worker = work.tile
 
-/* Partial sums that blocks have written for another one, and for each warp whether they are there. */
-template <int slots, int count, int threads> struct PartialSums {
-    float4 sums[slots][count / 4][threads];
-    u32 ready[slots][threads / 32];
-};
-template <int slots, int count, int threads> __device__ PartialSums<slots, count, threads> partial_sums;
-INLINE void set_ready(u32 *ready) {
-    asm volatile("st.release.gpu.global.u32 [%0], 1;" :: "l"(__cvta_generic_to_global(ready)) : "memory");
-}
-INLINE u32 is_ready(const u32 *ready) {
-    u32 x;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(x) : "l"(__cvta_generic_to_global(ready)) : "memory");
-    return x;
-}
 template <int slots, int threads, int count>
 INLINE void give_sums(const OpaqueSums<count> &sums, u32 slot) {
     auto &all = partial_sums<slots, count, threads>;
@@ -709,69 +439,35 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
 
 /* The loop over the steps of a tile that a block has. The result: does the block have the whole sums?
 
-   A step waits for its tiles and starts its product. Once the product of the step before has ended for
-   all threads, or of the one before that (`lag`) if the buffer is deep enough, the slot of that one is
-   filled for a later step. Where a product reads registers, the next one reads others. `copied` says
-   how many of the two tiles the TMA fills, if there is one; it goes on with the tiles of the next
-   results. `transposes`: threads transpose squares of the tiles of the next step.
-
-   Where two groups of four warps compute beside a producer, the first group ends each tile sooner: the
-   second one pauses before its last steps (`lead`), whose tiles the buffer has, until the first has
-   started its last product. So the tensor cores have products while results are stored without
-   overlap: the last steps of the second group while the first one stores, and steps of the next tile
-   while the second one stores. */
-template <class T> constexpr bool through_registers = false;
-template <> constexpr bool through_registers<In_tf32> = true;
-constexpr u32 lead_of(int depth) { return smaller(depth, 4); }  // steps that last as long as the stores
-template <class Work, class Kind, int threads, int depth, int slices>
-constexpr bool can_wait = Work::role == COMPUTES && !through_registers<Kind> && threads <= 256
-    && slices > 0 && Work::whole >= slices + lead_of(depth);
-template <bool begins, class Kind, int threads, int depth, int copied, bool transposes, int size,
-          bool overlaps, class Work, int count, class Fill, class Transpose, class Multiply>
+   A step waits for its tiles and multiplies them. Then the slot of the step before is filled for a
+   later step, or that of this one if there is no other. `copied` says how many of the two tiles the
+   TMA fills, if there is one; it goes on with the tiles of the next results. `transposes`: threads
+   transpose squares of the tiles of the next step. */
+template <class Kind, int threads, int depth, int copied, bool transposes, class Work, int count,
+          class Fill, class Transpose, class Multiply>
 INLINE bool pipeline(f32 (&sums)[count], const OpaqueSums<count> &opaque, Work &work, Fill fill,
                      Transpose transpose, Multiply multiply) {
-    constexpr Role role = Work::role;
-    constexpr bool registers = through_registers<Kind>;
     constexpr int tma_tiles = HAS_TMA ? copied : 0;
-    constexpr int lag = PRODUCTS_RUN && depth > 4 && !registers && !exact<Kind> ? 2 : depth > 1;
     static_assert(depth <= 16);
-    u64 *const full = stages().full, *const empty = stages().empty;
-    const auto fill_next = [&](auto full) {
-        fill(work.later.tile, work.later.step, work.free, full);
+    u64 *const full = stages().full;
+    const auto fill_next = [&] {
+        fill(work.later.tile, work.later.step, work.free, ByFirst{full});
         work.pass(work.later, 1);
         if (++work.free == depth) work.free = 0;
     };
     const u32 first = work.step, tile = work.tile, here = work.here();
-    if constexpr (role == PRODUCES) {
-        for (u32 i = 0; i < here; i++) {
-            wait_for_phase(empty + work.free, work.parity ^ 1);
-            fill_next(full);
-            if (!work.free) work.parity ^= 1;
-        }
-        work.pass(work, here);
-        return false;
-    }
     const u32 last = HAS_TMA ? 0 : work.left - here;
     const auto release = [&] {
-        if constexpr (role == COMPUTES) {
-            if (threadIdx.x % 32 == 0) arrive(empty + work.free);
-            if (++work.free == depth) work.free = 0;
-        } else {
-            __syncthreads();
-            // To the TMA, which writes where threads have written.
-            if (transposes && threadIdx.x == 0) publish();
-            if (work.later.left > last) fill_next(ByFirst{full});
-        }
+        __syncthreads();
+        // To the TMA, which writes where threads have written.
+        if (transposes && threadIdx.x == 0) publish();
+        if (work.later.left > last) fill_next();
     };
-    if constexpr (role == BOTH) {
-        if (work.fresh && tma_tiles) start_barriers(full, depth, tma_tiles);
-        if (!HAS_TMA) __syncthreads();  // The buffer had results.
-        if (work.fresh || !HAS_TMA)
-            _Pragma("unroll 1") for (int i = 0; i < depth && work.later.left > last; i++)
-                fill_next(ByFirst{full});
-    }
-    // A shuffle tells the compiler that these are equal in all lanes: descriptors have to be.
-    const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (work.fresh && tma_tiles) start_barriers(full, depth, tma_tiles);
+    if (!HAS_TMA) __syncthreads();  // The buffer had results.
+    if (work.fresh || !HAS_TMA)
+        _Pragma("unroll 1") for (int i = 0; i < depth && work.later.left > last; i++) fill_next();
+    const u32 group = warp_group();
     u32 slot = __shfl_sync(~0u, work.slot, 0), parity = __shfl_sync(~0u, work.parity, 0);
     const auto wait = [&] {
         if (tma_tiles) wait_for_phase(full + slot, parity);
@@ -791,54 +487,25 @@ INLINE bool pipeline(f32 (&sums)[count], const OpaqueSums<count> &opaque, Work &
         wait();
         __syncthreads();
     }
-    constexpr u32 lead = lead_of(depth);  // last steps
-    u32 i = 0, held = 0;  // steps whose tiles are not released
-    if constexpr (overlaps && !begins) {
-        i = work.begun;
-        held = work.held;
-    }
-    const auto release_but = [&](u32 last) {
-        _Pragma("unroll 1") for (; held > last; held--) release();
-    };
-    // With fewer steps, the first group could end the next tile before the second one has paused in
-    // this one: that would find no tile in the buffer.
-    const bool apart = role == COMPUTES && threads == 256 && here >= depth;
-    const auto ends = [&] {
+    u32 i = 0;
+    do {
         if (!transposes) wait();
-        if (apart && group == 1 && i + lead == here) {
-            wait_for_products<0>(sums);
-            release_but(0);
-            asm volatile("bar.sync 1, 256;" ::: "memory");
-        }
         multiply(slot, group, i > 0);
-        if (apart && group == 0 && i + 1 == here) asm volatile("bar.arrive 1, 256;" ::: "memory");
         if (transposes) {
             if (depth == 1) release();
             advance();
             if (i + 1 < here) wait();
             if (depth == 1) __syncthreads(); else release();
         } else {
-            wait_for_products<lag>(sums);
-            held++;
-            release_but(lag);
+            if (depth == 1 || i > 0) release();
             advance();
         }
-        return ++i == here;
-    };
-    if constexpr (begins) {
-        if (~work.kept_tile) store_beside<size, count / size>(work, ends);
-        work.begun = i;
-        work.held = held;
-    } else if constexpr (registers) while (!(ends() || ends())) {}
-    else while (!ends()) {}
+    } while (++i < here);
+    if (!transposes && depth > 1) release();
     work.slot = slot;
     work.parity = parity;
-    if constexpr (begins) return true;
-    wait_for_products<0>(sums);
-    release_but(0);
     work.fresh = false;
     work.pass(work, here);
-    if constexpr (overlaps) work.kept_tile = tile;
     if constexpr (!Work::whole) {
         constexpr u32 slots = Work::slots, room = slots * Work::all;
         const u32 slot = Work::slot_of(tile, first);
@@ -849,18 +516,11 @@ INLINE bool pipeline(f32 (&sums)[count], const OpaqueSums<count> &opaque, Work &
 }
 #define FILL(tile, number, slot, full) \
     const auto fill = [&](const u32 tile, const u32 number, const u32 slot, auto full)
-/* BEGIN runs the first steps of a tile beside the slices of the tile before; PIPELINE runs the others.
-   Between them, what results need is loaded. */
-#define BEGIN(size, threads, ...) \
-    constexpr int slices = size ? sizeof(sums) / sizeof(*sums) / larger(size, 1) : 0; \
-    constexpr bool overlaps = can_wait<Work, Kind, threads, depth, slices>; \
-    if constexpr (overlaps) STEPS(true, size, threads, __VA_ARGS__)
-#define PIPELINE(...) if (!STEPS(false, __VA_ARGS__)) return
-#define STEPS(begins, size, threads, copied, multiply, transposed_a, transposed_b) \
-    pipeline<begins, Kind, threads, depth, copied, exact<Kind> && !(transposed_a && transposed_b), size, overlaps>( \
+#define PIPELINE(threads, copied, multiply, transposed_a, transposed_b) \
+    if (!pipeline<Kind, threads, depth, copied, exact<Kind> && !(transposed_a && transposed_b)>( \
             sums, opaque, work, fill, \
             [&](u32 slot) { transpose_squares<transposed_a, transposed_b, threads>(left[slot], right[slot]); }, \
             [&](u32 slot, u32 group, bool more) { \
                 multiply<transposed_a, transposed_b>(sums, tile_of(left, slot, group), tile_of(right, slot), \
                                              more); \
-            })
+            })) return

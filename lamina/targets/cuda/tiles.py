@@ -6,8 +6,9 @@ from dataclasses import astuple, dataclass
 
 from lamina.core.shape import Shape
 from lamina.core.target import Target
-from lamina.ir.kernel import Store, points
+from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.schedule.gpu.products import is_transposed
@@ -15,7 +16,7 @@ from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
-from lamina.targets.scopes import Key, Scope
+from lamina.targets.scopes import Scope
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ResultSide, copy_of_tile, stores_by_rows
 
@@ -56,20 +57,37 @@ class TilePrinter(GpuPrinter):
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
-        # Where the text of the next slice of an overlapped epilogue begins in the scope's lines; 0
-        # without one. And what is known before all slices: each is a function of its own.
-        self.slice_start = 0
-        self.known_before_slices: dict[Key, Value] = {}
+        # The number of the sum with which what `results` collects begins: 16 in the second slice.
+        self.first_result = 0
 
     @property
     def atom(self) -> Atom:
         """The atom of the kernel's products."""
         return ATOMS[self.nest.product]
 
+    @property
+    def registers(self) -> list[Node]:
+        """The unrolled sub-loops, which number the sums of a thread."""
+        return [axis for axis in self.nest.order if self.nest.bound(axis) == "unroll"]
+
     def corner(self, *more: Node) -> Point:
         """The point at which rows and columns of a block begin: sub-loops of tiles, and `more`
         axes, at 0."""
-        return dict.fromkeys((*self.rows_inside, *self.unrolled, *more), 0)
+        return dict.fromkeys((*self.rows_inside, *self.registers, *more), 0)
+
+    def print_early_loads(self, reduction: Node) -> None:
+        """Print, before the steps, the loads of the epilogue that are worth registers meanwhile.
+
+        These are values of 16 bits that do not depend on the row of a thread, such as a bias of the
+        columns in bfloat16: a thread has two rows, and reads one value for both. Their latency
+        passes while products run. A residual, a value for each result, takes as many registers as
+        the sums themselves, and is read in the epilogue.
+        """
+        row_half = self.registers[1]  # by the order of `Atom.register_loops`
+        shared = free_axes(reduction) - {row_half}
+        for node in self.nest.kernel.nodes:
+            if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
+                self.value(node, dict.fromkeys(self.registers, 0))
 
     def _fill_tile(self, name: str, tile: Store, step: str, shape: Shape, corner: Point) -> None:
         """Print what fills a tile: the copy engine, if the GPU has one and it can, or threads.
@@ -94,10 +112,10 @@ class TilePrinter(GpuPrinter):
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
         tile_rows, tile_steps = shape
-        order = _fill_order(tile, rows, steps)
+        order = fill_order(tile)
         is_transposed = order == FILL_TRANSPOSED
         row = self._walk(rows, self.index_text(tile.index, corner))
-        ends = (_end(rows, tile_rows), _end(steps, tile_steps))
+        ends = (end_of(rows, tile_rows), end_of(steps, tile_steps))
         arguments = (name, row, step, order, self.threads, *ends)
         head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
         lines = tile_steps if is_transposed else tile_rows
@@ -182,12 +200,7 @@ class TilePrinter(GpuPrinter):
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
-        of them are a call ``store0(8, <value 8>, ..., <value 15>);``.
-
-        In an overlapped epilogue the lines since the slice before become ``EPILOGUE_SLICE(8) { ...
-        }`` once the last store has its FEW values. What these lines declare is not known after the
-        brace.
-        """
+        of them are a call ``store0(8, <value 8>, ..., <value 15>);``."""
         ready = self.results.get(store)
         if ready is None:
             super().store(store, value, point)
@@ -195,19 +208,15 @@ class TilePrinter(GpuPrinter):
         ready.append(f"({ELEMENTS[value.dtype]}){value.text}")
         if len(ready) % FEW:
             return
-        stores = self.nest.kernel.stores
-        first = len(ready) - FEW
-        self.line(call(f"store{stores.index(store)}", first, *ready[first:]))
-        if self.slice_start and store is stores[-1]:
-            scope = self.scopes[-1]
-            scope.lines.insert(self.slice_start, f"EPILOGUE_SLICE({first}) {{")
-            self.line("}")
-            scope.cache = dict(self.known_before_slices)
-            self.slice_start = len(scope.lines)
+        few = ready[-FEW:]
+        first = self.first_result + len(ready) - FEW
+        self.line(call(f"store{self.nest.kernel.stores.index(store)}", first, *few))
 
 
-def _fill_order(tile: Store, rows: Sequence[Node], steps: Sequence[Node]) -> int:
+def fill_order(tile: Store) -> int:
     """In which order neighbouring threads fill the 16-byte chunks of a tile: as memory lies."""
+    rows = [axis for axis in tile.axes if not axis.arg.reduce]
+    steps = [axis for axis in tile.axes if axis.arg.reduce]
     if tile.axes[0] in steps:
         return FILL_TRANSPOSED
     if is_transposed(tile.value, rows, steps):
@@ -215,7 +224,7 @@ def _fill_order(tile: Store, rows: Sequence[Node], steps: Sequence[Node]) -> int
     return FILL_LINES
 
 
-def _end(axes: Sequence[Node], tile_size: int) -> int:
+def end_of(axes: Sequence[Node], tile_size: int) -> int:
     """The row or the step from which on there are no elements; 0 where no tile goes beyond, so that
     no element needs a test: 300 steps do not fill tiles of 64, 4096 rows fill those of 128."""
     extent = points(axes)

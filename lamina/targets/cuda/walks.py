@@ -1,0 +1,225 @@
+"""CUDA C++ of the loop over the tiles that a block has, or has a part of the steps of, and of the
+sums that blocks add up for each other: what `lamina/tiles/orders.py` says, for one loop.
+
+In the order "whole" a block has every `blocks`th tile, from its number on:
+
+    for (u32 tile = 127 - BLOCK; tile < 512; tile += 128) {
+        for (u32 step = 0; step < 64; step++) { ... }
+    }
+
+In the order "shared" a tile is cut into parts. Of 18 tiles of 256 steps, 126 blocks have a part
+each, 7 of a tile, and nothing is left:
+
+    const u32 number = 125 - BLOCK, part = number / 18, tile = number % 18;
+    const auto start_of = [](i32 part) { return part * 38 + max(part - 1, 0) * (...) / 2; };
+    const u32 first = start_of(part), end = part < 6 ? start_of(part + 1) : 256;
+
+With 132 blocks, the last six share what is left of all tiles: `tile`, `first` and `steps`, those
+of the block, move on from tile to tile. `Walk` has these lines.
+"""
+
+from dataclasses import dataclass
+
+from lamina.tiles.orders import Division
+from lamina.tiles.program import TileLoop
+
+FEW_SUMS = 4  # that a thread hands over at once: 16 bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a role is that runs inside another one, and is ahead of it.
+
+    declaration: of its variables, where the other role begins
+    tile, step: texts of where it is
+    has_step: the condition that there is a step left
+    advance: lines that go on to the next step
+    """
+
+    declaration: str
+    tile: str
+    step: str
+    has_step: str
+    advance: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Texts of a loop over tiles.
+
+    opening: lines before all roles
+    head: of the loop, whose body begins with the lines `start`
+    first, end: the block's steps of a tile are those from `first` on, below `end`
+    leave: what ends a tile before its end
+    place: of a role inside the one that walks
+    """
+
+    opening: tuple[str, ...]
+    head: str
+    start: tuple[str, ...]
+    first: str
+    end: str
+    leave: str
+    place: Place
+
+
+def walk_of(loop: TileLoop) -> Walk:
+    """The texts of a loop."""
+    if loop.order == "whole":
+        return _whole(loop)
+    division = Division.of(loop)
+    return _rests(loop, division) if division.rest_blocks else _parts(loop, division)
+
+
+def _whole(loop: TileLoop) -> Walk:
+    number = f"{loop.blocks - 1} - BLOCK"
+    place = Place(
+        f"u32 fill_tile = {number}, fill_step = 0;",
+        "fill_tile",
+        "fill_step",
+        f"fill_tile < {loop.tiles}",
+        (
+            f"if (++fill_step == {loop.steps}) {{",
+            "    fill_step = 0;",
+            f"    fill_tile += {loop.blocks};",
+            "}",
+        ),
+    )
+    head = f"for (u32 tile = {number}; tile < {loop.tiles}; tile += {loop.blocks}) {{"
+    return Walk((), head, (), "0", str(loop.steps), "continue;", place)
+
+
+def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
+    """The number of a block, of its part, and where parts start: `Division.start`."""
+    sooner, take = 2 * division.sooner, division.take
+    longer = f"max(part - 1, 0) * ({sooner} + (part - 2) * {take}) / 2"
+    return (
+        f"const u32 number = {loop.blocks - 1} - BLOCK, part = number / {loop.tiles};",
+        f"const auto start_of = [](i32 part) {{ return part * {division.first} + {longer}; }};",
+    )
+
+
+def _parts(loop: TileLoop, division: Division) -> Walk:
+    """Each block has one part."""
+    last = division.parts - 1
+    end = f"part < {last} ? start_of(part + 1) : {loop.steps}"
+    opening = (
+        *_numbers(loop, division),
+        f"const u32 tile = number % {loop.tiles}, first = start_of(part), end = {end};",
+    )
+    place = Place(
+        "u32 fill_step = first;", "tile", "fill_step", "fill_step < end", ("fill_step++;",)
+    )
+    return Walk(opening, "{", (), "first", "end", "return;", place)
+
+
+def _rests(loop: TileLoop, division: Division) -> Walk:
+    """The last blocks share the rests of all tiles."""
+    begin, rest, each = division.begin, loop.steps - division.begin, division.each
+    every = loop.tiles * rest
+    in_parts = loop.tiles * division.parts  # blocks
+    end = f"part < {division.parts - 1} ? start_of(part + 1) : {begin}"
+    opening = (
+        *_numbers(loop, division),
+        f"u32 tile = number % {loop.tiles}, first = start_of(part), steps = ({end}) - first;",
+        f"if (number >= {in_parts}) {{  // a share of the rests of all tiles",
+        f"    const u32 before = min((number - {in_parts}) * {each}, {every}u);",
+        f"    tile = before / {max(rest, 1)};",
+        f"    first = {begin} + before % {max(rest, 1)};",
+        f"    steps = min({every} - before, {each}u);",
+        "}",
+    )
+    place = Place(
+        "u32 fill_tile = tile, fill_step = first, fill_steps = steps;",
+        "fill_tile",
+        "fill_step",
+        "fill_steps > 0",
+        (
+            "fill_steps--;",
+            f"if (++fill_step == {loop.steps}) {{",
+            f"    fill_step = {begin};",
+            "    fill_tile++;",
+            "}",
+        ),
+    )
+    head = f"for (u32 end; steps > 0; steps -= end - first, first = {begin}, tile++) {{"
+    return Walk(
+        opening, head, (f"end = min(first + steps, {loop.steps}u);",), "first", "end", "continue;",
+        place,
+    )  # fmt: skip
+
+
+# Sums that blocks add up for each other.
+
+
+def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str]:
+    """A block with a later part of a tile hands over its sums, `count` of each of so many threads,
+    and leaves the tile; the block with the first part adds up those of all others: first of the
+    rests, then of the later parts in order. `partial_sums` has a place for each."""
+    division = Division.of(loop)
+    rest = loop.steps - division.begin
+    places = division.parts + rest // division.each + 1  # of a tile
+    lines: list[str] = []
+    before_parts = ""  # places of the sums of blocks that share the rest of the tile
+    if rest:
+        lines = [
+            f"const u32 before = tile * {rest}, sharer = before / {division.each};",
+            f"const u32 sharing = (before + {rest - 1}) / {division.each} - sharer + 1;",
+        ]
+        before_parts = "sharing + "
+    of_part = f"{before_parts}part - 1"
+    place = of_part
+    if division.rest_blocks:
+        of_rest = f"(before + first - {division.begin}) / {division.each} - sharer"
+        place = f"part < {division.parts} ? {of_part} : {of_rest}"
+    return [
+        *lines,
+        f"auto &partial = partial_sums<{places * loop.tiles}, {count}, {threads}>;",
+        "if (first > 0) {  // another block has the first step, and adds up the sums",
+        f"    const u32 place = tile * {places} + ({place});",
+        f"    UNROLLED for (int i = 0; i < {count}; i += {FEW_SUMS})",
+        f"        __stcg(&partial.sums[place][i / {FEW_SUMS}][THREAD],",
+        "               make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));",
+        "    WARP_BARRIER;",
+        "    if (THREAD % 32 == 0) set_ready(&partial.ready[place][THREAD / 32]);",
+        f"    {leave}",
+        "}",
+        *_take_lines(f"{before_parts}{division.parts - 1}", places, count),
+    ]
+
+
+def _take_lines(others: str, places: int, count: int) -> list[str]:
+    """Add the sums of so many `others`: a fourth at a time, while the next one is loaded."""
+    few = count // 16  # loads of a fourth
+    return [
+        f"const u32 others = {others};",
+        "const auto wait_for_sums = [&](u32 other) INLINED {",
+        f"    u32 *const ready = &partial.ready[tile * {places} + other][THREAD / 32];",
+        "    while (!__all_sync(~0u, is_ready(ready))) {}",
+        "    *(volatile u32 *)ready = 0;  // for the next launch",
+        "};",
+        f"float4 next[2][{few}];",
+        "const auto load_fourth = [&](u32 other, int fourth, int to) INLINED {",
+        f"    const u32 place = tile * {places} + min(other, others - 1);",
+        f"    UNROLLED for (int i = 0; i < {few}; i++)",
+        f"        next[to][i] = __ldcg(&partial.sums[place][fourth * {few} + i][THREAD]);",
+        "};",
+        "if (others > 0) {",
+        "    wait_for_sums(0);",
+        "    load_fourth(0, 0, 0);",
+        "}",
+        "NOT_UNROLLED for (u32 other = 0; other < others; other++) {",
+        "    UNROLLED for (int fourth = 0; fourth < 4; fourth++) {",
+        "        if (fourth == 3 && other + 1 < others) wait_for_sums(other + 1);",
+        "        load_fourth(other + fourth / 3, (fourth + 1) % 4, 1 - fourth % 2);",
+        f"        UNROLLED for (int i = 0; i < {few}; i++) {{",
+        "            const float4 added = next[fourth % 2][i];",
+        f"            f32 *const to = sums + (fourth * {few} + i) * {FEW_SUMS};",
+        "            to[0] += added.x;",
+        "            to[1] += added.y;",
+        "            to[2] += added.z;",
+        "            to[3] += added.w;",
+        "        }",
+        "    }",
+        "}",
+    ]
