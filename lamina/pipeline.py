@@ -283,6 +283,8 @@ PASSES = (
              "lamina.graph.split_reductions:long_products_in_parts"),
         Step("tiled_products_in_parts", "takes as many parts of these as tiles do at no cost",
              "lamina.schedule.gpu.parts:tiled_products_in_parts"),
+        Step("windows_in_parts", "takes sums of windows in parts, for the threads of a GPU",
+             "lamina.schedule.gpu.parts:windows_in_parts"),
         Step("cached_products_in_parts", "takes products in parts whose factors a cache holds",
              "lamina.graph.split_products:cached_products_in_parts"),
         Step("products_apart", "takes a sum of several products as a sum of each",

@@ -22,10 +22,11 @@ from lamina.core.dtypes import float32
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
-from lamina.fuse.costs import widening
+from lamina.fuse.costs import weight_of, widening
 from lamina.fuse.groups import padded
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.users import Users, users_of
+from lamina.fuse.values import MIN_REPEATED_COST
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
@@ -168,23 +169,48 @@ def _factors_of(
     reads = kernel.reads
     window_axes = _window_axes(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
+    shared = _axes_of_all(kernel) if products >= MIN_COPIED_PRODUCTS else frozenset[Node]()
     factors: LastAxis = {}
     for array, indices in reads.items():
         if array.dtype.bits not in FACTOR_BITS or len(indices) != 1:
             continue
         (index,) = indices
-        axis = _axis_to_be_last(array, index, window_axes)
+        axis = _axis_to_be_last(array, index, window_axes, shared)
         if axis is None:
             continue
         varying = frozenset[Node]().union(*map(free_axes, index))
         use = _Use(products, points(axis for axis in kernel.row_axes if axis not in varying))
         is_reused = products >= MIN_REUSE * prod(array.shape)
+        if not is_reused and window_axes:
+            is_reused = _is_stored_for_copies(array)
         gains = _gains_by_longer_rows(array, use, sinks, pitch) or (
             is_reused and (_gains_by_storing(array, total) or _gains(array, axis, window_axes))
         )
         if gains:
             factors[array] = axis
     return factors
+
+
+def _is_stored_for_copies(array: Node) -> bool:
+    """Is `array` stored in any case before windows read it several times, so that no copy is made
+    for another order? `_repeated` of `lamina.fuse.values` stores what is costly to compute for each
+    of them, or wide to read."""
+    arithmetic = toposort([array], lambda node: node.op in Group.ELEMENTWISE)
+    return array.op in Group.ELEMENTWISE and (
+        widening(array) < 0 or weight_of(arithmetic) >= MIN_REPEATED_COST
+    )
+
+
+def _axes_of_all(kernel: KernelGroup) -> frozenset[Node]:
+    """The axes that every array of a kernel varies along, as the channels of a depthwise
+    convolution; none where it multiplies matrices."""
+    if kernel.contraction is not None:
+        return frozenset()
+    varied = [
+        frozenset[Node]().union(*(free_axes(part) for index in indices for part in index))
+        for indices in kernel.reads.values()
+    ]
+    return frozenset[Node].intersection(*varied) if varied else frozenset()
 
 
 def _shapes_if_stored(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
@@ -222,15 +248,21 @@ def _window_axes(indices: Iterable[Index]) -> set[Node]:
     return axes
 
 
-def _axis_to_be_last(array: Node, index: Index, window_axes: set[Node]) -> int | None:
+def _axis_to_be_last(
+    array: Node, index: Index, window_axes: set[Node], shared: frozenset[Node]
+) -> int | None:
     """The last axis of an array that is long and along which no window moves; None if none is.
 
     Axis 0, which numbers images or filters, is not considered: the filters of a first layer,
-    (16, 3, 3, 3), whose other axes are short, stay as they are.
+    (16, 3, 3, 3), whose other axes are short, stay as they are. But it is where it is `shared` by
+    all arrays of the kernel: a depthwise convolution has one filter for each channel, (96, 1, 7,
+    7), and threads are along channels.
     """
-    for axis in reversed(range(1, len(array.shape))):
+    for axis in reversed(range(len(array.shape))):
         is_long = array.shape[axis] >= MIN_CONTIGUOUS
-        if is_long and window_axes.isdisjoint(free_axes(index[axis])):
+        varying = free_axes(index[axis])
+        is_number = axis == 0 and not (varying and varying <= shared)
+        if is_long and not is_number and window_axes.isdisjoint(varying):
             return axis
     return None
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lamina.core.dtypes import accumulator, bool_, int64
-from lamina.core.shape import Shape, prod
+from lamina.core.shape import Shape, prod, squeezed
 from lamina.errors import GradientError
 from lamina.graph.exponents import shares_of
 from lamina.graph.places import is_true
@@ -170,7 +170,25 @@ def _expand(g: Node, z: Node, x: Node) -> Contributions:
 def _pad(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g without the margins."""
     inside = zip(z.arg.before, x.shape, strict=True)
-    return (build.sliced(g, [range(low, low + size) for low, size in inside]),)
+    return (_cut(g, [range(low, low + size) for low, size in inside]),)
+
+
+def _cut(x: Node, ranges: Sequence[range]) -> Node:
+    """``build.sliced(x, ranges)``, but of a sum what is cut off is not added up: the derivative of
+    windows by a padded image of 13 x 13, of which 7 x 7 are the image."""
+    if x.op is Op.CAST:
+        return cast(_cut(x.src[0], ranges), x.dtype)
+    if x.op is Op.RESHAPE and squeezed(x.shape) == squeezed(x.src[0].shape):
+        of_long_axes = iter(part for part, size in zip(ranges, x.shape, strict=True) if size != 1)
+        inner = [range(1) if size == 1 else next(of_long_axes) for size in x.src[0].shape]
+        cut = _cut(x.src[0], inner)
+        return reshape(cut, tuple(map(len, ranges)))
+    if x.op is Op.REDUCE and len(x.src) == 1:
+        of_results = iter(ranges)
+        every = enumerate(x.src[0].shape)
+        inner = [range(size) if axis in x.arg.axes else next(of_results) for axis, size in every]
+        return Node(Op.REDUCE, (build.sliced(x.src[0], inner),), x.arg)
+    return build.sliced(x, ranges)
 
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:

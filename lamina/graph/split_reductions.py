@@ -85,21 +85,28 @@ def columns_in_parts(node: Node) -> Node | None:
     results = prod(node.shape)
     if results == 0:
         return None
-    if prod(node.src[0].shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
-        return None
     whole = _over_one_axis(_without_ones(node))
     axes, shape = whole.arg.axes, whole.src[0].shape
-    along_rows = axes[-1] == len(shape) - 1
+    # With results between the reduced axes, as channels are between a batch and places, it is not
+    # known here along which axis neighbours will lie: a block may have 32 of them.
+    is_apart = len(axes) > 1
+    shortest = LONG_COLUMN // 2 if is_apart else LONG_COLUMN
+    if prod(shape) < max(results * shortest, LARGE) and not _is_long(node):
+        return None
+    along_rows = axes[-1] == len(shape) - 1 and not is_apart
     if is_reused(whole) or (along_rows and results >= PARTS and not _is_long(node)):
         return None
     if along_rows:
         fewest, wanted = _parts_of_rows(results, prod(shape))
     else:
         fewest, wanted = MIN_PARTS, 1 << (BUSY_COLUMNS // results).bit_length()
-    parts = _even_parts(shape[axes[0]], fewest, wanted)
-    if not MIN_PARTS <= parts <= shape[axes[0]]:
+    counts = [_even_parts(shape[axis], fewest, wanted) for axis in axes]
+    pairs = zip(counts, axes, strict=True)
+    fitting = [count if count <= shape[axis] else 0 for count, axis in pairs]
+    parts = max(fitting)
+    if parts < MIN_PARTS:
         return None
-    return build.reshape(_in_parts(whole, parts), node.shape)
+    return build.reshape(_in_parts(whole, parts, fitting.index(parts)), node.shape)
 
 
 def _parts_of_rows(results: int, elements: int) -> tuple[int, int]:
@@ -188,13 +195,14 @@ def lengths(node: Node) -> Lengths:
     return Lengths(shape[axes[0]], prod([shape[axis] for axis in axes]))
 
 
-def in_equal_parts(node: Node, parts: int) -> Node:
-    """A sum of as many sums over parts of its first axis, which are equal. The parts are an axis
-    before all others, so that results of one lie side by side as those of the whole do."""
-    axes, shape, first = node.arg.axes, node.src[0].shape, node.arg.axes[0]
-    split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
-    others = (axis for axis in range(len(split)) if axis != first)
-    src = build.permute(build.reshape(node.src[0], split), (first, *others))
+def in_equal_parts(node: Node, parts: int, number: int = 0) -> Node:
+    """A sum of as many sums over parts of one of its axes, the first one or that of a `number`,
+    which are equal. The parts are an axis before all others, so that results of one lie side by
+    side as those of the whole do."""
+    axes, shape, cut = node.arg.axes, node.src[0].shape, node.arg.axes[number]
+    split = (*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :])
+    others = (axis for axis in range(len(split)) if axis != cut)
+    src = build.permute(build.reshape(node.src[0], split), (cut, *others))
     inner = build.reduce(ADD, tuple(axis + 1 for axis in axes), src)
     return build.reduce(ADD, (0,), inner)
 
@@ -232,18 +240,21 @@ def is_reused(node: Node) -> bool:
     return all(prod(factor.shape) < prod(src.shape) for factor in factors)
 
 
-def _in_parts(node: Node, parts: int) -> Node:
-    """Reduce `parts` parts along the first reduced axis, then those. A last part that is too short
-    is filled up with the identity: 10 elements in 4 parts are 3, 3, 3 and 1 with two zeros."""
+def _in_parts(node: Node, parts: int, number: int = 0) -> Node:
+    """Reduce `parts` parts along one of the reduced axes, the first or that of a `number`, then
+    those. A last part that is too short is filled up with the identity: 10 elements in 4 parts are
+    3, 3, 3 and 1 with two zeros."""
     monoid, axes, component = node.arg
-    first = axes[0]
-    size = -(-node.src[0].shape[first] // parts)
+    cut = axes[number]
+    size = -(-node.src[0].shape[cut] // parts)
     identities = monoid.identity(tuple(operand.dtype for operand in node.src))
-    operands = tuple(map(_split_axis, node.src, repeat(first), repeat(size), identities))
-    inner_axes = tuple(axis + 1 for axis in axes)
+    operands = tuple(map(_split_axis, node.src, repeat(cut), repeat(size), identities))
+    # The axis of parts is where the axis was, and the others of its right are one further.
+    inner_axes = tuple(axis + (axis >= cut) for axis in axes)
     inner = tuple(Node(Op.REDUCE, operands, Reduce(monoid, inner_axes, number))
                   for number in range(monoid.arity))  # fmt: skip
-    return Node(Op.REDUCE, inner, Reduce(monoid, (first,), component))
+    of_parts = cut - sum(axis < cut for axis in axes)  # among the results of the parts
+    return Node(Op.REDUCE, inner, Reduce(monoid, (of_parts,), component))
 
 
 def _split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:

@@ -232,6 +232,20 @@ def free_axes(node: Node) -> frozenset[Node]:
     return free - frozenset(bound_axes(node)) if node.op is Op.LOOP_REDUCE else free
 
 
+@memoized(1 << 17)
+def indices_of(node: Node) -> tuple[Node, ...]:
+    """The indices that decide the value of `node` together: each sum of axes beneath it, such as
+    ``i + k - 3`` of a load and of its condition. An axis is one of them by itself where a division,
+    data or a reduction depends on it."""
+    if node.op is Op.AXIS:
+        return (node,)
+    if node.op is Op.AFFINE and all(term.op is Op.AXIS for term in node.src):
+        return (node,)
+    if bound_axes(node):
+        return tuple(sorted(free_axes(node), key=lambda axis: axis.arg.number))
+    return tuple(dict.fromkeys(index for operand in node.src for index in indices_of(operand)))
+
+
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
     """The first reduction beneath `values` that is like a matrix product: it reads two arrays, each
     of which is reused along an axis of `rows` that the other varies along. Register tiles are for

@@ -26,7 +26,9 @@ from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import NestPart, Unrolled, Vector
 
-MANY_SUMS = 16  # so many hide the latency of an addition, with one accumulator each
+# So many sums hide the latency of an addition, with one accumulator each: of a CPU, and of a warp,
+# beside which others run.
+MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 
 
 @dataclass
@@ -83,6 +85,8 @@ class Work:
 
 class NestPrinter(BlockPrinter):
     """Prints one nest; a subclass spells operations."""
+
+    many_sums = MANY_SUMS
 
     def __init__(self, nest: Nest) -> None:
         super().__init__(nest)
@@ -234,9 +238,9 @@ class NestPrinter(BlockPrinter):
 
     def _print_body(self, work: Work) -> None:
         """Print the body of the innermost loop of `work`: at each unrolled point the term of every
-        sum, and then the stores. If there are fewer than MANY_SUMS sums, each has an accumulator
+        sum, and then the stores. If there are fewer than `many_sums` sums, each has an accumulator
         for each unrolled point, so that additions do not wait for one another."""
-        has_accumulator_each_point = len(work.sums) < MANY_SUMS
+        has_accumulator_each_point = len(work.sums) < self.many_sums
         self.begin_step(work)
         for term_point in self.points(work.axes):
             for each in work.sums:
@@ -301,7 +305,7 @@ class NestPrinter(BlockPrinter):
         """The loop of `part` that runs in blocks, if sums are long."""
         tile = [loop_part.copies for loop_part in part.values() if isinstance(loop_part, Unrolled)]
         # Numbers that one accumulator adds in an iteration: see `_print_body`.
-        has_accumulator_each_point = len(sums) < MANY_SUMS
+        has_accumulator_each_point = len(sums) < self.many_sums
         points = 1 if has_accumulator_each_point else prod(tile)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
         limits = {blocks.limits_of(reduction, self.nest) for reduction in reductions}

@@ -8,7 +8,7 @@ An unrolled axis and the lanes of a vector open no scope. What depends on an unr
 printed once for each of its indices; a *point* gives an index to every unrolled axis.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -41,7 +41,7 @@ class Lanes(NamedTuple):
 
 
 # What tells values of one scope apart: `ScopePrinter.key`.
-Key = tuple[Node, tuple[Lanes, ...]]
+Key = tuple[Node, tuple[Hashable, ...]]
 
 
 @dataclass

@@ -32,7 +32,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lamina.core.target import Target
-from lamina.ir.kernel import Store, bound_axes, points
+from lamina.graph import index as ix
+from lamina.ir.kernel import Store, bound_axes, indices_of, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest, operands_of
 from lamina.targets.blocks import Cut
@@ -40,7 +41,8 @@ from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import Condition, Fixed, Loop, LoopPart, NestPart
-from lamina.targets.reductions import Accumulation
+from lamina.targets.reductions import MANY_SUMS_OF_WARP, Accumulation
+from lamina.targets.scopes import Key
 
 BLOCK = 256  # threads of a block in which each thread has a row
 # Threads of the largest block that shares rows whose values it holds in registers: GPUs have no
@@ -60,6 +62,8 @@ class ThreadPrinter(CPrinter):
     threads       of a block
     """
 
+    many_sums = MANY_SUMS_OF_WARP
+
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         # There are no vectors and no dot products in the text: the GPU's compiler joins accesses.
         unrolled = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
@@ -77,6 +81,8 @@ class ThreadPrinter(CPrinter):
         # steps of a block along the row, and the shared loop is inside.
         self.keeps_row = not all(map(nest.is_head, self.shared_loops))
         self.threads = self._block_threads() if self.cooperates else BLOCK
+        # The indices beneath a node, each as its terms with their coefficients.
+        self._walked: dict[Node, list[tuple[tuple[Node, int], ...]]] = {}
 
     def _block_threads(self) -> int:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
@@ -84,6 +90,22 @@ class ThreadPrinter(CPrinter):
         longest = max([1, *(axis.arg.size for axis in self.shared_loops)])
         limit = MAX_SHARED_THREADS if self.keeps_row else MAX_SHARED_THREADS // 2
         return whole_warps(longest * self.block_rows, limit, self.target.warp)
+
+    # Values.
+
+    def key(self, node: Node, point: Point) -> Key:
+        """What tells values of one scope apart: the node, and what each index beneath it is at
+        this point. Windows that slide read one element at several points: ``x[i + k]`` at i = 1 and
+        k = 2, and at i = 2 and k = 1. Here there are no vectors."""
+        walked = self._walked.get(node)
+        if walked is None:
+            terms = (ix.terms_of(index)[0] for index in indices_of(node))
+            walked = self._walked[node] = [tuple(each.items()) for each in terms]
+        unrolled = self.unrolled
+        return node, tuple(
+            sum(factor * point[axis] for axis, factor in terms if axis in unrolled)
+            for terms in walked
+        )
 
     # Loops.
 

@@ -20,8 +20,10 @@ from lamina.errors import DTypeError
 from lamina.frontend.realize import realize
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.schedule.gpu import loops, parts
 from tests import scans, scatters
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values
@@ -180,6 +182,42 @@ def test_products_forward_and_backward() -> None:
         return [product, *lm.gradient((product * product).sum(), [a, b])]
 
     on_both(run, values(40, 70), values(70, 33))
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(
+    ("window", "stride", "dilation", "groups"),
+    [(5, 1, 1, 8), (3, 2, 1, 8), (3, 1, 2, 8), (3, 1, 1, 2), (2, 1, 1, 4)],
+)
+def test_windows_in_register_tiles(
+    window: int, stride: int, dilation: int, groups: int, is_last: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Forward and backward, of sums in parts, with the largest tile there is, whatever is predicted
+    of it. Sides of 11 and 13 are no multiples of those of tiles."""
+    monkeypatch.setattr(loops, "_predicted", lambda plan: -points(plan.register_tile))
+    monkeypatch.setattr(parts, "MIN_PRODUCTS_IN_PARTS", 1)
+
+    def run(x: Tensor, w: Tensor) -> list[Tensor]:
+        images = lm.permute_dims(x, (0, 3, 1, 2)) if is_last else x
+        reach = dilation * (window // 2)
+        y = lm.conv2d(images, w, None, stride, reach, dilation, groups)
+        return [y, *lm.gradient((y * y).sum(), [x, w])]
+
+    shape = (4, 11, 13, 8) if is_last else (4, 8, 11, 13)
+    on_both(run, values(*shape), values(8, 8 // groups, window, window))
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["first", "last"])
+def test_pooling_in_register_tiles(is_last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_predicted", lambda plan: -points(plan.register_tile))
+
+    def run(x: Tensor) -> list[Tensor]:
+        images = lm.permute_dims(x, (0, 3, 1, 2)) if is_last else x
+        y = lm.max_pool2d(images, 3, 2, 1) + lm.avg_pool2d(images, 3, 2, 1)
+        return [y, *lm.gradient((y * y).sum(), [x])]
+
+    on_both(run, values(2, 5, 14, 18))
 
 
 def test_cross_entropy_forward_and_backward() -> None:

@@ -25,7 +25,7 @@ from lamina.schedule.cost import KernelCost, blocks, predict
 from lamina.schedule.cost.body import Access
 from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.traffic import Traffic
-from lamina.schedule.cost.walk import MANY_SUMS, walk
+from lamina.schedule.cost.walk import MANY_SUMS, MANY_SUMS_OF_WARP, walk
 from lamina.targets import reductions, threads
 from lamina.targets.c.dots import DotPrinter
 from tests.generators import random_graph
@@ -328,6 +328,7 @@ def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
 
 def test_few_sums_and_threads_of_a_block_are_as_many_as_the_printers_say() -> None:
     assert MANY_SUMS == reductions.MANY_SUMS
+    assert MANY_SUMS_OF_WARP == reductions.MANY_SUMS_OF_WARP
     assert blocks.BLOCK == threads.BLOCK
 
 

@@ -5,13 +5,16 @@ What a worker does takes as long as the largest of them, and a tenth of the othe
 these overlap. The bound counts each byte once and lets all overlap, on all workers.
 """
 
-from math import ceil
+from math import ceil, prod
 
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
-from lamina.ir.kernel import points
+from lamina.ir.kernel import points, terms_of
+from lamina.ir.node import Node
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
+from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
+from lamina.schedule.cost.body import Access
 from lamina.schedule.cost.bound import STREAMED, instruction_bytes, need_of
 from lamina.schedule.cost.operations import latency_of, registers_of, total
 from lamina.schedule.cost.products import product_cost
@@ -22,6 +25,7 @@ from lamina.schedule.cost.walk import walk
 # Blocks that a multiprocessor of a GPU runs at a time, whose chains of steps overlap: of 2048
 # threads, with 256 in a block. An estimate where blocks are of other sizes.
 RESIDENT = 8
+WORD = 4  # bytes that a thread reads in the time of one instruction
 THREADS = 2048  # of all blocks that a multiprocessor runs at a time, at most
 # Instructions that a core of a CPU has under way at a time (a reorder buffer of 300 to 500 since
 # 2019): where one run of a loop has fewer, its chain and that of the next run overlap.
@@ -177,15 +181,32 @@ class _GpuCost(_NestCost):
     each_lane = False
 
     def _accesses(self) -> float:
-        """The seconds of one multiprocessor that did all accesses of all blocks: in the sectors
-        that the threads of a block touch together."""
+        """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
+        in the sectors that the threads of a block touch with it together, and at least as long as a
+        word for each thread of its warps takes."""
         nearest, line = self.rates.levels[0], self.rates.line
-        sectors = 0.0
+        nbytes = 0.0
         for loop in self.root.every():
             for access in loop.accesses:
                 footprint = self.traffic.footprints[self.traffic.reference(access)]
-                sectors += access.times * footprint.region(access.axes).lines(line)
-        return sectors * line / nearest.read
+                joined = self._joined(access)
+                of_one = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
+                sectors = footprint.region(frozenset(of_one | joined.keys())).lines(line)
+                words = ceil(access.lanes / WARP) * WARP
+                instructions = access.times * access.copies / max(prod(joined.values()), 1)
+                nbytes += instructions * max(sectors * line, words * WORD)
+        return nbytes / nearest.read
+
+    def _joined(self, access: Access) -> dict[Node, int]:
+        """The unrolled axis along which one instruction of a thread reads or writes neighbours, and
+        how many: up to 16 bytes. None for windows, which begin within a word."""
+        terms, _ = terms_of(access.index)
+        near = [axis for axis in access.axes if abs(terms.get(axis, 0)) == 1]
+        unrolled = [axis for axis in near if self.nest.bound(axis) == "unroll"]
+        if len(unrolled) != 1:
+            return {}
+        itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
+        return {unrolled[0]: min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)}
 
     def _units(self) -> dict[str, float]:
         return {**super()._units(), "rounds": self._rounds()}

@@ -12,10 +12,11 @@ share their loops, and stores that wait for nothing else are done there too. For
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
-from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, points
+from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
@@ -23,9 +24,10 @@ from lamina.loops.nest import Axes, Nest, computes_same, operands_of
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
 
-# So many sums hide the latency of an addition with one accumulator each; of fewer, each unrolled
-# step of the reduction has accumulators for itself. The printer's number, which a test compares.
-MANY_SUMS = 16
+# So many sums hide the latency of an addition with one accumulator each, of a CPU and of a GPU; of
+# fewer, each unrolled step of the reduction has accumulators for itself. The printer's numbers,
+# which a test compares.
+MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 
 
 def walk(nest: Nest, *, each_lane: bool = True) -> Loop:
@@ -58,6 +60,11 @@ def trips_of(nest: Nest, axis: Node, *, each_lane: bool) -> float:
     return extent / points(split.axes[1:])
 
 
+def _weighted(factors: Sequence[int], at: Sequence[int]) -> int:
+    """The sum of the products of both."""
+    return sum(factor * place for factor, place in zip(factors, at, strict=True))
+
+
 def _shorter_vectors(rest: int, *, is_reduced: bool) -> int:
     """How many vectors the printer makes of `rest` elements, with half as many lanes or fewer: 6
     are 4 and 2. Those of a reduction are one vector if they are a power of two, and else single
@@ -76,6 +83,7 @@ class _Walker:
 
     def __init__(self, nest: Nest, each_lane: bool) -> None:
         self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
+        self.many_sums = MANY_SUMS if each_lane else MANY_SUMS_OF_WARP
         # Axes that are no loops: all of their points stand in one body.
         self.vectors = self._bound_to("vector")
         self.unrolled = self._bound_to("unroll")
@@ -111,6 +119,23 @@ class _Walker:
     def _copies(self, axes: Iterable[Node]) -> int:
         """How many unrolled points `axes` have together; 1 without an unrolled one."""
         return points(self.unrolled.intersection(axes))
+
+    def _copies_of(self, values: Iterable[Node], axes: frozenset[Node]) -> int:
+        """At how many unrolled points of `axes` any of `values` differs from all others. On a GPU
+        what windows share is computed once: with 8 points i and 7 points k, the loads of
+        ``x[i + k]`` are 14. On a CPU they are printed apart, and the compiler decides."""
+        unrolled = [axis for axis in self.nest.order if axis in axes and axis in self.unrolled]
+        walked = [
+            [terms.get(axis, 0) for axis in unrolled]
+            for value in values
+            for index in indices_of(value)
+            for terms in (ix.terms_of(index)[0],)
+        ]
+        may_slide = any(len(factors) - factors.count(0) > 1 for factors in walked)
+        if self.each_lane or not may_slide:
+            return points(unrolled)
+        every = product(*(range(axis.arg.size) for axis in unrolled))
+        return len({tuple(_weighted(factors, at) for factors in walked) for at in every})
 
     def _lanes(self, axes: Iterable[Node]) -> int:
         """How many lanes `axes` have together; 1 without a vector."""
@@ -171,7 +196,7 @@ class _Walker:
         for term in ix.terms_of(index)[0]:
             self._visit(term, loop)
         inside = axes & self.in_body
-        lanes, copies = self._lanes(inside), self._copies(inside)
+        lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
         if self.each_lane and lanes > 1 and not self._are_neighbours(index, condition, is_store):
             if not is_store and self._is_transposed(index, condition, lanes):
@@ -313,11 +338,13 @@ class _Walker:
             self._exchange(node, loop)
             scans = self.kernel.of(Op.LOOP_SCAN)  # one step gives all parts of a scan
             loop.done.update(
-                part for part in scans
+                part
+                for part in scans
                 if part.src == node.src and part.arg.monoid is node.arg.monoid
             )
         elif node.op in Group.ELEMENTWISE:
-            work = Work(node.op, node.dtype, loop.times, self._lanes(axes), self._copies(axes))
+            copies = self._copies_of((node,), axes)
+            work = Work(node.op, node.dtype, loop.times, self._lanes(axes), copies)
             is_by_constant = node.src[-1].op is Op.CONST
             loop.work.append(replace(work, fused=is_fused(node), by_constant=is_by_constant))
 
@@ -367,7 +394,7 @@ class _Walker:
         # One for each unrolled row: in a register tile of 6 rows by 4 columns 24.
         sums = sum(self._copies(free_axes(step)) for step in steps)
         for step in steps:
-            self._step(step, inner, has_accumulator_each=sums < MANY_SUMS)
+            self._step(step, inner, has_accumulator_each=sums < self.many_sums)
             self._join_lanes(step, home)
         home.done.update(sharing)
         self._store_all(stores, inner)

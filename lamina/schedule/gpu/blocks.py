@@ -139,7 +139,9 @@ def _loops_of_rows(plan: GpuPlanner) -> list[Axes]:
     """
     rows = set(plan.kernel.row_axes)
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
-    inside_another = {bound_axes(node) for node in reductions if not free_axes(node) <= rows}
+    inside_another = {
+        plan.outside_tile(bound_axes(node)) for node in reductions if not free_axes(node) <= rows
+    }
     return [axes for axes in plan.inner() if axes not in inside_another]
 
 
@@ -169,7 +171,7 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
     """The rows of one block; see `schedule_block_per_row` for `shared` and `across`."""
     if across is not None:
         return _rows_across(plan, across)
-    if plan.kernel.row_axes:
+    if plan.rows:
         longest = max(axis.arg.size for axis in shared)
         return _short_rows(plan, longest)
     return _one_row(plan)
@@ -177,7 +179,7 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
 
 def _one_row(plan: GpuPlanner) -> Rows:
     """The row of a block that has no other."""
-    return Rows(None, side=1, lanes=1, registers=plan.knobs.registers)
+    return Rows(None, side=1, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
 
 
 def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
@@ -189,13 +191,13 @@ def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
     as many blocks are no more than there are multiprocessors: of 1024 rows, 32 each are 32 blocks,
     so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks.
     """
-    row_count, side = points(plan.kernel.row_axes), plan.knobs.strip
+    row_count, side = points(plan.rows), plan.knobs.strip
     lanes = plan.aligned_lanes(across, side)
     if across.arg.size < side * lanes:
         return _one_row(plan)
     while side > 2 and 2 * row_count / (side * lanes) <= plan.target.multiprocessors:
         side //= 2
-    return Rows(across, side, lanes, registers=plan.knobs.registers // lanes)
+    return Rows(across, side, lanes, registers=plan.for_each_point(plan.knobs.registers // lanes))
 
 
 def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
@@ -210,21 +212,23 @@ def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
     H200 263 us.
     """
     read_at_once = SHORT_BLOCK * plan.width // longest
-    leave_enough_blocks = points(plan.kernel.row_axes) // BUSY_BLOCKS
+    if plan.register_tile:  # threads have one neighbour each, and a warp is best along the loop
+        read_at_once = plan.target.warp // longest
+    leave_enough_blocks = points(plan.rows) // BUSY_BLOCKS
     side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)
     power_of_two = 1 << side.bit_length() >> 1  # the largest that is not above `side`
 
     def rows_along(axis: Node) -> int:
         return gcd(power_of_two, axis.arg.size)
 
-    row = max(reversed(plan.kernel.row_axes), key=rows_along)  # the first of equal ones
-    return Rows(row, rows_along(row), lanes=1, registers=plan.knobs.registers)
+    row = max(reversed(plan.rows), key=rows_along)  # the first of equal ones
+    return Rows(row, rows_along(row), lanes=1, registers=plan.for_each_point(plan.knobs.registers))
 
 
 def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
     """How the threads of a block with these rows share the loops; see `schedule_block_per_row`."""
     warp = plan.target.warp
-    is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
+    is_few = points(plan.rows) < BUSY_BLOCKS
     is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
     # A scan's exchanges take long, so that its threads take as many elements as registers allow: 2
     # accesses for each of 32 reductions are more than these hold.

@@ -18,13 +18,14 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, contraction, points
 from lamina.ir.node import Node
 from lamina.loops.moves import Atomic, Partition, Schedule, apply
-from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
+from lamina.loops.nest import Axes, Nest, has_atomics, scatter_indices, serial_axes
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
+from lamina.schedule.gpu.windows import tiles_of_windows
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import score, store_score
 
@@ -62,14 +63,30 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
             in_tiles = (*plan.moves, Tensorize(choice.atom))
             if choice.is_sure:
                 return in_tiles
-    _schedule_loops(plan)
-    for axis in plan.kernel.row_axes:
-        if plan.nest.bound(axis) == "serial":
-            plan.bind(axis, "grid")
-    in_loops = tuple(plan.moves)
-    if choice and _are_faster(apply(kernel, in_tiles), plan.nest, target, choice.loops):
+    loops = _best_loops(plan)
+    longer = choice.loops if choice and not loops.register_tile else 1.0
+    if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles
-    return in_loops
+    return tuple(loops.moves)
+
+
+def _best_loops(plan: GpuPlanner) -> GpuPlanner:
+    """Of loops without a register tile of windows, and with each that there is, those that are
+    predicted to take the least time."""
+    candidates = [*tiles_of_windows(plan), plan]
+    for each in candidates:
+        _schedule_loops(each)
+        for axis in each.kernel.row_axes:
+            if each.nest.bound(axis) == "serial":
+                each.bind(axis, "grid")
+    if len(candidates) == 1:
+        return plan
+    return min(candidates, key=_predicted)
+
+
+def _predicted(plan: GpuPlanner) -> float:
+    """The seconds that the nest of a planner is predicted to take."""
+    return predict_time(plan.nest, plan.target, GPUS[RATED_GPU], 0.0).seconds
 
 
 def _are_faster(tiles: Nest, loops: Nest, target: Target, longer: float) -> bool:
@@ -112,11 +129,13 @@ def _schedule_loops(plan: GpuPlanner) -> None:
     there are rows enough to keep all threads busy, and they are neighbours in memory or the kernel
     is a product, whose register tiles are better. Softmax of (64, 4096) takes 64 blocks, a sum over
     the rows of (4096, 2**20) a thread a column."""
-    kernel, rows = plan.kernel, plan.kernel.row_axes
+    kernel, rows = plan.kernel, plan.rows
     shared = shared_axes(plan, plan.target.warp)
-    best = _best_row(kernel)
+    best = _best_row(kernel, rows)
     across = best if best is not None and _are_neighbours(kernel, best, shared) else None
-    product = contraction((store.value for store in kernel.stores), rows)
+    product = None  # a tile of windows is all that registers hold
+    if not plan.register_tile:
+        product = contraction((store.value for store in kernel.stores), rows)
     has_enough_rows = points(rows) >= plan.knobs.enough
     suits_threads = has_enough_rows and (across is not None or product is not None)
     if shared and not suits_threads:
@@ -158,10 +177,10 @@ def _walks_neighbours(plan: GpuPlanner, axis: Node) -> bool:
     return bool(axis.arg.size > REGISTER_ROW and score(plan.kernel, axis) > 0)
 
 
-def _best_row(kernel: Kernel) -> Node | None:
-    """The row axis along which most accesses are neighbours in memory: in all accesses first, then
-    in stores. None if the kernel has no row. Of axes that suit as well one of SECTOR elements or
-    more is chosen.
+def _best_row(kernel: Kernel, rows: Axes) -> Node | None:
+    """The axis of `rows` along which most accesses are neighbours in memory: in all accesses first,
+    then in stores. None if the kernel has no row. Of axes that suit as well one of SECTOR elements
+    or more is chosen.
 
     An access at a place that data say is no worse than one of elements a stride apart: each thread
     has a sector of its own in both cases. Of ``y[n, i] = x[n, p[i]] + x[n, q[i]]`` threads lie
@@ -171,7 +190,7 @@ def _best_row(kernel: Kernel) -> Node | None:
         fills_sector = min(axis.arg.size, SECTOR)
         return score(kernel, axis, worst=ix.STRIDED), fills_sector, store_score(kernel, axis)
 
-    return max(kernel.row_axes, key=worth, default=None)
+    return max(rows, key=worth, default=None)
 
 
 def _are_neighbours(kernel: Kernel, row: Node, shared: list[Node]) -> bool:

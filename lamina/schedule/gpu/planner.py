@@ -1,17 +1,23 @@
 """What the heuristics for GPUs share: their planner, and how many neighbours a thread takes."""
 
+from copy import copy
 from math import gcd
 
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, free_axes
+from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.nest import Axes
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import RARE, Planner, score
 
 MIN_ELEMENT_BYTES = 2  # an access of 16 bytes has at most 8 elements, also of 1 byte
 SHORT_BLOCK = 256  # threads that share short rows, or have a row each
+TILE = 64  # points of a register tile of windows
+# Sums of a thread that has one, with the neighbours that it takes: 8 results of two channels each.
+# Chosen, so that half of 255 registers hold these, what they add up, and indices.
+TILE_SUMS = 16
 
 
 class GpuPlanner(Planner):
@@ -21,6 +27,31 @@ class GpuPlanner(Planner):
     def __init__(self, kernel: Kernel, target: Target, knobs: GpuKnobs) -> None:
         super().__init__(kernel, width=target.vector_bytes // _widest_element(kernel))
         self.target, self.knobs = target, knobs
+        # Axes that are unrolled before anything else is decided: a register tile.
+        self.register_tile: frozenset[Node] = frozenset()
+
+    @property
+    def rows(self) -> Axes:
+        return self.outside_tile(super().rows)
+
+    def inner(self) -> list[Axes]:
+        loops = dict.fromkeys(map(self.outside_tile, super().inner()))
+        return [axes for axes in loops if axes]
+
+    def outside_tile(self, axes: Axes) -> Axes:
+        """`axes` without those of the register tile."""
+        return tuple(axis for axis in axes if axis not in self.register_tile)
+
+    def for_each_point(self, registers: int) -> int:
+        """How many of so many `registers` there are for each point of the register tile, one at
+        least."""
+        return max(registers // points(self.register_tile), 1)
+
+    def branch(self) -> "GpuPlanner":
+        """A planner that goes on from here by itself."""
+        other = copy(self)
+        other.moves = list(self.moves)
+        return other
 
     def aligned_lanes(self, axis: Node, threads: int) -> int:
         """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
@@ -28,7 +59,9 @@ class GpuPlanner(Planner):
         1022 elements only 2 do, as every second row begins between two accesses."""
         if score(self.kernel, axis) <= 0:
             return 1
-        lanes = self.lanes(axis.arg.size // threads)
+        sums = points(self.register_tile.intersection(self.kernel.row_axes))
+        most = max(TILE_SUMS // sums, 1) if self.register_tile else self.width
+        lanes = self.lanes(min(axis.arg.size // threads, most))
         loads = [load.src[0] for load in self.kernel.of(Op.LOAD)]
         stores = [store.index for store in self.kernel.stores]
         for index in loads + stores:

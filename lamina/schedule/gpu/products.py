@@ -31,8 +31,9 @@ from lamina.schedule.planner import store_score
 # all, which several blocks then share. Chosen: no measurement of either is kept.
 MIN_FMA_TILES = 24
 # Loops of threads over what tiles would gather, with a test for the margins of an image at each
-# step, take so many times longer than predicted: the first convolution of a ResNet-50, of 3
-# channels, took an H200 2.5 ms forward and 10.4 ms for its weights, predicted 0.8 and 1.8.
+# step and no register tile of windows, take so many times longer than predicted: the first
+# convolution of a ResNet-50, of 3 channels, took an H200 2.5 ms forward and 10.4 ms for its
+# weights, predicted 0.8 and 1.8.
 LOOPS_OF_GATHERED = 3.0
 
 

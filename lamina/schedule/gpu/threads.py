@@ -65,7 +65,7 @@ def _lanes(plan: GpuPlanner, best: Node) -> int:
     aligned and enough threads are left. With 2**15 threads enough: of 64 rows of 4096 elements of
     float32 a thread takes 4, as that leaves 2**16 threads; of 4 such rows 1, as even that leaves
     2**14."""
-    other_rows = max(points(plan.kernel.row_axes) // best.arg.size, 1)
+    other_rows = max(points(plan.rows) // best.arg.size, 1)
     threads_along_best = max(plan.knobs.enough // other_rows, 1)
     return plan.aligned_lanes(best, threads_along_best)
 
@@ -79,7 +79,7 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
         return _Loops([best], [])
     lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
-    results, height = points(plan.kernel.row_axes), knobs.rows
+    results, height = points(plan.rows), knobs.rows
     while height > 1 and results / (height * lanes) < knobs.enough:  # threads
         height //= 2
     tile_rows, row_in_tile = plan.split(reused[-1], height)
@@ -95,7 +95,8 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     be aligned or threads too few; and two accesses where data say which row to read, or where it
     has much to compute."""
     # With loops inside the rows, a thread reads a whole row, and not one element to transpose.
-    across = None if plan.inner() else transposed_axis(plan, best, plan.target.warp)
+    has_loops = plan.inner() or plan.register_tile
+    across = None if has_loops else transposed_axis(plan, best, plan.target.warp)
     if across is not None:
         return _transpose_tile(plan, best, across)
     lanes = _lanes(plan, best)
@@ -103,7 +104,7 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     if lanes == 1:
         return _Loops([best], rows)
     gathered = _gathered_row(plan, best)
-    threads = points(plan.kernel.row_axes) / (GATHERED_ROWS * lanes)  # of GATHERED_ROWS rows each
+    threads = points(plan.rows) / (GATHERED_ROWS * lanes)  # of GATHERED_ROWS rows each
     accesses, element = plan.split(best, lanes)
     if rows:
         return _Loops([accesses], [*rows, element])
@@ -126,10 +127,10 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
     """
     itemsize = plan.target.vector_bytes // plan.width
     at_once = lanes * plan.target.multiprocessors * RESIDENT  # elements of all threads
-    rounds = points(plan.kernel.row_axes) // at_once
+    rounds = points(plan.rows) // at_once
     values = lanes * len(plan.kernel.values)
     count = min(BYTES_AT_ONCE // (lanes * itemsize), rounds, MAX_VALUES // max(values, 1))
-    if count < 2 or plan.inner():
+    if count < 2 or plan.inner() or plan.register_tile:
         return []
     left = 1 << count.bit_length() - 1  # a power of two
     # Neighbours in results first, then the innermost axes.
@@ -199,7 +200,7 @@ def _gathered_row(plan: GpuPlanner, best: Node) -> Node | None:
     where `best` is j. None if there is none, or if threads cannot have GATHERED_ROWS rows each, as
     these do not divide it."""
     loads = plan.kernel.of(Op.LOAD)
-    for row in plan.kernel.row_axes:
+    for row in plan.rows:
         if row is not best and any(ix.suits(row, load.src[0]) == ix.BY_LANE for load in loads):
             return row if row.arg.size % GATHERED_ROWS == 0 else None
     return None
