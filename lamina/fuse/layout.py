@@ -27,6 +27,7 @@ from lamina.fuse.groups import padded
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.users import Users, users_of
 from lamina.fuse.values import MIN_REPEATED_COST
+from lamina.graph import index as ix
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
@@ -251,7 +252,8 @@ def _window_axes(indices: Iterable[Index]) -> set[Node]:
 def _axis_to_be_last(
     array: Node, index: Index, window_axes: set[Node], shared: frozenset[Node]
 ) -> int | None:
-    """The last axis of an array that is long and along which no window moves; None if none is.
+    """The last axis of an array that is long, of which no elements are left out as with a stride of
+    2, and along which no window moves; None if none is.
 
     Axis 0, which numbers images or filters, is not considered: the filters of a first layer,
     (16, 3, 3, 3), whose other axes are short, stay as they are. But it is where it is `shared` by
@@ -262,7 +264,8 @@ def _axis_to_be_last(
         is_long = array.shape[axis] >= MIN_CONTIGUOUS
         varying = free_axes(index[axis])
         is_number = axis == 0 and not (varying and varying <= shared)
-        if is_long and not is_number and window_axes.isdisjoint(varying):
+        is_whole = 1 in map(abs, ix.terms_of(index[axis])[0].values())
+        if is_long and is_whole and not is_number and window_axes.isdisjoint(varying):
             return axis
     return None
 

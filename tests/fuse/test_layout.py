@@ -56,6 +56,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Shape], int]] = {
     "channels last, derivatives": (slopes(two_last), [LAST, (24, 3, 3, 16), (32, 3, 3, 24)], 3),
     "few channels": (lambda x, w: lm.conv2d(x, w), [(16, 3, 9, 9), (64, 3, 3, 3)], 0),
     "heads": (heads, [(2, 80, 64), (2, 80, 64)], 0),
+    "every second": (lambda x, w: lm.conv2d(x, w, stride=2), [(2, 32, 40, 40), (256, 32, 1, 1)], 1),
     "few": (lambda x, w: lm.conv2d(x, w), [(1, 16, 4, 4), (3, 16, 3, 3)], 0),
 }
 
