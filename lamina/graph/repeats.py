@@ -1,0 +1,89 @@
+"""Reductions of what is repeated along an axis that stays: they are computed once, then repeated.
+
+Such are derivatives of a mean over rows. In ``dx = g @ w.T`` all rows of g are the same, so that
+those of dx are: one product of a vector takes the place of one of matrices.
+"""
+
+from itertools import accumulate
+from operator import mul
+
+from lamina.graph.rewrite import on
+from lamina.ir import build
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op
+
+# Nodes beneath a reduction that are looked at along one axis, after which that counts as not
+# repeated: the steps of a long unrolled program may each be reduced.
+MAX_NODES = 100
+
+
+@on(Op.REDUCE)
+def reduce_repeated(node: Node) -> Node | None:
+    """``sum_j g[j] * w[k, j]`` at each (i, k) is computed once for all i, and then repeated."""
+    monoid, reduced, part = node.arg
+    sizes = node.src[0].shape
+    if 0 in sizes:
+        return None
+    kept = [axis for axis in range(len(sizes)) if axis not in reduced]
+    for axis in kept:
+        if sizes[axis] == 1:
+            continue
+        search = _Search()
+        once = [search.once(operand, axis) for operand in node.src]
+        operands = [operand for operand in once if operand is not None]
+        if len(operands) == len(once):
+            return build.expand(build.reduce(monoid, reduced, *operands, part=part), node.shape)
+    return None
+
+
+class _Search:
+    """Looks for what is repeated beneath one reduction, at MAX_NODES nodes at most."""
+
+    def __init__(self) -> None:
+        self._nodes_left = MAX_NODES
+
+    def once(self, x: Node, axis: int) -> Node | None:
+        """`x` with one element along `axis`; None unless all elements along it are known to be the
+        same."""
+        if not self._nodes_left:
+            return None
+        self._nodes_left -= 1
+        sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+        if x.op is Op.EXPAND:
+            return self._expanded(x, axis, sizes)
+        if x.op is Op.PERMUTE:
+            once = self.once(x.src[0], x.arg[axis])
+            return None if once is None else build.permute(once, x.arg)
+        if x.op is Op.RESHAPE:
+            return self._reshaped(x, axis, sizes)
+        if x.op in Group.ELEMENTWISE:
+            return self._computed(x, axis)
+        return None
+
+    def _expanded(self, x: Node, axis: int, sizes: tuple[int, ...]) -> Node | None:
+        source = x.src[0]
+        inner = axis - (len(x.shape) - len(source.shape))  # negative: an axis that x adds
+        if inner < 0 or source.shape[inner] == 1:
+            return build.expand(source, sizes)
+        once = self.once(source, inner)
+        return None if once is None else build.expand(once, sizes)
+
+    def _reshaped(self, x: Node, axis: int, sizes: tuple[int, ...]) -> Node | None:
+        """Of a RESHAPE that leaves `axis` as it is: its operand has an axis of that size, with as
+        many elements up to its end."""
+        source = x.src[0]
+        end = list(accumulate(x.shape, mul))[axis]
+        for inner, inner_end in enumerate(accumulate(source.shape, mul)):
+            if inner_end == end and source.shape[inner] == x.shape[axis]:
+                once = self.once(source, inner)
+                return None if once is None else build.reshape(once, sizes)
+        return None
+
+    def _computed(self, x: Node, axis: int) -> Node | None:
+        operands: list[Node] = []
+        for operand in x.src:
+            once = self.once(operand, axis)
+            if once is None:
+                return None
+            operands.append(once)
+        return Node(x.op, tuple(operands), x.arg)
