@@ -23,6 +23,9 @@ class Monoid:
     combine: Callable[[Parts, Parts], Parts]  # of two tuples of scalars, as nodes
     op: Op | None = None  # what `combine` is, for monoids of one component
     commutes: bool = True  # one that does not is for scans alone, which keep the order of elements
+    # Of the extreme and its place: the same in fewer operations, for places that begin at 0 and
+    # that are each larger than those before.
+    in_order: "Monoid | None" = None
 
     def __repr__(self) -> str:
         return self.name
@@ -53,6 +56,32 @@ def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
     return combine
 
 
+def _better_in_order(op: Op) -> Callable[[Parts, Parts], Parts]:
+    """The same as `_better` where each place on the right is larger than those on the left: equal
+    values leave the first place."""
+
+    def combine(left: Parts, right: Parts) -> Parts:
+        (a, _), (b, _) = left, right
+        beats = (a < b) if op is Op.MAX else (b < a)
+        take = beats | (~b.eq(b) & a.eq(a))
+        return tuple(Node(Op.WHERE, (take, *pair)) for pair in zip(right, left, strict=True))
+
+    return combine
+
+
+def _extreme(op: Op) -> Monoid:
+    """The row of an extreme value and its place."""
+    name = f"ARG{op.name}"
+
+    def worst(dtype: DType) -> Scalar:
+        return dtype.min if op is Op.MAX else dtype.max
+
+    # Where all values are the worst one, the first place is that of the extreme: 0.
+    in_order = Monoid(name, 2, lambda dtypes: (worst(dtypes[0]), 0), _better_in_order(op))
+    return Monoid(name, 2, lambda dtypes: (worst(dtypes[0]), dtypes[1].max), _better(op),
+                  in_order=in_order)  # fmt: skip
+
+
 def _multiply_complex(left: Parts, right: Parts) -> Parts:
     (a, b), (c, d) = left, right
     return a * c - b * d, a * d + b * c
@@ -79,8 +108,7 @@ ADD = _of_op(Op.ADD, lambda dtype: 0)
 MUL = _of_op(Op.MUL, lambda dtype: 1)
 MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
 MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
-ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
-ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
+ARGMAX, ARGMIN = _extreme(Op.MAX), _extreme(Op.MIN)
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
 # (m, s) stands for s e^m: sums of exponentials of any size. The scale m is the largest exponent so
 # far, chosen for accuracy alone; so no derivative goes through it.

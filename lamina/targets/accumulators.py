@@ -19,12 +19,16 @@ from lamina.targets.names import monoid_name
 class AccumulatorPrinter(FillPrinter):
     """Prints what accumulators are declared as, updated with and joined to."""
 
-    def start(self, node: Node, lanes: int, depth: int) -> Values:
+    def start(
+        self, node: Node, lanes: int, depth: int, in_order: Monoid | None = None
+    ) -> Values:  # fmt: skip
         """Declare an accumulator of `node`, a reduction or scan, that holds the identity, in the
-        open scope of number `depth`: ``f32x8 sum_2 = splat_f32x8(0.0f);``."""
+        open scope of number `depth`: ``f32x8 sum_2 = splat_f32x8(0.0f);``. in_order: the monoid by
+        which terms are added, if these come in the order of their places"""
         dtypes = tuple(part.dtype for part in operands_of(node))
-        identities = node.arg.monoid.identity(dtypes)
-        name = monoid_name(node.arg.monoid)
+        monoid: Monoid = in_order or node.arg.monoid
+        identities = monoid.identity(dtypes)
+        name = monoid_name(monoid)
         started = []
         for identity, dtype in zip(identities, dtypes, strict=True):
             mask = 8 if dtype is bool_ and lanes > 1 else 0  # of as many bits as a bool in memory

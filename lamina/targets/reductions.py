@@ -9,12 +9,14 @@ Long sums run in blocks: see `blocks.py` and `block_sums.py`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from math import prod
 
+from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, free_axes
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest, computes_same, operands_of
@@ -70,11 +72,15 @@ class BlockedScans:
 @dataclass(frozen=True)
 class Work:
     """What loops over the same axes do together: they add to `sums`, and store `stores`, whose
-    values need `scans`."""
+    values need `scans`.
+
+    begins: is it the work of the first part of the loops, whose accumulators are new?
+    """
 
     axes: Axes
     sums: Sequence[Accumulation] = ()
     stores: Sequence[Store] = ()
+    begins: bool = False
 
     @property
     def scans(self) -> list[Node]:
@@ -208,7 +214,7 @@ class NestPrinter(BlockPrinter):
         for _, alike in groupby(groups, key=lambda group: _lanes(group[0])):
             for group in alike:
                 if len(group) == 1:
-                    self._print_part(group[0], work)
+                    self._print_part(group[0], replace(work, begins=group[0] is parts[0]))
                 else:
                     self.print_sharing(group, partial(self._print_body, work))
             self.join([each for each in work.sums if each.accumulators])
@@ -244,21 +250,45 @@ class NestPrinter(BlockPrinter):
         self.begin_step(work)
         for term_point in self.points(work.axes):
             for each in work.sums:
-                self._add_term(each, term_point, has_accumulator_each_point)
+                in_order = self._in_order(each.reduction) if work.begins else None
+                self._add_term(each, term_point, has_accumulator_each_point, in_order)
         self.stores(work.stores)
 
     def begin_step(self, work: Work) -> None:
         """Print what a target needs at the beginning of the body of the innermost loop of `work`:
         nothing for most."""
 
+    def _in_order(self, reduction: Node) -> Monoid | None:
+        """The cheaper monoid for an extreme and its place, where the terms of each accumulator come
+        in the order of their places: these number the elements from 0 on, along the loops from the
+        outermost one to the innermost. None for any other reduction."""
+        monoid: Monoid = reduction.arg.monoid
+        if monoid.in_order is None:
+            return None
+        place = ix.of_integer(operands_of(reduction)[-1])
+        if place is None:
+            return None
+        strides, first = ix.terms_of(place)
+        elements = 1  # of the loops inside
+        for axis in reversed(self.nest.order):
+            if axis in bound_axes(reduction):
+                if strides.pop(axis, None) != elements:
+                    return None
+                elements *= axis.arg.size
+        return None if strides or first else monoid.in_order
+
     def _add_term(
-        self, each: Accumulation, term_point: Point, has_accumulator_each_point: bool
+        self,
+        each: Accumulation,
+        term_point: Point,
+        has_accumulator_each_point: bool,
+        in_order: Monoid | None,
     ) -> None:
         """Add the term of a reduction at one point of the unrolled reduced axes, `term_point`, to
         the accumulator of this point or, unless each point has one, to that of all points.
 
         Vectors along the reduced axes have accumulators for each number of lanes. A part without
-        such vectors adds to the total of those before, if there are any.
+        such vectors adds to the total of those before, if there are any. in_order: see `_in_order`
         """
         reduction = each.reduction
         operands = self.contribution(reduction, each.point | term_point)
@@ -271,10 +301,13 @@ class NestPrinter(BlockPrinter):
             if key not in each.of_point:
                 # A part that is the same in every lane still counts once for each.
                 lanes = max(map(self.lanes_of, reduction.src))
-                each.of_point[key] = self.start(reduction, lanes, each.depth)
+                each.of_point[key] = self.start(reduction, lanes, each.depth, in_order)
                 each.accumulators.append(each.of_point[key])
             running = each.of_point[key]
-        self.add(reduction, running, operands)
+        if in_order is not None:
+            self.update(in_order, running, operands)
+        else:
+            self.add(reduction, running, operands)
 
     def contribution(self, reduction: Node, point: Point) -> Values:
         """What `reduction` adds up at `point`."""
