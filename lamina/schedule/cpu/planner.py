@@ -6,7 +6,8 @@ from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
 from lamina.loops.nest import can_accumulate
 from lamina.schedule.knobs import CpuKnobs
 from lamina.schedule.planner import Planner, loads_along, reused_rows
@@ -67,9 +68,25 @@ def _widest_element(kernel: Kernel) -> int:
     """Bytes of the widest element of a kernel, MIN_ELEMENT_BYTES at least: all its vectors have as
     many lanes as that allows, 8 in 64 bytes if one array is of float64.
 
-    What memory holds counts whatever its dtype. What is computed counts if it is a float: every
-    kernel computes indices, and their int64 would halve the lanes of all kernels.
+    What memory holds counts whatever its dtype, but for arrays that only say where others are read
+    or written, such as the int64 places of an interpolation: their elements are mostly read one by
+    one. What is computed counts if it is a float: every kernel computes indices, and their int64
+    would halve the lanes of all kernels. A cast that is stored counts as the narrower side, such as
+    the int32 of a place that memory holds as int64.
     """
-    in_memory = [array.dtype.itemsize for array in kernel.parameters]
+    values = toposort((store.value for store in kernel.stores), below=_operands_of_value)
+    loaded = [node.dtype.itemsize for node in values if node.op is Op.LOAD]
+    stored = [_stored_bytes(store.value) for store in kernel.stores]
     computed = [node.dtype.itemsize for node in kernel.nodes if node.dtype.is_float]
-    return max([MIN_ELEMENT_BYTES, *in_memory, *computed])
+    return max([MIN_ELEMENT_BYTES, *loaded, *stored, *computed])
+
+
+def _operands_of_value(node: Node) -> tuple[Node, ...]:
+    """The operands of `node`, but for the place and the condition of a LOAD."""
+    return () if node.op is Op.LOAD else node.src
+
+
+def _stored_bytes(value: Node) -> int:
+    """Bytes of a stored `value`; of a CAST those of the narrower side."""
+    sides = (value, *value.src) if value.op is Op.CAST else (value,)
+    return min(side.dtype.itemsize for side in sides)
