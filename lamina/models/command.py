@@ -9,7 +9,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lamina import distributed
+from lamina.distributed import setup
+from lamina.distributed.mesh import Mesh
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
@@ -46,13 +47,13 @@ def run_generate(options: Namespace) -> None:
     generator = Generator(model.network, capacity, model.device)
     answer = _Answer(tokenizer)
     answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
-    if distributed.rank() == 0:
+    if setup.rank() == 0:
         print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
 
 
 def _loaded(options: Namespace) -> Model:
     """The model, which all processes of a run share."""
-    axis = distributed.Mesh(model=distributed.size())["model"]
+    axis = Mesh(model=setup.size())["model"]
     return load(find(options.model), round_activations=options.round_activations, over=axis)
 
 
@@ -123,7 +124,7 @@ class _Answer:
 
     def _write(self, text: str) -> None:
         self.text += text
-        if distributed.rank() == 0:  # of the processes that share the model
+        if setup.rank() == 0:  # of the processes that share the model
             sys.stdout.write(text)
             sys.stdout.flush()
 
