@@ -241,7 +241,7 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
     config = TINY if options.tiny else EIGHT_BILLION
     network = Llama(config, HalfWeights(over if over.ranks > 1 else None))
     capacity = 64 if options.tiny else CAPACITY
-    generator = Generator(network, capacity, current().device, chunk=1)
+    generator = Generator(network, capacity, current().device, chunks=(1,))
     tokens = generator.tokens([1], capacity)
     count = 8 if options.tiny else TOKENS
     for _ in range(4):  # which compile

@@ -36,7 +36,7 @@ def network() -> Llama:
 def test_hundreds_of_tokens_compile_nothing_and_leave_nothing(
     network: Llama, sampling: Sampling
 ) -> None:
-    generator = Generator(network, CAPACITY, "cpu", chunk=8)
+    generator = Generator(network, CAPACITY, "cpu", chunks=(8,))
 
     def write(number: int) -> None:
         prompt = [number % 60 + 1, 2, 3]

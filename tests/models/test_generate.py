@@ -53,7 +53,7 @@ def smollm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
 def test_greedy_tokens_are_those_of_transformers(smollm: tuple[Any, Path]) -> None:
     theirs, path = smollm
-    generator = Generator(models.load(path).network, capacity=32, device="cpu", chunk=4)
+    generator = Generator(models.load(path).network, capacity=32, device="cpu", chunks=(2, 4))
     assert list(generator.tokens(PROMPT, 8)) == greedy(theirs, PROMPT, 8)
     # Another text that begins alike, and one that does not.
     alike = [*PROMPT[:6], 7, 8]
@@ -77,7 +77,7 @@ def test_drawn_tokens_follow_from_the_seed(smollm: tuple[Any, Path]) -> None:
     network = models.load(smollm[1], device="interp").network
     texts = []
     for seed in (1, 1, 2):
-        generator = Generator(network, 32, "interp", chunk=4)
+        generator = Generator(network, 32, "interp", chunks=(4,))
         texts.append(list(generator.tokens(PROMPT, 6, Sampling(1.0, 0.9, 0.0, seed))))
     assert texts[0] == texts[1] != texts[2]
 
