@@ -217,17 +217,28 @@ def _byte_level_bpe(
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
         raise FormatError("tokenizer.ggml.tokens: a token is given twice")
-    pairs = []
-    for number, merge in enumerate(merges):
-        first, space, second = merge.partition(" ")
-        if not space or not {first, second, first + second} <= vocabulary.keys():
-            raise FormatError(f"tokenizer.ggml.merges: merge {number}, {merge!r}, joins no tokens")
-        pairs.append((first, second))
-    model = tokenizers.models.BPE(vocabulary, pairs, fuse_unk=False, ignore_merges=takes_whole)
+    parts = [merge.partition(" ") for merge in merges]
+    pairs = [(first, second) for first, _, second in parts]
+    try:
+        model = tokenizers.models.BPE(vocabulary, pairs, fuse_unk=False, ignore_merges=takes_whole)
+    except Exception as error:  # the package has no type of its own
+        _check_merges(parts, vocabulary)
+        raise FormatError(f"tokenizer.ggml.merges: {error}") from None
+    if not all(space for _, space, _ in parts):
+        _check_merges(parts, vocabulary)
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = splitting
     backend.decoder = tokenizers.decoders.ByteLevel()
     return backend
+
+
+def _check_merges(parts: Iterable[tuple[str, str, str]], vocabulary: Mapping[str, int]) -> None:
+    """Raises FormatError for the first merge, in the parts around its space, that joins no tokens
+    to a token. Of 50,000 it is looked for where something is known to be wrong."""
+    for number, (first, space, second) in enumerate(parts):
+        if not space or not {first, second, first + second} <= vocabulary.keys():
+            merge = "".join((first, space, second))
+            raise FormatError(f"tokenizer.ggml.merges: merge {number}, {merge!r}, joins no tokens")
 
 
 def _add_special_tokens(backend: Any, special: Mapping[str, bool]) -> None:
