@@ -37,6 +37,7 @@ from lamina.fuse.verify_memory import verify_memory
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
+from lamina.graph.open_calls import open_without_detach
 from lamina.graph.rewrite import rewrite
 from lamina.graph.split_reductions import (
     SPLIT_REDUCTIONS,
@@ -44,6 +45,7 @@ from lamina.graph.split_reductions import (
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, kernel_name
 from lamina.ir.node import Node
+from lamina.ir.substitute import substitute
 from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
@@ -122,6 +124,7 @@ class Planned:
     once: "Planned | None" = None
     # Of a program that was read from disk, without its kernels and plans: what it was made of.
     graph: tuple[Node, ...] | None = None
+    key: str | None = None  # the name of its file, if it has one
     # The user's lines of each kernel, where they are known.
     lines: Mapping[AnyKernel, Sequence[str]] = field(default_factory=dict, compare=False)
     # What `cost_of` has predicted.
@@ -469,8 +472,7 @@ def verify(value: Any) -> None:
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options: by this process, or of a large graph by an earlier one."""
-    is_stored = backend(options).stored and not passes
-    key = stored.key_of(sinks, options, target_of(options)) if is_stored else None
+    key = _key_of(sinks, options)
     found = stored.load(key, options) if key else None
     if found is not None:
         planned = _planned_of(found, sinks)
@@ -478,9 +480,36 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
         planned = compile_source(sinks, options)
         if key and planned.source is not None:
             stored.store(key, _stored_of(planned), options)
+    return _loaded(replace(planned, key=key), options)
+
+
+def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
+    """The name of a program on disk; None where it is not stored, or its passes are recorded."""
+    is_stored = backend(options).stored and not passes
+    return stored.key_of(sinks, options, target_of(options)) if is_stored else None
+
+
+def _loaded(planned: Planned, options: Options) -> Planned:
     loaded = _run_pass(LOAD, planned, options)
     assert isinstance(loaded, Planned)
     return loaded
+
+
+@kept(1024)
+def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
+    """The program of a graph whose CALLs are not opened yet, if an earlier process stored it: then
+    they need not be. It has fewer nodes, and is large where these are as many as for `key_of`."""
+    key = _key_of(sinks, options)
+    name = stored.find_name(key, options) if key else None
+    found = stored.load(name, options) if name else None
+    return None if found is None else _loaded(_planned_of(found, sinks), options)
+
+
+def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
+    """Let `find_closed` find `planned`, the program of what `sinks` are when opened."""
+    key = _key_of(sinks, options) if planned.key else None
+    if key is not None and planned.key is not None:
+        stored.store_name(key, planned.key, options)
 
 
 def _planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
@@ -499,9 +528,8 @@ def _stored_of(planned: Planned) -> stored.StoredProgram:
 @kept(64)
 def _with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
     """A program that was read from disk, with what reports and checks look at: its steps."""
-    loaded = _run_pass(LOAD, compile_source(graph, options), options)
-    assert isinstance(loaded, Planned)
-    return loaded
+    opened = substitute(graph, {}, open_without_detach)
+    return _loaded(compile_source(opened, options), options)
 
 
 # Running.

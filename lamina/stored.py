@@ -17,20 +17,21 @@ from typing import Any
 
 from lamina.core.dtypes import BY_NAME
 from lamina.core.options import Options
+from lamina.core.recent import memoized
 from lamina.core.target import Target
 from lamina.fuse.launch import Slot
 from lamina.fuse.program import Program
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group
-from lamina.ir.text import to_text
+from lamina.ir.ops import Group, Op
+from lamina.ir.text import line_of
 from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
 
 __all__ = ["StoredProgram", "key_of", "load", "store"]
 
-# Nodes of a graph from which on it is stored; the passes take about 0.1 s for so many. An estimate.
-MIN_NODES = 1000
+# Nodes of a graph from which on it is stored (the passes take about 0.05 s for so many).
+MIN_NODES = 250
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,34 @@ def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | Non
     has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
     if len(nodes) < MIN_NODES or has_collectives:
         return None
-    return digest(to_text(sinks), repr(options), repr(target), _compiler())
+    return digest(_text_of(sinks), repr(options), repr(target), _compiler())
+
+
+def _text_of(sinks: Sequence[Node]) -> str:
+    """`lamina.ir.text.to_text`; a CALL has the digest of its graph."""
+    names = {node: f"%{number}" for number, node in enumerate(toposort(sinks))}
+    lines = [
+        line_of(node, names) if node.op is not Op.CALL else
+        f"{names[node]} = {_digest_of(node.arg)} {[names[operand] for operand in node.src]}"
+        for node in names
+    ]  # fmt: skip
+    return "\n".join([*lines, *[names[sink] for sink in sinks]])
+
+
+@memoized(2048)
+def _digest_of(graph: Node) -> str:
+    return digest(_text_of([graph]))
+
+
+def find_name(key: str, options: Options) -> str | None:
+    """The name that `store_name` noted for a graph of the name `key`."""
+    path = disk_cache(options).load(f"{key}.name")
+    return None if path is None else path.read_text(encoding="ascii")
+
+
+def store_name(key: str, name: str, options: Options) -> None:
+    """Note that the program of the graph that is called `key` is the one called `name`."""
+    disk_cache(options).store(f"{key}.name", name.encode())
 
 
 def load(key: str, options: Options) -> StoredProgram | None:

@@ -13,6 +13,7 @@ import lamina as lm
 from lamina import Tensor, pipeline, stored
 from lamina.core.options import current, using
 from lamina.explain.report import profile
+from lamina.frontend import realize
 from lamina.frontend.session import SESSION
 from lamina.ir import build
 from lamina.ir.node import Node, toposort
@@ -136,3 +137,50 @@ def test_reports_know_the_kernels_of_a_stored_program() -> None:
         function(x, w).numpy()
     assert records
     assert all(one.name and one.bytes for one in records)
+
+
+@lm.jit
+def part(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two results with one value, and one of its own, of calls that are built once."""
+    y = x
+    for _ in range(LARGE):
+        y = lm.silu(lm.softmax(y @ w, axis=-1))
+    return y, y + 0.0, y * 2.0
+
+
+def test_calls_of_a_stored_program_are_not_opened(
+    compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "MIN_NODES", 2 * LARGE)
+    first = [one.numpy() for one in part(Tensor(X), Tensor(W))]
+    part._programs.clear()
+    SESSION.reset()
+
+    def refused(sinks: Any) -> Any:
+        raise AssertionError(f"{len(sinks)} sinks were opened")
+
+    monkeypatch.setattr(realize, "opened", refused)
+    again = [one.numpy() for one in part(Tensor(X), Tensor(W))]
+    assert large(compiled) == 1
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again[2], again[0] * 2)
+
+
+def test_graphs_whose_calls_differ_are_other_programs(compiled: list[Any]) -> None:
+    """Nodes and operands are the same in both, but for what the calls compute."""
+    x, w = Tensor(X), Tensor(W)
+    for activation in (lm.silu, lm.gelu, lm.silu):
+        SESSION.reset()
+
+        @lm.jit
+        def run_layers(x: Tensor, w: Tensor, activation: Any = activation) -> Tensor:
+            for _ in range(LARGE):
+                x = activation(x @ w)
+            return x
+
+        value = x.numpy().astype(np.float64)
+        for _ in range(LARGE):
+            value = activation(Tensor(value @ W)).numpy().astype(np.float64)
+        np.testing.assert_allclose(run_layers(x, w).numpy(), value, rtol=1e-3, atol=1e-5)
+    assert large(compiled) == 2

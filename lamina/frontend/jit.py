@@ -87,7 +87,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 known, call, check = self._quick[len({*args}), *map(_kind_and_grad, args)]
             except (AttributeError, LookupError, TypeError):
                 known = None
-            if known is options and (check is None or check()):
+            if known is options and (check is None or check(args)):
                 return call(args)
         by_id: dict[int, Tensor] = {}
         of_names = _signature(kwargs, by_id) if kwargs else ()
@@ -99,7 +99,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 self._note_quick(program, args, tensors, options)
             return program.call(tensors)
         noted = None if program is None or runs else program.noted
-        if noted is not None and noted.call is not None and noted.may_call():
+        if noted is not None and noted.may_call(tensors):
             return noted.call(tensors)
         is_interpreted = "interp" in (options.device, *(tensor.device for tensor in tensors))
         if program is not None or not (is_traced or is_interpreted):
@@ -126,7 +126,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         """Let later calls find out quickly that nothing changed that `program` captured; and free
         what others keep that were not called for long."""
         if program.noted is None or not program.noted.is_unchanged():
-            program.note_state()
+            program.note_state(self._lock)
         if not program.kept.nbytes:
             return
         self._keeping = [other for other in self._keeping if other is not program]
@@ -147,11 +147,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             return
         key = len(args), *map(_kind_and_grad, args)
         noted = program.noted
-        quick = noted.call if noted is not None else None
         if program.is_pure:
-            self._quick[key] = options, quick or program.call, None
-        elif noted is not None and quick is not None:
-            self._quick[key] = options, quick, noted.may_call
+            self._quick[key] = options, program.call if noted is None else noted.call, None
+        elif noted is not None:
+            self._quick[key] = options, noted.call, noted.may_call
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -217,8 +216,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         _signature(arguments, tensors)
         with ORIGINS.noted():
             traced = trace(self.function, arguments, tensors, traced_on)
-        sinks = list(dict.fromkeys(traced.sinks))
-        moved = memory.moved([*sinks, *traced.lines], options.device)
+        opened = memory.opened((*traced.sinks, *traced.lines))
+        sinks = list(dict.fromkeys(opened[: len(traced.sinks)]))
+        moved = memory.moved([*sinks, *opened[len(traced.sinks) :]], options.device)
         if backend(options).keeps_constants:
             moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import attrgetter, eq
@@ -13,12 +14,13 @@ from weakref import finalize, ref
 
 from lamina import random
 from lamina.core.options import Options
+from lamina.core.recent import Kept
 from lamina.errors import JitError
 from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
 from lamina.frontend.constants import MAX_CHANGES, KeptArrays, constants_of, with_constants
 from lamina.frontend.differentiate import map_tree
-from lamina.frontend.quick import quick_call
+from lamina.frontend.quick import has_quick_call, quick_call
 from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
@@ -117,8 +119,9 @@ class Noted:
 
     tensors: those that were captured. nodes: theirs, weakly, as references to a node decide whether
         its memory may be overwritten. requirements: whether they required their derivative
-    memory: what the call reads of them. writes: how often that had been written
-    call: None if the program has no quick call. kept: what it keeps from call to call
+    memory: what the call reads of them alone. writes: how often that had been written
+    written: those that get new values. ungraded: those that have no gradient, as the program needs
+    kept: what the program keeps from call to call
     """
 
     tensors: list[Tensor]
@@ -126,7 +129,9 @@ class Noted:
     requirements: list[bool]
     memory: list[Buffer]
     writes: list[int]
-    call: Callable[[Sequence[Tensor]], Any] | None
+    written: list[Tensor]
+    ungraded: list[Tensor]
+    call: Callable[[Sequence[Tensor]], Any]
     kept: KeptArrays
 
     def is_unchanged(self) -> bool:
@@ -135,15 +140,24 @@ class Noted:
             return False
         if [*map(ref, map(_node_of, self.tensors))] != self.nodes:
             return False
-        return [*map(_requirement_of, self.tensors)] == self.requirements
+        if [*map(_requirement_of, self.tensors)] != self.requirements:
+            return False
+        return all(tensor._grad is None for tensor in self.ungraded)
 
-    def may_call(self) -> bool:
-        """`is_unchanged`, asked for a call, which then counts as one that found the constants of
-        the call before."""
+    def may_call(self, arguments: Sequence[Tensor]) -> bool:
+        """`is_unchanged`, asked for a call with these arguments, which then counts as one that
+        found the constants of the call before. Where the call writes, nobody else may need what was
+        there: not an argument either, which is read as it was before."""
         if not self.is_unchanged():
+            return False
+        if self.written and not self._may_write(arguments):
             return False
         self.kept.changes = 0
         return True
+
+    def _may_write(self, arguments: Sequence[Tensor]) -> bool:
+        passed = {*map(id, arguments)}
+        return passed.isdisjoint(map(id, self.written)) and all(map(_is_own, self.written))
 
 
 class Program:
@@ -168,9 +182,12 @@ class Program:
         self._watched = Watched(dict.fromkeys((*self.captured, *self.same)))
         # The memory of what it watches, from `fits` to the call that follows.
         self._known: list[Buffer | None] | None = None
-        is_left = self.writes or self.gradients or self.requirements
-        self.only_reads = not (is_left or self.asked or self.draws)
-        self.is_pure = self.only_reads and not (self.captured or self.same)
+        # Whether it reads no gradient, leaves none behind, and draws nothing.
+        has_gradients = self.gradients or not all(asked.was_none for asked in self.asked)
+        self.only_computes = not (has_gradients or self.requirements or self.draws)
+        is_fixed = not (self.writes or self.captured or self.same or self.asked)
+        self.is_pure = self.only_computes and is_fixed
+        self.has_quick_call = has_quick_call(self)
         self.has_constants = has_constants
         self.noted: Noted | None = None
         if self.is_pure:
@@ -180,7 +197,6 @@ class Program:
         from lamina import pipeline  # the compiler loads when it is first needed
         from lamina.backends import backend
 
-        sinks = list(dict.fromkeys(trace.sinks))
         devices = dict.fromkeys(buffer.device for buffer in trace.inputs)
         if len(devices) > 1:
             raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
@@ -188,21 +204,44 @@ class Program:
         self.options = replace(options, device=self.device)
         if not backend(self.options).keeps_constants:
             constants = set()
-        marked = tuple(with_constants(sinks, constants))
-        program, self.numbers = memory.lifted(marked, len(trace.inputs), self.device)
-        with known(carried(sinks, program, trace.lines)):
-            self.compiled = pipeline.compile_sinks(program, self.options)
+        closed = with_constants(trace.sinks, constants)
+        distinct = tuple(dict.fromkeys(closed))
+        found = None if trace.lines else pipeline.find_closed(distinct, self.options)
+        if found is not None:
+            self.compiled, self.numbers, values = found, list[Buffer](), closed
+            self._use = use_of(pipeline.find_closed, distinct, self.options)
+        else:
+            values = self._compile_opened(trace, closed, constants)
+            if not self.numbers and len(distinct) == len({*values}):
+                pipeline.store_closed(distinct, self.compiled, self.options)
         self.kept = KeptArrays(self.compiled, self.options, constants)
-        self._use = use_of(program, self.options)
         self.run = pipeline.run_compiled
         self.inputs = [*trace.inputs, *self.numbers]
-        results = [sink for sink in trace.sinks if sink.op is not Op.ASSIGN]
-        self.results = [sinks.index(sink) for sink in results]
+        sinks = list(dict.fromkeys(values))
+        pairs = zip(values, trace.sinks, strict=True)
+        results = [value for value, sink in pairs if sink.op is not Op.ASSIGN]
+        self.results = [sinks.index(value) for value in results]
         # The results whose value an earlier one has as well.
         self.repeated = [
             at for at, number in enumerate(self.results) if number in self.results[:at]
         ]
         self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
+
+    def _compile_opened(
+        self, trace: Trace, closed: Sequence[Node], constants: set[int]
+    ) -> list[Node]:
+        """Compile the sinks `closed` of a trace; what they are when opened."""
+        from lamina import pipeline
+
+        of_lines = with_constants([*trace.lines], constants)
+        opened = memory.opened((*closed, *of_lines))
+        lines = dict(zip(opened[len(closed) :], trace.lines.values(), strict=True))
+        sinks = tuple(dict.fromkeys(opened[: len(closed)]))
+        program, self.numbers = memory.lifted(sinks, len(trace.inputs), self.device)
+        with known(carried(sinks, program, lines)):
+            self.compiled = pipeline.compile_sinks(program, self.options)
+        self._use = use_of(pipeline.compile_sinks, program, self.options)
+        return opened[: len(closed)]
 
     def _watch(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:
         """Note the captured tensors that the program fits only while their nodes stay the same:
@@ -262,10 +301,10 @@ class Program:
         """Whether its constants have turned out to change from call to call."""
         return self.kept.changes > MAX_CHANGES
 
-    def note_state(self) -> None:
-        """Note the captured tensors, and make a quick call that reads their memory, where there is
-        one."""
-        if not self.only_reads:
+    def note_state(self, lock: AbstractContextManager[Any] | None = None) -> None:
+        """Note the captured tensors, and make a quick call that reads and writes their memory,
+        where there is one. lock: is held by calls that write."""
+        if not self.has_quick_call:
             return
         captured = [one.tensor for one in self.captured]
         tensors = [*captured, *[one.tensor for one in self.same]]
@@ -273,9 +312,20 @@ class Program:
         nodes = [*map(ref, map(_node_of, tensors))]
         requirements = [*map(_requirement_of, tensors)]
         buffers = [memory.memory_of(tensor) for tensor in captured]
-        writes = [*map(_writes, buffers)]
-        call = quick_call(self, buffers)
-        self.noted = Noted(tensors, nodes, requirements, buffers, writes, call, self.kept)
+        places = [self.place_of(binding) for binding in self.writes]
+        read = [buffer for place, buffer in enumerate(buffers) if place not in places]
+        writes = [*map(_writes, read)]
+        written = [captured[place] for place in places]
+        ungraded = [asked.tensor for asked in self.asked]
+        call = quick_call(self, buffers, lock)
+        self.noted = Noted(
+            tensors, nodes, requirements, read, writes, written, ungraded, call, self.kept
+        )
+
+    def place_of(self, binding: Binding) -> int:
+        """The place among the captured tensors of the one of `binding`; negative for an argument
+        and for the random key, which come before them."""
+        return binding.tensor - self.arguments - 1
 
     def forget_state(self) -> None:
         """Free the arrays that it keeps from call to call; the next call makes them again."""
@@ -291,8 +341,8 @@ class Program:
         """What it keeps from call to call, and its inputs with `captured`, the memory of the
         captured tensors; nothing in the places of others, which each call fills."""
         inputs = self.inputs.copy()
-        for binding in self.reads:
-            place = binding.tensor - self.arguments - 1  # after the arguments and the random key
+        for binding in (*self.reads, *self.writes):
+            place = self.place_of(binding)
             if place >= 0:
                 inputs[binding.input] = captured[place]
         return [*self.kept.of(inputs), *inputs]
@@ -340,7 +390,7 @@ class Program:
             captured = [memory.memory_of(one) for one in tensors[self.arguments + 1 :]]
         bindings = *self.writes, *self.reads
         for binding in bindings:
-            place = binding.tensor - self.arguments - 1  # after the arguments and the random key
+            place = self.place_of(binding)
             if place >= 0:
                 inputs[binding.input] = captured[place]
             else:
@@ -365,13 +415,12 @@ class _Use:
     """That functions use a compiled program: with the last of them the compiler drops it."""
 
 
-def use_of(sinks: tuple[Node, ...], options: Options) -> object:
-    from lamina import pipeline
-
-    use = SESSION.programs.get((sinks, options))
+def use_of(compiled: Kept[..., Any], sinks: tuple[Node, ...], options: Options) -> object:
+    """That a function uses the program that `compiled` keeps for these arguments."""
+    use = SESSION.programs.get((compiled, sinks, options))
     if use is None:
-        use = SESSION.programs.setdefault((sinks, options), _Use())
-        finalize(use, pipeline.compile_sinks.drop, sinks, options).atexit = False
+        use = SESSION.programs.setdefault((compiled, sinks, options), _Use())
+        finalize(use, compiled.drop, sinks, options).atexit = False
     return use
 
 
@@ -386,6 +435,14 @@ def _take_own_memory(tensors: Sequence[Tensor]) -> bool:
     for batch in zip_longest(*sharing.values()):
         memory.realize(*[tensor.assign(tensor) for tensor in batch if tensor is not None])
     return bool(sharing)
+
+
+def _is_own(tensor: Tensor) -> bool:
+    """`_owns_memory` of a tensor with a value, in few steps: False where these do not tell."""
+    storage = getattr(tensor.node.arg, "storage", None)
+    if type(storage) is not Buffer or tensor.assigned or storage.overwritten or storage.exported:
+        return False
+    return sys.getrefcount(tensor.node) <= 2
 
 
 def _owns_memory(tensor: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -37,52 +38,82 @@ class _Kept:
     scratch: Buffer | None
 
 
-def quick_call(
-    program: Program, captured: Sequence[Buffer]
-) -> Callable[[Sequence[Tensor]], Any] | None:
-    """`Program.call` for a program that reads the tensors of its arguments, and captured ones in
-    the memory `captured`, and returns new ones. None for every other program, where something
-    watches the runs, and where the backend has no quick calls.
-
-    Results go over those of the last call, if nobody has these any more and they are small.
-    """
+def has_quick_call(program: Program) -> bool:
+    """Whether there is a quick call of `program`: where it does nothing but read, return new
+    tensors and write to captured ones, nothing watches the runs, and the backend has quick calls
+    of such programs."""
     from lamina.backends import backend  # the compiler loads when it is first needed
 
     planned, options = program.compiled, program.options
-    outputs, arena = planned.program.outputs, planned.program.arena
-    is_watched = program.draws or options.debug or options.check
-    has_collectives = planned.source is not None and bool(planned.source.exchanges)
-    has_own_results = not program.repeated and all(slot.kind != "input" for slot in outputs)
     quick = backend(options).quick
-    if quick is None or is_watched or has_collectives:
-        return None
-    only_reads = program.only_reads if quick.with_captured else program.is_pure
-    if not (only_reads and has_own_results):
-        return None
-    total = arena + sum(slot.nbytes for slot in outputs)
-    return _QuickCall(program, captured, is_kept=total <= quick.max_kept_bytes).call
+    has_collectives = planned.source is not None and bool(planned.source.exchanges)
+    if quick is None or options.debug or options.check or has_collectives:
+        return False
+    results = planned.program.outputs[: len(program.likes)]
+    has_own_results = not program.repeated and all(slot.kind != "input" for slot in results)
+    is_pure = program.is_pure or (quick.with_captured and program.only_computes)
+    writes_captured = all(program.place_of(binding) >= 0 for binding in program.writes)
+    return is_pure and has_own_results and writes_captured
+
+
+def quick_call(
+    program: Program, captured: Sequence[Buffer], lock: AbstractContextManager[Any] | None
+) -> Callable[[Sequence[Tensor]], Any]:
+    """`Program.call` for a program that has a quick call: of arguments alone, as `captured` is the
+    memory of the captured tensors. lock: is held by a call that writes.
+
+    Results go over those of the last call, if nobody has these any more and they are small.
+    """
+    call = _QuickCall(program, captured).call
+    if not program.writes:
+        return call
+    assert lock is not None
+    written = [captured[program.place_of(binding)] for binding in program.writes]
+
+    def call_alone(tensors: Sequence[Tensor]) -> Any:
+        with lock:
+            _count_writes(written)
+            try:
+                return call(tensors)
+            finally:  # again: who read meanwhile may have seen a part
+                _count_writes(written)
+
+    return call_alone
+
+
+def _count_writes(buffers: Sequence[Buffer]) -> None:
+    for buffer in buffers:
+        buffer.writes += 1
 
 
 class _QuickCall:
-    """The quick call of a program for which there is one.
+    """The quick call of a program for which there is one."""
 
-    is_kept: results and scratch memory stay for the next call.
-    """
+    def __init__(self, program: Program, captured: Sequence[Buffer]) -> None:
+        from lamina.backends import backend
 
-    def __init__(self, program: Program, captured: Sequence[Buffer], *, is_kept: bool) -> None:
         planned = program.compiled
-        self.device, self.is_kept = program.device, is_kept
-        self.arena, self.kernels = planned.program.arena, len(planned.program.steps)
+        outputs, arena = planned.program.outputs, planned.program.arena
+        own, assigned = outputs[: len(program.likes)], outputs[len(program.likes) :]
+        quick = backend(program.options).quick
+        assert quick is not None
+        self.device, self.arena, self.kernels = program.device, arena, len(planned.program.steps)
         self.code = cast("CpuProgram | CudaProgram", planned.code)
-        self.sizes = [slot.nbytes for slot in planned.program.outputs]
+        self.sizes = [slot.nbytes for slot in own]
+        # Whether results and scratch memory stay for the next call.
+        self.is_kept = arena + sum(self.sizes) <= quick.max_kept_bytes
         self.devices = [program.device for _ in self.sizes]
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
         self.rebuilt = _rebuilt(program)
-        self.read = program.captured_buffers(captured)  # with the arrays in front that calls keep
+        known = program.captured_buffers(captured)  # with the arrays in front that calls keep
+        inputs = known[len(known) - len(program.inputs) :]
+        # What is the same in each call, after the results: where the new values of captured tensors
+        # go comes first.
+        self.read = [*[inputs[slot.number] for slot in assigned], *known]
         # Where each buffer is in a job, from its end on: what is read, before it the results, and
         # before these the scratch memory.
-        inputs, count = len(program.inputs), len(self.read)
-        self.read_places = [(one.tensor, one.input - inputs) for one in program.argument_reads]
+        count = len(self.read)
+        self.read_places = [(one.tensor, one.input - len(inputs)) for one in program.argument_reads]
         self.result_places = list(enumerate(range(-count - len(self.sizes), -count)))
         self.scratch_place = -count - len(self.sizes) - 1
         # What no call has now, at most one. Calls of other threads that begin meanwhile make

@@ -18,16 +18,24 @@ from lamina.core.recent import memoized, recent
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.explain.origins import ORIGINS, carried, known
-from lamina.frontend.session import SESSION, Leaf, elsewhere, operands_of, tracers
+from lamina.frontend.session import (
+    SESSION,
+    Leaf,
+    content_of,
+    elsewhere,
+    operands_of,
+    tracers,
+)
 from lamina.graph.lift_numbers import (
     History,
     Number,
     hole,
     numbers_of,
+    skeleton_of,
     update_histories,
     with_inputs,
 )
-from lamina.graph.open_calls import holes_of, open_call, without_detach
+from lamina.graph.open_calls import holes_of, open_call, open_without_detach
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
@@ -142,6 +150,16 @@ def _numbered_holes(graph: Node) -> _Graph:
     return _Graph(graph, [int(node.arg.storage) for node in holes_of(graph)])
 
 
+def without_leaves(graph: Node) -> Node:
+    """`graph` with what each leaf stands for in its place, of leaves that nobody else has."""
+    done: dict[Node, Node] = {}
+    for node in toposort([graph], below=operands_of):
+        content = content_of(node)
+        src = tuple([done[operand] for operand in node.src])
+        done[node] = with_operands(node, src) if content is node else done[content]
+    return done[graph]
+
+
 def over(sinks: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
     """`sinks` with holes in place of `leaves`, numbered from 0 on."""
     return substitute(sinks, {node: hole(number, node) for number, node in enumerate(leaves)})
@@ -178,9 +196,17 @@ def cut(
     sinks: Sequence[Node], inputs: dict[Buffer, int], written: Container[Node] | None = None,
     homes: dict[Node, Node] | None = None,
 ) -> list[Node]:  # fmt: skip
-    """`sinks` with every computed node replaced by its BUFFER, `numbered`, and no DETACH; raises
+    """`sinks` with every computed node replaced by its BUFFER, `numbered`, and `opened`; raises
     GradientError where the value of a BUFFER is lost. Of others than those `written`, if given, a
     `stretch` is an input as well: then no program knows where it begins. `homes`: other BUFFERs."""
+    return opened(tuple(cut_closed(sinks, inputs, written, homes)))
+
+
+def cut_closed(
+    sinks: Sequence[Node], inputs: dict[Buffer, int], written: Container[Node] | None = None,
+    homes: dict[Node, Node] | None = None,
+) -> list[Node]:  # fmt: skip
+    """`cut`, but not yet `opened`: what walks this graph passes a call in one step."""
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
         if place is not None:
@@ -199,14 +225,14 @@ def cut(
                 f"{node}: the value was overwritten by assign, and a derivative or a "
                 "recomputation needs it; differentiate first, or keep a clone"
             )
-    return _opened(tuple([done[sink] for sink in sinks]))
+    return [done[sink] for sink in sinks]
 
 
 @memoized(256)
-def _opened(sinks: tuple[Node, ...]) -> list[Node]:
+def opened(sinks: tuple[Node, ...]) -> list[Node]:
     """What is cut, which has no memory, with the content of each CALL, and without the DETACH of
     that: whether a step was built before makes no other program."""
-    return substitute(substitute(sinks, {}, open_call), {}, without_detach)
+    return substitute(sinks, {}, open_without_detach)
 
 
 def _unwritten_stretch(node: Node, written: Container[Node]) -> Node | None:
@@ -268,6 +294,8 @@ def lifted(
         for number, seen in zip(numbers, history, strict=True)
         if seen.value is None
     }
+    if not changing:
+        return sinks, []
     held = [upload(value.arg.value, value.dtype, device) for value in values.values()]
     return tuple(with_inputs(sinks, changing, device)), [node.arg.storage for node in held]
 
@@ -276,8 +304,7 @@ def _history(
     sinks: tuple[Node, ...], numbers: Sequence[Number], count: int, device: str
 ) -> Sequence[History]:
     """What is known of `numbers`, after all graphs that differed from `sinks` in them alone."""
-    inputs = {number: at for at, number in enumerate(numbers, count)}
-    key = count, *with_inputs(sinks, inputs, device)
+    key = count, device, skeleton_of(sinks, numbers)
     seen = update_histories(_numbers.get(key) or (), numbers)
     _numbers.put(key, seen)
     return seen

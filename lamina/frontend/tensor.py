@@ -541,7 +541,8 @@ def once(function: F) -> F:
         def make() -> list[Node]:
             for number, (key, operand) in enumerate(operands.items()):
                 arguments[key] = Tensor.of(hole(number, operand.node), operand.device)
-            return [function(*[arguments.pop(at) for at in range(len(args))], **arguments).node]
+            result = function(*[arguments.pop(at) for at in range(len(args))], **arguments)
+            return [memory.without_leaves(result.node)]  # it made these itself, such as ranges
 
         with suppress(LaminaError, TypeError, ValueError):  # it says itself what is wrong
             first, *_ = operands.values()

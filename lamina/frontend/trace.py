@@ -115,8 +115,9 @@ class Trace:
     the captured tensors whose gradient it asked for, with that. differentiated: the nodes whose
     derivative it took. read: the nodes that the sinks are
     computed from which are in memory or those of tensors. sinks: the results, the gradients, then
-    one ASSIGN for each tensor that got a new value. inputs: the memory that the sinks read, with
-    its numbers. lines: the user's line of nodes below the sinks, while ORIGINS takes notes."""
+    one ASSIGN for each tensor that got a new value, not yet opened. inputs: the memory that the
+    sinks read, with its numbers. lines: the user's line of nodes below the sinks, while ORIGINS
+    takes notes."""
 
     arguments: dict[int, Tensor]
     key: Tensor
@@ -232,7 +233,7 @@ class Trace:
             return missing
         targets = [memory.numbered(_home(homes[tensor]), self.inputs) for tensor in written]
         lines = ORIGINS.of(computed)
-        cut = memory.cut([*nodes, *lines], self.inputs, homes=values)
+        cut = memory.cut_closed([*nodes, *lines], self.inputs, homes=values)
         self.lines = dict(zip(cut[len(nodes) :], lines.values(), strict=True))
         pairs = zip(targets, cut[len(results) : len(nodes)], strict=True)
         self.sinks = [*cut[: len(results)], *(Node(Op.ASSIGN, pair) for pair in pairs)]

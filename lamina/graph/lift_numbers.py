@@ -129,6 +129,48 @@ def _margins(node: Node) -> Iterator[Offset]:
             yield Offset(node, axis, const(before, int64), 0, before + after, sign=-1)
 
 
+Skeleton = tuple[tuple[object, ...], ...]
+
+
+def skeleton_of(sinks: Sequence[Node], numbers: Sequence[Number]) -> Skeleton:
+    """What is the same in all graphs that differ from `sinks` in `numbers`, which it has, alone:
+    of each node, operands first, what it computes and the places of its operands."""
+    constants: dict[Node, int] = {}  # the place among `numbers` of each that is one
+    axes: dict[Node, set[int]] = {}  # of each SHRINK and PAD, those with offsets
+    for place, number in enumerate(numbers):
+        if isinstance(number, Constant):
+            constants[number.value] = place
+        else:
+            axes.setdefault(number.node, set()).add(number.axis)
+    places: dict[Node, int] = {}
+    rows: list[tuple[object, ...]] = []
+    for node in toposort(sinks):
+        places[node] = len(places)
+        if node in constants:
+            rows.append((constants[node], node.dtype))
+        elif not node.src:
+            rows.append((node,))
+        else:
+            said = _said(node, axes.get(node, set()))
+            rows.append((node.op, said, *[places[operand] for operand in node.src]))
+    return (*rows, tuple([places[sink] for sink in sinks]))
+
+
+def _said(node: Node, axes: set[int]) -> object:
+    """The argument of `node`; of a SHRINK or PAD without the offsets along `axes`: how many
+    elements it takes and their step, or how many zeros it adds."""
+    if node.op is Op.SHRINK:
+        return tuple(
+            (len(elements), elements.step) if axis in axes else elements
+            for axis, elements in enumerate(node.arg)
+        )
+    if node.op is not Op.PAD:
+        return node.arg
+    margins = list(zip(node.arg.before, node.arg.after, strict=True))
+    totals = tuple(sum(margin) if axis in axes else margin for axis, margin in enumerate(margins))
+    return totals, repr(node.arg.value)  # the text tells 0.0 from -0.0
+
+
 def with_inputs(sinks: Sequence[Node], inputs: Mapping[Number, int], device: str) -> list[Node]:
     """`sinks` with inputs of the program in place of numbers: `inputs` holds their parameters."""
     constants: dict[Node, Node] = {}

@@ -3,25 +3,52 @@
 A CALL holds a graph over numbered BUFFERs, its holes, and has an operand for each of them.
 """
 
+from dataclasses import dataclass
+
+from lamina.core.recent import memoized
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.ir.substitute import substitute, with_operands
+from lamina.ir.substitute import Rebuild, with_operands
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The nodes of a graph: its holes, in the order of the operands of a CALL of it, and all others
+    after their operands."""
+
+    holes: list[Node]
+    others: list[Node]
+
+
+@memoized(2048)
+def _content_of(graph: Node) -> _Content:
+    order = toposort([graph])
+    holes = [node for node in order if node.op is Op.BUFFER]
+    return _Content(holes, [node for node in order if node.op is not Op.BUFFER])
 
 
 def holes_of(graph: Node) -> list[Node]:
     """The BUFFER leaves of `graph`, in the order of the operands of a CALL of it."""
-    return [node for node in toposort([graph]) if node.op is Op.BUFFER]
+    return _content_of(graph).holes
 
 
-def open_call(node: Node, operands: tuple[Node, ...]) -> Node:
-    """`node` on `operands`; of a CALL the content, on these."""
+def open_call(node: Node, operands: tuple[Node, ...], rebuild: Rebuild = with_operands) -> Node:
+    """`rebuild` of `node` on `operands`; of a CALL its content, each node rebuilt on these."""
     if node.op is not Op.CALL:
-        return with_operands(node, operands)
-    inner = dict(zip(holes_of(node.arg), operands, strict=True))
-    (content,) = substitute([node.arg], inner, open_call)
-    return content
+        return rebuild(node, operands)
+    content = _content_of(node.arg)
+    done = dict(zip(content.holes, operands, strict=True))
+    for inner in content.others:
+        below = tuple([done[operand] for operand in inner.src])
+        done[inner] = open_call(inner, below, rebuild)
+    return done[node.arg]
 
 
 def without_detach(node: Node, operands: tuple[Node, ...]) -> Node:
     """`node` on `operands`; of a DETACH its operand."""
     return operands[0] if node.op is Op.DETACH else with_operands(node, operands)
+
+
+def open_without_detach(node: Node, operands: tuple[Node, ...]) -> Node:
+    """`open_call`, and no DETACH in what it gives."""
+    return open_call(node, operands, without_detach)

@@ -18,7 +18,7 @@ from lamina.frontend.functions.creation import arange, full_like
 from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.lookup import embedding
 from lamina.frontend.functions.movement import concat
-from lamina.frontend.tensor import Tensor
+from lamina.frontend.tensor import Tensor, once
 
 __all__ = ["BLOCK_TYPES", "BlockType", "Packed"]
 
@@ -101,24 +101,29 @@ def _fives(block: Tensor, high_at: int, low_at: int) -> Tensor:
     return _joined(low, 2) | (_joined(high, 2) << 4)
 
 
+@once
 def _q4_0(block: Tensor) -> Tensor:
     numbers = _joined(_parts(block[..., 2:18], 4), 2).cast(float32)
     return _half(block, 0) * (numbers - 8.0)
 
 
+@once
 def _q4_1(block: Tensor) -> Tensor:
     numbers = _joined(_parts(block[..., 4:20], 4), 2).cast(float32)
     return _half(block, 0) * numbers + _half(block, 2)
 
 
+@once
 def _q5_0(block: Tensor) -> Tensor:
     return _half(block, 0) * (_fives(block, 2, 6).cast(float32) - 16.0)
 
 
+@once
 def _q5_1(block: Tensor) -> Tensor:
     return _half(block, 0) * _fives(block, 4, 8).cast(float32) + _half(block, 2)
 
 
+@once
 def _q8_0(block: Tensor) -> Tensor:
     return _half(block, 0) * block[..., 2:34].bitcast(int8).cast(float32)
 
@@ -133,6 +138,7 @@ def _column(scales: Tensor) -> Tensor:
     return scales.cast(float32).unsqueeze(-1)
 
 
+@once
 def _q2_k(block: Tensor) -> Tensor:
     """A scale of 4 bits and a minimum of 4 bits in a byte, for each 16 numbers of 2 bits."""
     scales, numbers = block[..., 0:16], _pairs(block[..., 16:80])
@@ -147,6 +153,7 @@ def _pairs(numbers: Tensor) -> Tensor:
     return _parts(numbers.reshape((*numbers.shape[:-1], -1, 32)), 2)
 
 
+@once
 def _q3_k(block: Tensor) -> Tensor:
     """2 bits of a number in `low`, a third in `high`, whose absence subtracts 4; a scale of 6 bits
     for each 16 numbers: 4 bits in 8 bytes, 2 bits in the next 4 bytes."""
@@ -181,16 +188,19 @@ def _nibbles(numbers: Tensor) -> Tensor:
     return _parts(numbers.reshape((*numbers.shape[:-1], -1, 32)), 4)
 
 
+@once
 def _q4_k(block: Tensor) -> Tensor:
     return _scaled_groups(block, _nibbles(block[..., 16:144]))
 
 
+@once
 def _q5_k(block: Tensor) -> Tensor:
     """As Q4_K; the fifth bit of number i is bit i // 32 of byte i % 32 of 32 bytes."""
     high = _joined(_parts(block[..., 16:48], 1), 2)
     return _scaled_groups(block, _joined(_nibbles(block[..., 48:176]), 3) | (high << 4))
 
 
+@once
 def _q6_k(block: Tensor) -> Tensor:
     """Four bits of 64 bytes for 128 numbers, the low halves first, two more bits in 32 bytes; a
     scale of int8 for each 16 numbers."""
@@ -203,6 +213,7 @@ def _q6_k(block: Tensor) -> Tensor:
 _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
+@once
 def _iq4_nl(block: Tensor) -> Tensor:
     """A number is the place of a value in a table."""
     numbers = _joined(_parts(block[..., 2:18], 4), 2)
@@ -212,6 +223,7 @@ def _iq4_nl(block: Tensor) -> Tensor:
     return _half(block, 0) * values.cast(float32)
 
 
+@once
 def _mxfp4(block: Tensor) -> Tensor:
     """Floats of a sign, two bits of exponent and one of significand, times a power of two.
     Twice the float is an integer: 0, 1, 2, 3, 4, 6, 8 or 12."""

@@ -62,7 +62,7 @@ class _Compiled:
         self.kernels = len(self._compiled.program.steps)
         self._code = code
         self._is_watched = options.debug > 0 or options.check
-        self._use = use_of(code.sinks, options)
+        self._use = use_of(pipeline.compile_sinks, code.sinks, options)
         self._run = pipeline.run_compiled
 
     def _run_watched(self, tensors: Sequence[torch.Tensor]) -> None:
