@@ -159,15 +159,17 @@ def rates(path: str, threads: int, rounds: int, seed: int) -> dict[str, dict[str
         return found
 
 
-def first_token(model: str, cache: str) -> Spent:
-    """From the start of ``lamina generate`` to its first character, with programs in `cache`."""
+def first_token(model: str, cache: str, modules: str) -> Spent:
+    """From the start of ``lamina generate`` to its first character, with programs in the folder
+    `cache`, and in `modules` what Python keeps of modules, as it does for an installed package."""
     run = "from lamina.cli import main; main()"
     command = [sys.executable, "-c", run, "generate", model, "hi", "--max-tokens", "1"]
+    environment = {**os.environ, "LAMINA_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": modules}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env={**os.environ, "LAMINA_CACHE_DIR": cache},
-    )  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
     assert process.stdout is not None
     process.stdout.read(1)
     wall = time.perf_counter() - started
@@ -202,9 +204,11 @@ def page(models: Sequence[str], rounds: int, seed: int, threads: Sequence[int]) 
                 ratios = [_ratio(found, name, library) for library in list(LIBRARIES)[:2]]
                 yield f"| {Path(model).name} | {count} | {what} | {' | '.join(cells + ratios)} |"
     yield ""
-    with tempfile.TemporaryDirectory() as cache:
-        cold = first_token(models[0], cache)
-        warm = [first_token(models[0], cache) for _ in range(rounds)]
+    with tempfile.TemporaryDirectory() as folder:
+        path, modules = str(find(models[0])), f"{folder}/modules"
+        first_token(path, f"{folder}/first", modules)  # fills `modules`
+        cold = first_token(path, f"{folder}/cache", modules)
+        warm = [first_token(path, f"{folder}/cache", modules) for _ in range(rounds)]
     yield (
         f"The first token of `lamina generate {Path(models[0]).name}`, from the start of the "
         f"process: {cold.wall:.2f} s with an empty cache ({cold.cpu:.2f} s of processor time), "
