@@ -330,6 +330,8 @@ PASSES = (
              "lamina.fuse.row_blocks:steps_of"),
         Step("overlap", "moves collectives up, so that kernels run beside them",
              "lamina.fuse.overlap:overlapped"),
+        Step("order", "moves kernels up that free memory",
+             "lamina.fuse.order:in_least_memory"),
         Step("lower", "makes scalars over loop axes of a kernel's arrays",
              "lamina.fuse.lower:Lowering._value"),
         Step("narrow", "shortens loops to the elements that a store changes",

@@ -9,6 +9,7 @@ nothing else of x is read by its kernel.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lamina.core.shape import prod
 from lamina.fuse.groups import Readers
 from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.members import array_of
@@ -78,6 +79,22 @@ class Overwriting:
                 if read is not written:
                     return False
         return True
+
+
+def can_replace(group: KernelGroup, value: Node, operand: Node) -> bool:
+    """Whether the kernel `group`, the last one that reads `operand`, can store `value` in its
+    memory: it computes each element by itself, and reads `operand` at no other index than that of
+    the store. The derivative of logits takes the place of the logits."""
+    same_dtype = value.dtype is operand.dtype
+    same_size = prod(group.values[value]) == prod(group.values[operand])
+    if group.is_serial or not same_dtype or not same_size:
+        return False
+    nodes = toposort(store.value for store in group.stores.values())
+    if any(node.op is Op.LOOP_REDUCE for node in nodes):
+        return False
+    written = group.stores[value].index
+    shape = group.values[operand]
+    return all(ix.row_major(index, shape) is written for index in group.reads[operand])
 
 
 def _narrowed_indices(group: KernelGroup, value: Node, assigned: Node) -> Mapping[Node, Node]:

@@ -87,7 +87,8 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
 
     An index may leave the array where a condition keeps the kernel from reading: ``i - 1`` for
     i < 8 over padding. Only its part inside the array counts, -1 to 6 as 0 to 6: of 100 float32 in
-    lines of 16, that is range(0, 16).
+    lines of 16, that is range(0, 16). A single element is taken without its line, so that kernels
+    are equal that read an element each of one table, as the rate of a parameter.
     """
     if not indices:
         return range(slot.size)
@@ -98,6 +99,8 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
     last = max(slot.size - 1, 0)  # 0 for an array without elements
     first_touched = min(max(lowest, 0), last)
     last_touched = min(max(highest, 0), last)
+    if first_touched == last_touched:
+        return range(first_touched, min(first_touched + 1, slot.size))
     start = first_touched // line * line
     stop = min((last_touched // line + 1) * line, slot.size)
     return range(start, stop)

@@ -1,7 +1,7 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
 import itertools
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from lamina.core.shape import prod
 from lamina.fuse.constants import Kept, constants_apart
 from lamina.fuse.early import early_collectives
 from lamina.fuse.groups import group_values, readers_of
-from lamina.fuse.in_place import Overwriting
+from lamina.fuse.in_place import Overwriting, can_replace
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import kernel_of, parameters_of
 from lamina.fuse.launch import ALIGNMENT, on_touched_lines
@@ -18,8 +18,9 @@ from lamina.fuse.launch import Slot as Slot
 from lamina.fuse.members import array_of
 from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import narrowed, narrowing_of
+from lamina.fuse.order import Steps, in_least_memory
 from lamina.fuse.overlap import overlapped
-from lamina.fuse.row_blocks import steps_of
+from lamina.fuse.row_blocks import Step, steps_of
 from lamina.fuse.target import FusionTarget
 from lamina.ir.kernel import Collective, SortKernel, points
 from lamina.ir.node import Node, toposort
@@ -145,10 +146,10 @@ class _Builder:
             in_order = values[::-1]  # gradients of the last parameters are the first to be ready
         groups = group_values(in_order, target, never_recomputed)
         self.group_steps = steps_of(groups, values, target)
-        step_of = {group: step for step in self.group_steps for group in step.groups}
-        self.readers = readers_of(step_of)
+        self.step_of = {group: step for step in self.group_steps for group in step.groups}
+        self.readers = readers_of(self.step_of)
         self.group_of = {node: group for group in groups for node in group.members}
-        self.overwriting = Overwriting(self.group_of, step_of, self.readers)
+        self.overwriting = Overwriting(self.group_of, self.step_of, self.readers)
         self.steps: list[list[Launch]] = []  # launches are added to the last one
         # Slots by `array_of`; of blocks by the number of their step and the value.
         self.slot_of: dict[object, Slot] = {}
@@ -157,11 +158,7 @@ class _Builder:
     def build(self) -> Program:
         """Launch all kernels, in an order in which each runs after those that it needs."""
         outputs, copies = self._assign_slots()
-        # Sorted only now, as kernels that overwrite a buffer have come to need its readers.
-        steps = toposort(self.group_steps)
-        if self.target.overlaps_collectives:
-            steps = overlapped(steps, early_collectives(result.value for result in self.results))
-        for step in steps:
+        for step in self._ordered(copies):
             for group in step.groups:
                 self._launch_initial(group)
             self.steps.append([])
@@ -173,6 +170,51 @@ class _Builder:
             group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), in_memory)
             self._launch_alone(group, copy.slot)
         return self._planned(outputs)
+
+    def _ordered(self, copies: Sequence[_Copy]) -> list[Step]:
+        """All steps in the order in which they run. Those of several processes keep an order in
+        which their collectives meet, and run beside kernels where the target can do that."""
+        # Sorted only now, as kernels that overwrite a buffer have come to need its readers.
+        steps = toposort(self.group_steps)
+        if _has_collectives(result.value for result in self.results):
+            if self.target.overlaps_collectives:
+                steps = overlapped(steps, early_collectives(one.value for one in self.results))
+            return steps
+        arrays = Steps(
+            steps,
+            before={step: step.src for step in steps},
+            makes={step: self._arrays_made(step) for step in steps},
+            reads={step: _arrays_read(step) for step in steps},
+            kept={copy.value for copy in copies},
+            over={value: over for step in steps for value, over in self._replaceable(step)},
+        )
+        ordered = in_least_memory(arrays)
+        for value, replaced in arrays.taken_in(ordered):
+            self.slot_of[value] = self._home(replaced)
+        return ordered
+
+    def _arrays_made(self, step: Step) -> dict[Node, int]:
+        """The scratch arrays that a step makes, in bytes."""
+        return {
+            node: prod(group.values[node]) * node.dtype.itemsize
+            for group in step.groups
+            for node in group.members
+            if self._is_scratch(node) and self._is_used(group, node)
+            and group.block.shape(node) is None
+        }  # fmt: skip
+
+    def _replaceable(self, step: Step) -> Iterator[tuple[Node, list[Node]]]:
+        """The scratch arrays that a step makes, each with those that it may take the place of."""
+        if len(step.groups) > 1:
+            return
+        (group,) = step.groups
+        operands = [node for node in group.operands if self._is_scratch(node)]
+        for value in self._arrays_made(step):
+            yield value, [node for node in operands if can_replace(group, value, node)]
+
+    def _is_scratch(self, node: Node) -> bool:
+        """Whether a value is neither a result nor in the buffer of one."""
+        return node not in self.slot_of
 
     def _planned(self, outputs: Sequence[Slot]) -> Program:
         """The program, with a place for everything that is scratch or belongs to a block."""
@@ -202,9 +244,7 @@ class _Builder:
                 kind, number = "kept", node.arg.storage.number
             else:
                 kind, number = "input", node.arg.storage
-            self.slot_of[array] = Slot(
-                kind, number, node.dtype, prod(shape), constant=is_constant
-            )
+            self.slot_of[array] = Slot(kind, number, node.dtype, prod(shape), constant=is_constant)
         return self.slot_of[array]
 
     def _slot_in(self, group: KernelGroup, node: Node) -> Slot:
@@ -395,7 +435,13 @@ class _Builder:
             _extend(lifetimes, operands, len(self.steps))
 
 
-def _has_collectives(values: Sequence[Node]) -> bool:
+def _arrays_read(step: Step) -> set[Node]:
+    """The values of other steps that a step reads."""
+    arrays = {array for group in step.groups for array in group.arrays_read}
+    return {array for array in arrays if isinstance(array, Node)}
+
+
+def _has_collectives(values: Iterable[Node]) -> bool:
     return any(node.op in Group.COLLECTIVE for node in toposort(values))
 
 

@@ -215,7 +215,8 @@ class GpuPrinter(ThreadPrinter):
 
     def alignments(self, pointers: list[str]) -> list[str]:
         """Lines that say that arrays are aligned, so that the compiler reads several elements at
-        once: ``ALIGNED(const f32, 0, 25600, 25600);``.
+        once: ``ALIGNED(const f32, 0, 25600, 25600);``. Of one element nothing is said: it may be
+        one of many.
 
         The last two numbers are the bytes of the array, and of the largest one that is written:
         they decide which arrays stay in the cache longer, as `kept` in `prelude.cu` says.
@@ -226,6 +227,7 @@ class GpuPrinter(ThreadPrinter):
         return [
             f"ALIGNED({pointer}, {array.nbytes}, {largest_written});"
             for pointer, array in zip(pointers, in_memory, strict=True)
+            if array.size > 1
         ]
 
 
