@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lamina.core.dtypes import DType
 from lamina.core.recent import memoized
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 
@@ -42,6 +43,11 @@ SWIZZLE_128 = Swizzle(3, 4, 3)
 # Of results of 4 bytes in lines: the pairs that threads store at once have 8 bytes of each of four
 # rows, so that chunks 0 and 1 of rows 0 to 3 are all banks.
 SWIZZLE_PAIRS = Swizzle(2, 5, 2)
+
+
+def layout_of_lines(dtype: DType) -> Swizzle:
+    """How lines of results lie, on their way from the registers of tensor cores to memory."""
+    return SWIZZLE_128 if dtype.itemsize == 2 else SWIZZLE_PAIRS
 
 
 def places_of(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> Places:

@@ -26,7 +26,7 @@ from lamina.tiles.decisions import (
     result_sides,
     stride_along,
 )
-from lamina.tiles.layouts import SWIZZLE_128, SWIZZLE_PAIRS
+from lamina.tiles.layouts import SWIZZLE_128, layout_of_lines
 from lamina.tiles.program import (
     GROUP_ROWS,
     GROUP_WARPS,
@@ -129,7 +129,7 @@ class _Lowering:
             allocs.append(Alloc(name, "shared", atom.dtype, self.stages, axes, SWIZZLE_128))
         for number, store in enumerate(self.decisions.row_stores):
             dtype = store.value.dtype
-            layout = SWIZZLE_128 if dtype.itemsize == 2 else SWIZZLE_PAIRS
+            layout = layout_of_lines(dtype)
             line = Axis("column", LINE_BYTES // dtype.itemsize)
             allocs.append(Alloc(f"lines{number}", "shared", dtype, 1, (row, line), layout))
         sums = Alloc(SUMS, "registers", float32, 1, (row, column))

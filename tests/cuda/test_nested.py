@@ -74,14 +74,16 @@ def wanted(arrays: list[Any], causal: bool) -> list[Any]:
     return [y, ds @ k, ds.swapaxes(1, 2) @ q, p.swapaxes(1, 2) @ dy]
 
 
-def planned(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> pipeline.Planned:
+def planned(
+    size: tuple[int, ...], dtype: lm.DType, causal: bool, arch: str = ""
+) -> pipeline.Planned:
     """The program for a GPU."""
     given = [
         Tensor.of(Node(Op.BUFFER, (), BufferRef(number, shape, dtype, GPU)), GPU)
         for number, shape in enumerate(shapes_of(size))
     ]
     sinks = rebuilt([one.node for one in attention(causal)(*given)], {})
-    return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
+    return pipeline.compile_source(sinks, replace(options.current(), device=GPU, arch=arch))
 
 
 def kernels(causal: bool, size: tuple[int, ...] = SIZES[0]) -> list[Kernel]:
@@ -125,8 +127,8 @@ def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> 
 ], ids=str)  # fmt: skip
 @pytest.mark.usefixtures("nvrtc")
 def test_programs_compile(size: tuple[int, ...], causal: bool, archs: tuple[str, ...]) -> None:
-    text = planned(size, lm.float16 if causal else lm.bfloat16, causal).text
     for arch in archs:
+        text = planned(size, lm.float16 if causal else lm.bfloat16, causal, arch).text
         assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 

@@ -1,8 +1,7 @@
-"""`store_results` of `results.cu` on the CPU: what a warp writes, by chunks of each size."""
+"""Results that are stored by whole rows, on the CPU: what a warp writes, by chunks of each size."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamina.targets.cuda import printer
+import lamina as lm
+from lamina.targets.c.operations import ELEMENTS
+from lamina.targets.cuda.results import CHUNKS, RowLines
+from lamina.targets.gpu import FEW
 
 # What CUDA has: 32 threads stand for the lanes of the second warp of a block. Results are the
 # numbers 1000 * row + column, each in the registers of the lane that tensor cores give it to.
@@ -21,9 +23,13 @@ PROGRAM = r"""
 #include <mutex>
 #include <thread>
 #include <vector>
-#define INLINE inline
-#define HAS_TMA 0
+#define INLINED
+#define UNROLLED
+#define THREAD threadIdx.x
+#define WARP_BARRIER barrier.wait()
 #define __align__(n) alignas(n)
+template <class T> struct __align__(2 * sizeof(T)) Pair { T first, second; };
+template <class C> void store_chunk(void *to, C chunk) { std::memcpy(to, &chunk, sizeof(C)); }
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned u32;
 typedef long long i64; typedef unsigned long long u64;
 struct uint4 { u32 x, y, z, w; };
@@ -38,64 +44,71 @@ struct Barrier {
         changed.wait(lock, [&] { return turn != mine; });
     }
 } barrier;
-void __syncwarp() { barrier.wait(); }
+alignas(16) u8 lines[8192], *const shared = lines;
+int main() {
 %s
-alignas(16) u8 lines[4096];
-template <class C, class T, int count> void walk(i64 pitch, i64 rows, i64 columns) {
+}
+"""
+# What all lanes of a warp do, and what is in memory then.
+WALK = r"""
+{
+    const i64 pitch = %(pitch)d;
     std::vector<u64> memory(64 * pitch, 0);
-    T *to = (T *)memory.data();
+    %(element)s *all = (%(element)s *)memory.data();
     std::vector<std::thread> lanes;
     for (int lane = 0; lane < 32; lane++)
         lanes.emplace_back([=] {
             threadIdx.x = 32 + lane;
-            for (int at = 0; at < 64; at += count) {  // 64 sums: 128 columns of 16 rows
-                T values[count];
-                for (int i = 0; i < count; i++) {
-                    const int sum = at + i, row = 16 + sum / 2 %% 2 * 8 + lane / 4;
-                    values[i] = T(1000 * row + sum / 4 * 8 + lane %% 4 * 2 + sum %% 2);
-                }
-                store_results<C>(to, pitch, rows, columns, lines, at, values);
-            }
+            const auto result = [&](int i) -> %(element)s {
+                const int row = 16 + i / 2 %% 2 * 8 + lane / 4;
+                return 1000 * row + i / 4 * 8 + lane %% 4 * 2 + i %% 2;
+            };
+%(text)s
         });
     for (auto &lane : lanes) lane.join();
-    for (int i = 0; i < 33 * pitch; i++) std::printf("%%d ", (int)to[i]);
+    for (int i = 0; i < 33 * pitch; i++) std::printf("%%d ", (int)all[i]);
     std::printf("\n");
 }
-int main() { %s }
 """
-# The chunk, the elements, sums at a time, elements from row to row, the rows and columns there are.
+SUMS = 64  # of a thread: 128 columns of 16 rows
+# The bytes of a chunk, the dtype, elements from row to row, the rows and columns there are.
 CASES = [
-    ("u16", "u16", 8, 89, 29, 89),
-    ("u16", "u16", 16, 127, 100, 127),
-    ("u32", "u16", 8, 130, 32, 130),
-    ("u64", "u16", 8, 100, 27, 100),
-    ("uint4", "u16", 8, 136, 32, 136),
-    ("u32", "u32", 8, 89, 30, 89),
-    ("u64", "u32", 8, 90, 32, 90),
-    ("uint4", "u32", 16, 128, 17, 120),
+    (2, lm.uint16, 89, 29, 89),
+    (2, lm.uint16, 127, 100, 127),
+    (4, lm.uint16, 130, 32, 130),
+    (8, lm.uint16, 100, 27, 100),
+    (16, lm.uint16, 136, 32, 136),
+    (4, lm.uint32, 89, 30, 89),
+    (8, lm.uint32, 90, 32, 90),
+    (16, lm.uint32, 128, 17, 120),
 ]
+
+
+def walk(chunk_bytes: int, dtype: lm.DType, pitch: int, rows: int, columns: int) -> str:
+    """The text of a warp that stores all sums of its threads."""
+    lines = RowLines(0, 0, dtype, chunk_bytes, pitch)
+    text = lines.function()
+    for first in range(0, SUMS, FEW):
+        values = [f"result({number})" for number in range(first, first + FEW)]
+        text += lines.fill(first, values, has_matrices=False)
+        if (first + FEW) % lines.sums == 0:
+            column = 2 * (first + FEW - lines.sums)
+            text.append(f"write_rows0(all, {rows}, {columns}, {column});")
+    return WALK % {"pitch": pitch, "element": ELEMENTS[dtype], "text": "\n".join(text)}
 
 
 def test_each_result_is_stored_at_its_place(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or pytest.skip("no compiler of C++")
-    text = Path(printer.__file__).with_name("results.cu").read_text(encoding="utf-8")
-    stored = "INLINE void store_chunk(void *to, uint4 chunk) { std::memcpy(to, &chunk, 16); }"
-    text = re.sub(r"INLINE void store_chunk\(void \*to, uint4 chunk\) {.*?\n}", stored, text,
-                  flags=re.DOTALL)  # fmt: skip
-    calls = [
-        f"walk<{chunk}, {dtype}, {count}>({pitch}, {rows}, {columns});"
-        for chunk, dtype, count, pitch, rows, columns in CASES
-    ]
+    assert {case[0] for case in CASES} == set(CHUNKS)
     source, program = tmp_path / "results.cpp", tmp_path / "results"
-    source.write_text(PROGRAM % (text, "".join(calls)))
+    source.write_text(PROGRAM % "".join(walk(*case) for case in CASES))
     flags = ["-std=c++17", "-pthread", "-fno-strict-aliasing", "-w"]
     subprocess.run([compiler, *flags, "-o", program, source], check=True)
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     for case, line in zip(CASES, output.splitlines(), strict=True):
-        _, dtype, _, pitch, rows, columns = case
-        bits = 16 if dtype == "u16" else 32
+        _, dtype, pitch, rows, columns = case
         row, column = np.indices((33, pitch))
-        expected = (1000 * row + column) % (1 << bits)
+        expected = (1000 * row + column) % (1 << dtype.bits)
         is_stored = (row >= 16) & (row < min(rows, 32)) & (column < min(columns, 128))
         found = np.array(line.split(), np.int64).reshape(33, pitch)
         np.testing.assert_array_equal(found, np.where(is_stored, expected, 0), err_msg=str(case))

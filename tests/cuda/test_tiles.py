@@ -31,6 +31,7 @@ from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
+from lamina.targets.cuda.results import RowLines
 from lamina.tiles import decisions
 from tests.generators import leaf
 
@@ -316,8 +317,8 @@ def test_forms_compile(name: str) -> None:
     ("more results", 2),  # for which a block of 64 rows and 64 columns surely has lines
 ])  # fmt: skip
 def test_rows_are_stored_whole(name: str, stores: int) -> None:
-    assert text_of(*FORMS[name], lm.bfloat16).count("    ROWS(") == stores
-    assert "    ROWS(" not in text_of(*FORMS[name], lm.float32)
+    assert text_of(*FORMS[name], lm.bfloat16).count("const auto write_rows") == stores
+    assert "const auto write_rows" not in text_of(*FORMS[name], lm.float32)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,8 @@ def test_rows_are_stored_by_chunks_to_which_they_are_aligned(columns: int, chunk
     text = text_of(
         lambda a, b: a[:, :100] @ b[:100, :columns], [(300, 200), (200, 264)], lm.bfloat16
     )
-    assert f"    ROWS(store0, 0, {chunk}, p2" in text
+    assert f" {chunk} chunks[4];" in text
+    assert text.count(" write_rows0(p2 ") > 0
 
 
 @pytest.mark.parametrize("form", [
@@ -337,7 +339,7 @@ def test_rows_are_stored_by_chunks_to_which_they_are_aligned(columns: int, chunk
 def test_what_is_not_of_16_or_32_bits_is_stored_by_elements(form: Callable[..., object]) -> None:
     text = text_of(form, [(300, 200), (200, 264)], lm.bfloat16)
     assert "wgmma_commit(" in text.partition("/* The kernels")[2]
-    assert "    ROWS(" not in text
+    assert "const auto write_rows" not in text
 
 
 def test_nothing_waits_for_warps_that_bring_tiles() -> None:
@@ -379,12 +381,10 @@ def test_what_rows_share_is_read_before_products_end() -> None:
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", [name for name in ATOMS if name.startswith("mma_bf16")])
 def test_lines_of_results(name: str, size: int) -> None:
-    """Where `store_results` writes and reads the lines of a warp: every element once, in the order
+    """Where the printed text writes and reads the lines of a warp: every element once, in the order
     of rows, and no two lanes in one bank."""
-    text = Path(printer.__file__).with_name("results.cu").read_text(encoding="utf-8")
-    found = re.search(r"int in_lines\(int row, int place\) {\s*return (.*);", text)
-    assert found
-    place_of = found[1].replace("(int)sizeof(T)", str(size)).replace("/", "//")
+    dtype = lm.bfloat16 if size == 2 else lm.float32
+    place_of = RowLines(0, 0, dtype, 16, 4096).place("row", "place")
     atom, width = ATOMS[name], 128 // size
     row_split, column_split = atom.row_splits.along_steps, atom.column_splits.along_steps
     pieces, split = (*row_split, *column_split), len(row_split)

@@ -589,7 +589,22 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
         const auto where_441 = (eq_440 ? 0.0f : max_439);
         finish(1, where_441);
         FINISH(1);
-        ROWS(store0, 0, uint4, p3 + 64 * (256 * batch + 128 * row_band + 128 * row_tile + column_band + column_tile) + 0, 64, 256 - (128 * (row_band + row_tile) + 0), 64 - (0));
+        u8 *const lines0 = shared + 0 + THREAD / 32 * 2048;
+        const auto write_rows0 = [&](u16 *to, i64 rows_left, i64 columns_left, int first) INLINED {
+            WARP_BARRIER;
+            const int row = THREAD % 32 / 8, column = THREAD % 8 * 8;
+            const int rows = min(rows_left, (i64)1024) - THREAD / 32 * 16 - row;
+            const int columns = min(columns_left, (i64)1024) - column;
+            u16 *const start = to + (i64)(THREAD / 32 * 16 + row) * 64 + column;
+            UNROLLED for (int some = 0; some < 128; some += 128) {
+                uint4 chunks[4];
+                UNROLLED for (int i = 0; i < 4; i++)
+                    chunks[i] = *(const uint4 *)(lines0 + (row + (some + 32 * i) / 8) * 128 + ((column + (some + 32 * i) % 8 * 8) * 2 ^ (row + (some + 32 * i) / 8) % 8 << 4));
+                UNROLLED for (int i = 0; i < 4; i++)
+                    if ((some + 32 * i) / 8 < rows && first + (some + 32 * i) % 8 * 8 < columns) store_chunk(start + (i64)((some + 32 * i) / 8) * 64 + first + (some + 32 * i) % 8 * 8, chunks[i]);
+            }
+            WARP_BARRIER;
+        };
         const _Bool eq_442 = (row_sums[0][0] == 0.0f);
         const auto where_443 = (eq_442 ? 1.0f : row_sums[0][0]);
         const auto div_444 = (totals[0][0] * (1.0f / where_443));
@@ -658,10 +673,11 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
         const auto cast_507 = f32_to_bf16(div_506);
         const auto div_508 = (totals[0][31] * (1.0f / where_449));
         const auto cast_509 = f32_to_bf16(div_508);
-        store0(0, (u16)cast_445, (u16)cast_447, (u16)cast_451, (u16)cast_453, (u16)cast_455, (u16)cast_457, (u16)cast_459, (u16)cast_461);
-        store0(8, (u16)cast_463, (u16)cast_465, (u16)cast_467, (u16)cast_469, (u16)cast_471, (u16)cast_473, (u16)cast_475, (u16)cast_477);
-        store0(16, (u16)cast_479, (u16)cast_481, (u16)cast_483, (u16)cast_485, (u16)cast_487, (u16)cast_489, (u16)cast_491, (u16)cast_493);
-        store0(24, (u16)cast_495, (u16)cast_497, (u16)cast_499, (u16)cast_501, (u16)cast_503, (u16)cast_505, (u16)cast_507, (u16)cast_509);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (0 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_445, (u16)cast_447, (u16)cast_451, (u16)cast_453, (u16)cast_455, (u16)cast_457, (u16)cast_459, (u16)cast_461);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (32 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_463, (u16)cast_465, (u16)cast_467, (u16)cast_469, (u16)cast_471, (u16)cast_473, (u16)cast_475, (u16)cast_477);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (64 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_479, (u16)cast_481, (u16)cast_483, (u16)cast_485, (u16)cast_487, (u16)cast_489, (u16)cast_491, (u16)cast_493);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (96 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_495, (u16)cast_497, (u16)cast_499, (u16)cast_501, (u16)cast_503, (u16)cast_505, (u16)cast_507, (u16)cast_509);
+        write_rows0(p3 + 64 * (256 * batch + 128 * row_band + 128 * row_tile + column_band + column_tile) + 0, 256 - (128 * (row_band + row_tile) + 0), 64 - (0), 0);
     }
     }; PERSISTENT_LOOP(1, 2, 1, 16, 2, 65536, 1);
 }

@@ -81,6 +81,22 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
     const i64 row_group = 0;
     f32 sums[32];
     u32 slot = 0, parity = 0, held = 0, oldest = 0;  // held: slots that are not released
+    u8 *const lines0 = shared + 0 + THREAD / 32 * 2048;
+    const auto write_rows0 = [&](u16 *to, i64 rows_left, i64 columns_left, int first) INLINED {
+        WARP_BARRIER;
+        const int row = THREAD % 32 / 8, column = THREAD % 8 * 8;
+        const int rows = min(rows_left, (i64)1024) - THREAD / 32 * 16 - row;
+        const int columns = min(columns_left, (i64)1024) - column;
+        u16 *const start = to + (i64)(THREAD / 32 * 16 + row) * 512 + column;
+        UNROLLED for (int some = 0; some < 128; some += 128) {
+            uint4 chunks[4];
+            UNROLLED for (int i = 0; i < 4; i++)
+                chunks[i] = *(const uint4 *)(lines0 + (row + (some + 32 * i) / 8) * 128 + ((column + (some + 32 * i) % 8 * 8) * 2 ^ (row + (some + 32 * i) / 8) % 8 << 4));
+            UNROLLED for (int i = 0; i < 4; i++)
+                if ((some + 32 * i) / 8 < rows && first + (some + 32 * i) % 8 * 8 < columns) store_chunk(start + (i64)((some + 32 * i) / 8) * 512 + first + (some + 32 * i) % 8 * 8, chunks[i]);
+        }
+        WARP_BARRIER;
+    };
     for (u32 tile = 63 - BLOCK; tile < 64; tile += 64) {
         const i64 row_tile = tile % 8;
         const i64 column_tile = 0;
@@ -112,7 +128,6 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
             if (THREAD % 32 == 0) arrive(empty + oldest);
             if (++oldest == 12) oldest = 0;
         }
-        ROWS(store0, 0, uint4, p2 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
         const auto cast_1 = f32_to_f16(sums[0]);
         const auto cast_2 = f32_to_f16(sums[1]);
         const auto cast_3 = f32_to_f16(sums[2]);
@@ -121,7 +136,7 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const auto cast_6 = f32_to_f16(sums[5]);
         const auto cast_7 = f32_to_f16(sums[6]);
         const auto cast_8 = f32_to_f16(sums[7]);
-        store0(0, (u16)cast_1, (u16)cast_2, (u16)cast_3, (u16)cast_4, (u16)cast_5, (u16)cast_6, (u16)cast_7, (u16)cast_8);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (0 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_1, (u16)cast_2, (u16)cast_3, (u16)cast_4, (u16)cast_5, (u16)cast_6, (u16)cast_7, (u16)cast_8);
         const auto cast_9 = f32_to_f16(sums[8]);
         const auto cast_10 = f32_to_f16(sums[9]);
         const auto cast_11 = f32_to_f16(sums[10]);
@@ -130,7 +145,7 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const auto cast_14 = f32_to_f16(sums[13]);
         const auto cast_15 = f32_to_f16(sums[14]);
         const auto cast_16 = f32_to_f16(sums[15]);
-        store0(8, (u16)cast_9, (u16)cast_10, (u16)cast_11, (u16)cast_12, (u16)cast_13, (u16)cast_14, (u16)cast_15, (u16)cast_16);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (32 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_9, (u16)cast_10, (u16)cast_11, (u16)cast_12, (u16)cast_13, (u16)cast_14, (u16)cast_15, (u16)cast_16);
         const auto cast_17 = f32_to_f16(sums[16]);
         const auto cast_18 = f32_to_f16(sums[17]);
         const auto cast_19 = f32_to_f16(sums[18]);
@@ -139,7 +154,7 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const auto cast_22 = f32_to_f16(sums[21]);
         const auto cast_23 = f32_to_f16(sums[22]);
         const auto cast_24 = f32_to_f16(sums[23]);
-        store0(16, (u16)cast_17, (u16)cast_18, (u16)cast_19, (u16)cast_20, (u16)cast_21, (u16)cast_22, (u16)cast_23, (u16)cast_24);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (64 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_17, (u16)cast_18, (u16)cast_19, (u16)cast_20, (u16)cast_21, (u16)cast_22, (u16)cast_23, (u16)cast_24);
         const auto cast_25 = f32_to_f16(sums[24]);
         const auto cast_26 = f32_to_f16(sums[25]);
         const auto cast_27 = f32_to_f16(sums[26]);
@@ -148,6 +163,7 @@ KERNEL(256) reduce1_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const auto cast_30 = f32_to_f16(sums[29]);
         const auto cast_31 = f32_to_f16(sums[30]);
         const auto cast_32 = f32_to_f16(sums[31]);
-        store0(24, (u16)cast_25, (u16)cast_26, (u16)cast_27, (u16)cast_28, (u16)cast_29, (u16)cast_30, (u16)cast_31, (u16)cast_32);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (96 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)cast_25, (u16)cast_26, (u16)cast_27, (u16)cast_28, (u16)cast_29, (u16)cast_30, (u16)cast_31, (u16)cast_32);
+        write_rows0(p2 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0), 0);
     }
 }

@@ -56,6 +56,22 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
     const i64 row_group = 0;
     f32 sums[32];
     u32 slot = 0, parity = 0, held = 0, oldest = 0;  // held: slots that are not released
+    u8 *const lines0 = shared + 0 + THREAD / 32 * 2048;
+    const auto write_rows0 = [&](u16 *to, i64 rows_left, i64 columns_left, int first) INLINED {
+        WARP_BARRIER;
+        const int row = THREAD % 32 / 8, column = THREAD % 8 * 8;
+        const int rows = min(rows_left, (i64)1024) - THREAD / 32 * 16 - row;
+        const int columns = min(columns_left, (i64)1024) - column;
+        u16 *const start = to + (i64)(THREAD / 32 * 16 + row) * 512 + column;
+        UNROLLED for (int some = 0; some < 128; some += 128) {
+            uint4 chunks[4];
+            UNROLLED for (int i = 0; i < 4; i++)
+                chunks[i] = *(const uint4 *)(lines0 + (row + (some + 32 * i) / 8) * 128 + ((column + (some + 32 * i) % 8 * 8) * 2 ^ (row + (some + 32 * i) / 8) % 8 << 4));
+            UNROLLED for (int i = 0; i < 4; i++)
+                if ((some + 32 * i) / 8 < rows && first + (some + 32 * i) % 8 * 8 < columns) store_chunk(start + (i64)((some + 32 * i) / 8) * 512 + first + (some + 32 * i) % 8 * 8, chunks[i]);
+        }
+        WARP_BARRIER;
+    };
     KeptSums kept;
     u32 kept_tile = ~0u;  // whose results are kept, if any
     const auto store_slice0 = [&](u32 tile) INLINED {
@@ -63,18 +79,17 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const i64 column_tile = 0;
         const i64 column_band = (tile / 8) % 8;
         const i64 row_band = 0;
-        ROWS(store0, 0, uint4, p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
-        store0(0, (u16)kept[0], (u16)kept[1], (u16)kept[2], (u16)kept[3], (u16)kept[4], (u16)kept[5], (u16)kept[6], (u16)kept[7]);
-        store0(8, (u16)kept[8], (u16)kept[9], (u16)kept[10], (u16)kept[11], (u16)kept[12], (u16)kept[13], (u16)kept[14], (u16)kept[15]);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (0 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[0], (u16)kept[1], (u16)kept[2], (u16)kept[3], (u16)kept[4], (u16)kept[5], (u16)kept[6], (u16)kept[7]);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (32 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[8], (u16)kept[9], (u16)kept[10], (u16)kept[11], (u16)kept[12], (u16)kept[13], (u16)kept[14], (u16)kept[15]);
     };
     const auto store_slice1 = [&](u32 tile) INLINED {
         const i64 row_tile = tile % 8;
         const i64 column_tile = 0;
         const i64 column_band = (tile / 8) % 8;
         const i64 row_band = 0;
-        ROWS(store0, 0, uint4, p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0));
-        store0(16, (u16)kept[16], (u16)kept[17], (u16)kept[18], (u16)kept[19], (u16)kept[20], (u16)kept[21], (u16)kept[22], (u16)kept[23]);
-        store0(24, (u16)kept[24], (u16)kept[25], (u16)kept[26], (u16)kept[27], (u16)kept[28], (u16)kept[29], (u16)kept[30], (u16)kept[31]);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (64 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[16], (u16)kept[17], (u16)kept[18], (u16)kept[19], (u16)kept[20], (u16)kept[21], (u16)kept[22], (u16)kept[23]);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (96 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[24], (u16)kept[25], (u16)kept[26], (u16)kept[27], (u16)kept[28], (u16)kept[29], (u16)kept[30], (u16)kept[31]);
+        write_rows0(p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0), 0);
     };
     for (u32 tile = 63 - BLOCK; tile < 64; tile += 64) {
         const i64 row_tile = tile % 8;

@@ -24,7 +24,7 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
         finish(0, where_174);                  `_print_finish`, for the rows 0 and 1 of a thread
         finish(1, where_177);
         FINISH(1);
-        ROWS(store0, 0, uint4, p3 + ..., 64);  then the results: ``store0(0, ...);``
+        const auto write_rows0 = ...           then the results: ``write_rows0(p3 + ..., ...);``
         ...
     }; PERSISTENT_LOOP(1, 2, 1, 64, 32, 1048576, 0);
 
@@ -62,7 +62,7 @@ from lamina.targets.cuda.products import ProductPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
-from lamina.tiles.decisions import RESERVED_BYTES, ResultSide
+from lamina.tiles.decisions import RESERVED_BYTES, ResultSide, stores_by_rows
 from lamina.tiles.program import GROUP_ROWS
 
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
@@ -153,7 +153,7 @@ class AttentionPrinter(ProductPrinter):
         self._print_loop(tiles, sums)
         self._set_persistent_loop(tiles, steps)
         self._print_finish(sums)
-        self._print_result_rows(corner)
+        self._print_result_rows()
 
     @property
     def _registers(self) -> _RegisterLoops:
@@ -466,7 +466,7 @@ class AttentionPrinter(ProductPrinter):
                     text = f"{array}[{number}][{element}]"
                     self.keep(reduction, point, (Value(text, float32),))
 
-    def _print_result_rows(self, corner: Point) -> None:
+    def _print_result_rows(self) -> None:
         """Print the functions that store results by whole rows.
 
         The rows are those of the first factor, such as queries, and the columns those of the last
@@ -477,7 +477,9 @@ class AttentionPrinter(ProductPrinter):
         rows = points(axis for axis in first.axes if not axis.arg.reduce)
         columns = points(axis for axis in last.axes if axis.arg.reduce)
         sides = ResultSide(first.index, rows), ResultSide(column, columns)
-        self.print_row_stores(self.row_stores(*sides, corner))
+        lines = self.row_lines(stores_by_rows(self.nest, *sides, self.corner()))
+        self.print_row_functions(lines)
+        self.begin_row_stores(lines, *sides)
 
 
 def _count_staying(tiles: Sequence[_Tile]) -> int:

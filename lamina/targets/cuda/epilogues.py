@@ -49,7 +49,7 @@ class EpiloguePrinter(TileFillPrinter):
     def print_epilogue(self, epilogue: Epilogue, decisions: ProductDecisions) -> None:
         """Print what follows the steps of a tile: all results, or what is kept of them."""
         if not epilogue.kept:
-            self._print_row_functions()
+            self._begin_row_stores(decisions)
             self.stores(self.nest.kernel.stores)
             return
         overlap = decisions.overlap
@@ -59,8 +59,8 @@ class EpiloguePrinter(TileFillPrinter):
             self.line(f"kept.put({number}, {value.text});")
         self.line("kept_tile = tile;")
 
-    def _print_row_functions(self) -> None:
-        self.print_row_stores(self.row_stores(*result_sides(self.nest), self.corner()))
+    def _begin_row_stores(self, decisions: ProductDecisions) -> None:
+        self.begin_row_stores(self.row_lines(decisions.row_stores), *result_sides(self.nest))
 
     # Slices.
 
@@ -82,7 +82,7 @@ class EpiloguePrinter(TileFillPrinter):
         overlap = decisions.overlap
         assert overlap is not None
         self.first_result = numbers.start
-        self._print_row_functions()
+        self._begin_row_stores(decisions)
         sum_points = list(self.points(free_axes(decisions.reduction)))
         cache = self.scopes[-1].cache
         for number in numbers:

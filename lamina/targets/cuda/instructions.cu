@@ -201,6 +201,24 @@ INLINE void load_transposed(u32 (&to)[4], u32 tile, int step) {
     to[3] = high ? b : d;
 }
 
+/* Results on their way to memory: two neighbours of a row, which registers hold; or of a warp four
+   matrices of eight rows by 16 bytes, of which lane i has the address of row i. */
+template <class T> struct __align__(2 * sizeof(T)) Pair { T first, second; };
+#if HAS_TMA
+INLINE void store_matrices(u8 *to, u16 a, u16 b, u16 c, u16 d, u16 e, u16 f, u16 g, u16 h) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :: "r"(shared_address(to)), "r"(a | b << 16), "r"(c | d << 16), "r"(e | f << 16),
+                    "r"(g | h << 16) : "memory");
+}
+#endif
+/* A compiler may take a plain store of 16 bytes apart, and none of a number. */
+INLINE void store_chunk(void *to, uint4 chunk) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(chunk.x), "r"(chunk.y), "r"(chunk.z),
+                    "r"(chunk.w) : "memory");
+}
+template <class C> INLINE void store_chunk(void *to, C chunk) { *(C *)to = chunk; }
+
 /* What threads keep of their sums until the next tile: 16 bits of each. */
 struct KeptSums {
     u32 pairs[64];

@@ -58,16 +58,15 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """The texts of instructions and results for products in tiles, and `products.cu` for those
-        without a tile program; for products back to back `attention.cu` too."""
-        of_program = ("cuda/instructions.cu", "cuda/results.cu")
+        """Instructions for products in tiles, and `products.cu` for those without a tile program;
+        for products back to back `attention.cu` too."""
         if self.is_back_to_back:
-            return (*of_program, "cuda/products.cu", "cuda/attention.cu")
+            return ("cuda/instructions.cu", "cuda/products.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
         if self.program is not None:
-            return of_program
-        return (*of_program, "cuda/products.cu") if self.nest.product else ()
+            return ("cuda/instructions.cu",)
+        return ("cuda/instructions.cu", "cuda/products.cu") if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
         """Print a reduction: a product in tiles by one of these texts, any other by its loops."""

@@ -8,10 +8,10 @@ mma_bf16_128x256:
 
     MULTISTAGE_BUFFERS(bf16, 4, 128, 256, 16384);  the multistage buffers: `_print_buffers`
     FILL(tile, number, slot, full) { ... };     fills both tiles of a step: `_print_fills_of_step`
-    ROWS(store0, ...);                          a function that stores results by whole rows
+    const auto write_rows0 = ...                a function that stores results by whole rows
     const u16 load_3 = p2[...];                 loads of c, which arrive while products run
     PIPELINE(256, 1, mma_bf16, 0, 1);           all steps; then `sums` has the results
-    store0(0, (u16)cast_71, ...);
+    store_matrices(lines0 + ..., (u16)cast_71, ...);
 
 The arguments of PIPELINE are the threads, how many tiles the copy engine fills, the function that
 multiplies, and whether the left and the right tile are transposed.
@@ -45,7 +45,9 @@ class ProductPrinter(ProgramPrinter):
         self._print_buffers(decisions)
         self._print_fills_of_step(decisions.steps, corner)
         self._keep_sums(reduction)
-        self.print_row_stores(self.row_stores(*result_sides(self.nest), corner))
+        lines = self.row_lines(decisions.row_stores)
+        self.print_row_functions(lines)
+        self.begin_row_stores(lines, *result_sides(self.nest))
         self.print_early_loads(reduction)
         transposed = [int(is_tile_transposed(tile)) for tile in self.nest.tiles]
         arguments = (self.threads, len(self.maps), self.atom.function, *transposed)

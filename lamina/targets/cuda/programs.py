@@ -212,6 +212,7 @@ class ProgramPrinter(EpiloguePrinter):
         oldest = "" if self._statements_of(Advance) else ", oldest = 0"
         parity = ", parity = 0" if self._statements_of(Wait) else ""
         self.line(f"u32 slot = 0{parity}, held = 0{oldest};  // held: slots that are not released")
+        self.print_row_functions(self.row_lines(self.decisions.row_stores))
         (epilogue,) = self._statements_of(Epilogue)
         if epilogue.kept:
             self.print_slices(epilogue, self.decisions, count)

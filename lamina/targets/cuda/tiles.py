@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
 
 from lamina.core.shape import Shape
 from lamina.core.target import Target
@@ -13,12 +12,13 @@ from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.operations import ELEMENTS
+from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Scope
 from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ResultSide, copy_of_tile, stores_by_rows
+from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile
 
 # The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
 # steps; of one line of rows, in a transposed tile; or of neighbouring lines of steps, where rows
@@ -26,30 +26,6 @@ from lamina.tiles.decisions import ResultSide, copy_of_tile, stores_by_rows
 FILL_LINES = 0
 FILL_TRANSPOSED = 1
 FILL_ACROSS_LINES = 2
-# The types of so many bytes, which a thread stores at once.
-CHUNKS = {2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
-
-
-@dataclass(frozen=True)
-class RowStore:
-    """A store by whole rows, the arguments of ROWS in their order:
-    ``ROWS(store0, 0, uint4, p3 + <first element>, 4096, <rows left>, <columns left>);``.
-
-    name          of the function
-    offset        in bytes of its lines, in the shared memory for results
-    chunk         the type of what a thread writes at once
-    place         where the results of the block begin
-    pitch         elements from row to row
-    rows_left     rows that there are from the first one of the block on; columns_left likewise
-    """
-
-    name: str
-    offset: int
-    chunk: str
-    place: str
-    pitch: int
-    rows_left: str
-    columns_left: str
 
 
 class TilePrinter(GpuPrinter):
@@ -59,6 +35,7 @@ class TilePrinter(GpuPrinter):
         super().__init__(nest, name, target)
         # The number of the sum with which what `results` collects begins: 16 in the second slice.
         self.first_result = 0
+        self.row_stores: dict[Store, RowStore] = {}
 
     @property
     def atom(self) -> Atom:
@@ -173,34 +150,37 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
-    def row_stores(
-        self, rows: ResultSide, columns: ResultSide, corner: Point
-    ) -> dict[Store, RowStore]:
-        """The stores whose results tensor cores' threads write by whole rows."""
+    def row_lines(self, whole: Mapping[Store, Rows]) -> dict[Store, RowLines]:
+        """The lines of stores by whole rows, one store's behind the other's."""
+        found: dict[Store, RowLines] = {}
+        for store, rows in whole.items():
+            number = self.nest.kernel.stores.index(store)
+            offset = LINE_BYTES * self.atom.m * len(found)
+            dtype = store.value.dtype
+            found[store] = RowLines(number, offset, dtype, rows.chunk_bytes, rows.pitch)
+        return found
+
+    def print_row_functions(self, lines: Mapping[Store, RowLines]) -> None:
+        """Print the functions that write results by whole rows."""
+        for one in lines.values():
+            self.scopes[-1].lines += one.function()
+
+    def begin_row_stores(
+        self, lines: Mapping[Store, RowLines], rows: ResultSide, columns: ResultSide
+    ) -> None:
+        """From here on, the values of stores by whole rows fill their lines."""
+        corner = self.corner()
         rows_left, columns_left = (
             f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
         )
-        found: dict[Store, RowStore] = {}
-        for store, whole in stores_by_rows(self.nest, rows, columns, corner).items():
-            chunk = CHUNKS[whole.chunk_bytes]
-            offset = LINE_BYTES * self.atom.m * len(found)
-            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
-            name = f"store{self.nest.kernel.stores.index(store)}"
-            found[store] = RowStore(
-                name, offset, chunk, place, whole.pitch, rows_left, columns_left
-            )
-        return found
-
-    def print_row_stores(self, row_stores: Mapping[Store, RowStore]) -> None:
-        """Print the functions that store results by whole rows; their values are collected in
-        `results` from here on."""
-        for store, by_rows in row_stores.items():
+        for store, one in lines.items():
             self.results[store] = []
-            self.line(call("ROWS", *astuple(by_rows)))
+            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
+            self.row_stores[store] = RowStore(one, place, rows_left, columns_left)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
-        of them are a call ``store0(8, <value 8>, ..., <value 15>);``."""
+        of them are put into its lines, and full lines are written."""
         ready = self.results.get(store)
         if ready is None:
             super().store(store, value, point)
@@ -208,9 +188,13 @@ class TilePrinter(GpuPrinter):
         ready.append(f"({ELEMENTS[value.dtype]}){value.text}")
         if len(ready) % FEW:
             return
-        few = ready[-FEW:]
+        by_rows = self.row_stores[store]
         first = self.first_result + len(ready) - FEW
-        self.line(call(f"store{self.nest.kernel.stores.index(store)}", first, *few))
+        has_matrices = "tma" in self.target.engines
+        self.scopes[-1].lines += by_rows.lines.fill(first, ready[-FEW:], has_matrices)
+        sums = by_rows.lines.sums
+        if (first + FEW) % sums == 0:
+            self.line(by_rows.write(first + FEW - sums))
 
 
 def fill_order(tile: Store) -> int:

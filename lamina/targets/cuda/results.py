@@ -1,0 +1,152 @@
+"""CUDA C++ of results that are stored by whole rows.
+
+A row has a line of 128 bytes in shared memory. Its 16-byte chunks are permuted by the number of the
+row, so that neither threads that write two neighbours nor threads that read a chunk meet in one
+bank. A warp fills its lines, of 16 rows, with the results of its sums, 8 of a thread at a time;
+then it writes these lines to memory, in chunks of as many bytes as all rows are aligned to, and
+goes on with the next 128 bytes of each row. Of bfloat16, in chunks of 16 bytes:
+
+    u8 *const lines0 = shared + 0 + THREAD / 32 * 2048;
+    const auto write_rows0 = [&](u16 *to, i64 rows_left, i64 columns_left, int first) INLINED {
+        WARP_BARRIER;
+        ...
+        UNROLLED for (int i = 0; i < 4; i++)
+            if (... < rows && first + ... < columns) store_chunk(start + ..., chunks[i]);
+        WARP_BARRIER;
+    };
+    ...
+    store_matrices(lines0 + ..., cast_1, ..., cast_8);
+    ...
+    write_rows0(p2 + ..., 4096 - ..., 4096 - ..., 64);
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lamina.core.dtypes import DType
+from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.targets.c.operations import ELEMENTS
+from lamina.targets.gpu import FEW
+from lamina.tiles.layouts import layout_of_lines
+
+# The types of so many bytes, which a thread stores at once.
+CHUNKS = {2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
+WARP, WARP_ROWS = 32, 16
+LOADS = 4  # chunks of a thread that are read before they are written
+# Rows and columns that are left fit into an int: no tile has more of them.
+MOST_LEFT = 1024
+
+
+@dataclass(frozen=True)
+class RowLines:
+    """The lines of one store.
+
+    number       of the store
+    offset       in bytes of its lines, in the shared memory of a block
+    dtype        of the results
+    chunk_bytes  that a thread writes at once
+    pitch        elements from row to row
+    """
+
+    number: int
+    offset: int
+    dtype: DType
+    chunk_bytes: int
+    pitch: int
+
+    @property
+    def width(self) -> int:
+        """Results of a line: 64 of bfloat16."""
+        return LINE_BYTES // self.dtype.itemsize
+
+    @property
+    def sums(self) -> int:
+        """Sums of a thread whose results fill the lines of its warp."""
+        return self.width // 2
+
+    def place(self, row: str, byte: str) -> str:
+        """The text of where a byte of a row is, from the lines of a warp on."""
+        layout = layout_of_lines(self.dtype)
+        return f"({row}) * {LINE_BYTES} + ({byte} ^ ({row}) % {1 << layout.bits} << {layout.base})"
+
+    def fill(self, first: int, values: Sequence[str], has_matrices: bool) -> Iterator[str]:
+        """Lines that fill lines with the results of the sums from number `first` on: 8, whose
+        texts are `values`. has_matrices: whether one instruction stores four matrices of 8 rows by
+        16 bytes from the registers of a warp (stmatrix)."""
+        size = self.dtype.itemsize
+        column = first // 4 * 8 % self.width * size
+        to = f"lines{self.number}"
+        if has_matrices and size == 2:
+            place = self.place(f"THREAD % {WARP_ROWS}", f"{column} + THREAD % {WARP} / 16 * 16")
+            yield f"store_matrices({to} + {place}, {', '.join(values)});"
+            return
+        element = ELEMENTS[self.dtype]
+        for i in range(0, FEW, 2):
+            row = f"{i // 2 % 2 * 8} + THREAD % {WARP} / 4"
+            byte = f"{column + i // 4 * 8 * size} + THREAD % 4 * {2 * size}"
+            place = self.place(row, byte)
+            yield f"*(Pair<{element}> *)({to} + {place}) = {{{values[i]}, {values[i + 1]}}};"
+
+    def function(self) -> list[str]:
+        """The lines of a warp, and a function that writes them: to the results of a block, which
+        has so many rows and columns left, from its column `first` on."""
+        size, number = self.dtype.itemsize, self.number
+        element = ELEMENTS[self.dtype]
+        row_chunks = LINE_BYTES // self.chunk_bytes
+        lanes = self.chunk_bytes // size  # elements of a chunk
+        row = f"THREAD % {WARP} / {row_chunks}"
+        column = f"THREAD % {min(row_chunks, WARP)} * {lanes}"
+        warp_row = f"THREAD / {WARP} * {WARP_ROWS}"
+        body = [
+            "WARP_BARRIER;",
+            f"const int row = {row}, column = {column};",
+            f"const int rows = min(rows_left, (i64){MOST_LEFT}) - {warp_row} - row;",
+            f"const int columns = min(columns_left, (i64){MOST_LEFT}) - column;",
+            f"{element} *const start = to + (i64)({warp_row} + row) * {self.pitch} + column;",
+        ]
+        some = f"(some + {WARP} * i)"
+        chunks = self._chunks(f"{some} / {row_chunks}", f"{some} % {row_chunks} * {lanes}")
+        every = f"int some = 0; some < {WARP_ROWS * row_chunks}; some += {WARP * LOADS}"
+        body += [
+            f"UNROLLED for ({every}) {{",
+            *(f"    {line}" for line in chunks),
+            "}",
+            "WARP_BARRIER;",
+        ]
+        head = f"[&]({element} *to, i64 rows_left, i64 columns_left, int first) INLINED {{"
+        warp_bytes = WARP_ROWS * LINE_BYTES
+        return [
+            f"u8 *const lines{number} = shared + {self.offset} + THREAD / {WARP} * {warp_bytes};",
+            f"const auto write_rows{number} = {head}",
+            *(f"    {line}" for line in body),
+            "};",
+        ]
+
+    def _chunks(self, row: str, column: str) -> Iterator[str]:
+        """Lines that read chunks of the lines, then write them: those of these rows and columns,
+        from the thread's first ones on."""
+        chunk = CHUNKS[self.chunk_bytes]
+        place = self.place(f"row + {row}", f"(column + {column}) * {self.dtype.itemsize}")
+        within = f"{row} < rows && first + {column} < columns"
+        to = f"start + (i64)({row}) * {self.pitch} + first + {column}"
+        yield f"{chunk} chunks[{LOADS}];"
+        yield f"UNROLLED for (int i = 0; i < {LOADS}; i++)"
+        yield f"    chunks[i] = *(const {chunk} *)(lines{self.number} + {place});"
+        yield f"UNROLLED for (int i = 0; i < {LOADS}; i++)"
+        yield f"    if ({within}) store_chunk({to}, chunks[i]);"
+
+
+@dataclass(frozen=True)
+class RowStore:
+    """A store by whole rows: its lines, where the results of the block begin, and how many rows and
+    columns there are from there on."""
+
+    lines: RowLines
+    place: str
+    rows_left: str
+    columns_left: str
+
+    def write(self, first: int) -> str:
+        """The line that writes lines filled with the sums from number `first` on."""
+        arguments = ", ".join((self.place, self.rows_left, self.columns_left, str(2 * first)))
+        return f"write_rows{self.lines.number}({arguments});"
