@@ -64,8 +64,12 @@ def test_instructions_have_no_loops() -> None:
     assert len(text.splitlines()) <= MAX_INSTRUCTIONS
 
 
-# Of whole tiles whose epilogue overlaps, of ragged ones, of few steps, and of shared steps.
-SIZES = [(4096, 4096, 1024), (520, 264, 136), (256, 256, 64), (384, 640, 4096), (2304, 2048, 8192)]
+# Of whole tiles whose epilogue overlaps, of ragged ones, of few steps, of shared steps, and of
+# parts that leave no step to the last blocks.
+SIZES = [
+    (4096, 4096, 1024), (520, 264, 136), (256, 256, 64), (384, 640, 4096), (2304, 2048, 8192),
+    (40, 128, 100_000),
+]  # fmt: skip
 DTYPES = (lm.bfloat16, lm.float16, lm.float32)
 
 

@@ -161,17 +161,15 @@ def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str
     places = division.parts + rest // division.each + 1  # of a tile
     lines: list[str] = []
     before_parts = ""  # places of the sums of blocks that share the rest of the tile
+    place = "part - 1"
     if rest:
         lines = [
             f"const u32 before = tile * {rest}, sharer = before / {division.each};",
             f"const u32 sharing = (before + {rest - 1}) / {division.each} - sharer + 1;",
         ]
         before_parts = "sharing + "
-    of_part = f"{before_parts}part - 1"
-    place = of_part
-    if division.rest_blocks:
         of_rest = f"(before + first - {division.begin}) / {division.each} - sharer"
-        place = f"part < {division.parts} ? {of_part} : {of_rest}"
+        place = f"part < {division.parts} ? sharing + part - 1 : {of_rest}"
     return [
         *lines,
         f"auto &partial = partial_sums<{places * loop.tiles}, {count}, {threads}>;",
