@@ -182,3 +182,13 @@ def test_nothing_is_added_up_that_a_margin_hides() -> None:
     """The derivative by images of 7 x 7 with windows as large: not by 13 x 13 padded ones."""
     program = lowered("images", (64, 768, 7, 7), (768, 1, 7, 7))
     assert not any("13x13" in kernel.name for kernel in program.kernels)
+
+
+def test_the_last_block_of_an_uneven_split_reads_elements_of_its_own() -> None:
+    """12,544 elements are three blocks of 4096, unrolled, and 256: no two loads have one place, and
+    8 elements of a thread in each of the four are loaded."""
+    spec = lm.TensorSpec((4096, 12544), lm.bfloat16)
+    function = lm.jit(lambda x: lm.sum(x.cast(lm.float32), axis=1))
+    (kernel,) = function.lower(spec, device="cuda:0", arch="sm_90a").kernels
+    places = re.findall(r"\bload_\d+ = (.*);", kernel.source)
+    assert len(places) == len(set(places)) == 4 * 8
