@@ -104,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     explain = command("explain", _explain, "show what each pass makes of a program")
     explain.add_argument("program", type=Path, nargs="?", help="a Python file; a softmax if none")
     explain.add_argument("--source", action="store_true", help="print the generated source as well")
+    explain.add_argument("--memory", action="store_true", help="print which arrays take the memory "
+                         "of each part where it needs most, and nothing else")  # fmt: skip
     run = command("run", _run, "run a model of ONNX")
     run.add_argument("model", type=Path, help="a file; inputs without a value are drawn")
     named = "a value: the name of an input, and a file of NumPy's; can be repeated"
@@ -282,6 +284,7 @@ def _passes(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> None:
     """Run a program, and print what each pass makes of each part of it that is compiled."""
+    from lamina.explain.memory import memory_lines
     from lamina.explain.origins import ORIGINS
     from lamina.pipeline import text_of
     from lamina.runtime.profile import passes
@@ -294,7 +297,12 @@ def _explain(options: argparse.Namespace) -> None:
     if options.program is None:
         print(EXAMPLE)
     for record in records:
-        for line in pass_lines(record, text_of, options.source and record.step.writes == "source"):
+        is_source = record.step.writes == "source"
+        if not options.memory:
+            lines = pass_lines(record, text_of, options.source and is_source)
+        else:
+            lines = memory_lines(record.after) if is_source else iter(())
+        for line in lines:
             print(line)
 
 

@@ -102,6 +102,30 @@ def test_explain_runs_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "f32[123]" in (text := capsys.readouterr().out) or "f32[3,41]" in text
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_explain_names_the_arrays_at_the_peak(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of 512 x 512 float32, a MiB each: the rows and the columns that their sums scale."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import lamina as lm\n"
+        "x = lm.ones((512, 512)) * lm.arange(512.0)\n"
+        "x.realize()\n"
+        "y = (x + x.sum(axis=0)).contiguous()\n"
+        "z = (y.T + y.sum(axis=0)).contiguous()\n"
+        "(z * z.sum(axis=0)).realize()\n"
+    )
+    assert cli.main(["explain", str(program), "--memory"]) == 0
+    text = capsys.readouterr().out
+    arena = r"([\d.]+) MiB of scratch memory, ([\d.]+) of them in step \d+ of \d+"
+    peaks = [(float(every), float(most)) for every, most in re.findall(arena, text)]
+    assert any(1.0 < most <= every < 2.1 for every, most in peaks)
+    assert re.search(r"^  1\.0 MiB: float32 of \w+, steps \d to \d", text, re.MULTILINE)
+    assert "program.py:4: y = " in text or "program.py:5: z = " in text
+    assert "-- fuse" not in text
+
+
 def test_the_doctor_reports_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
