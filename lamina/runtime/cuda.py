@@ -523,8 +523,9 @@ def _tensor_map(device: Device, pointer: int, array: TensorMap) -> Any:
 
 def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     """A cubin of each kernel of `source`, by its name, from the disk cache when it is there. Others
-    are compiled beside each other, on all cores: what comes before kernels takes little. Raises
-    CompilerNotFoundError without NVIDIA's packages."""
+    are compiled beside each other, on all cores, the longest first, as none should begin when all
+    others are done; what comes before kernels takes little. Raises CompilerNotFoundError without
+    NVIDIA's packages."""
     nvrtc = _nvrtc()
 
     def cubin(name: str, text: str) -> bytes:
@@ -538,11 +539,13 @@ def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     head = f"{source.prelude}\n{KERNELS}\n"
     compiled_with = digest(head, arch, str(nvrtc.nvrtcVersion()))
     cache = disk_cache(options)
+    longest_first = sorted(source.kernels.items(), key=lambda item: -len(item[1]))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        cubins = threads.map(cubin, source.kernels, source.kernels.values())
+        futures = {name: threads.submit(cubin, name, text) for name, text in longest_first}
         try:
-            return dict(zip(source.kernels, cubins, strict=True))
+            return {name: futures[name].result() for name in source.kernels}
         except CompileError as error:  # raised again here, where the user's line can be seen
+            threads.shutdown(cancel_futures=True)
             raise CompileError(error.problem) from None
 
 

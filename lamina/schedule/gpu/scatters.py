@@ -75,7 +75,10 @@ def _in_order(node: Node) -> float:
     """Seconds of the updates in their order: one after the other, and of all threads together."""
     _, index, updates = node.src
     count: float = updates.shape[node.arg.axis]
-    steps = count / LANES + _hits(node) if _have_one_index(index) else count
+    # Data seldom have all places equally often: of words, the most frequent one is 1 in 20 to 30.
+    # 16,384 of them, 768 columns at 50,304 places, took an H200 0.6 ms.
+    hits = max(_hits(node), count / LANES)
+    steps = count / LANES + hits if _have_one_index(index) else count
     return max(steps * RATES.update, prod(updates.shape) * IN_ORDER)
 
 
