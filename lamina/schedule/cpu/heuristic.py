@@ -66,10 +66,10 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     # Nothing else may follow what lays memory out along loops: see `moves.apply`.
     for operand in packed:
         if operand.loop is None:
-            plan.keep(kept_values(plan.kernel, operand.parameter))
+            plan.keep(kept_values(plan.kernel, operand))
     for operand in packed:
         if operand.loop is not None:
-            plan.stage(computed_from(plan.kernel, operand.parameter), operand.loop)
+            plan.stage(computed_from(plan.kernel, operand), operand.loop)
     if plan.nest.row_loops:
         # Exponentials and the like that several passes over a row need are computed once.
         values = needed_again(plan.kernel, Group.TRANSCENDENTAL)

@@ -9,13 +9,16 @@ apart. A panel of 32 columns holds ``b[j, k]`` at ``32 * k + j``, and every i re
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import ceil
 
+from lamina.core.dtypes import float32
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import is_of_constants, sums_bytes
+from lamina.schedule.cost.footprint import region
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
@@ -51,10 +54,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Packed:
-    """What varies as loads of `parameter` do, and is computed from them, is staged in the loop over
-    rows `loop`; where that is None, it is of constants, and kept from call to call."""
+    """What varies as loads of `parameter` along `axis` do, and is computed from them, is staged in
+    the loop over rows `loop`; where that is None, it is of constants, and kept from call to call.
+
+    Both factors of a product may load one array, as the queries and keys of attention do that are
+    parts of one projection: `axis`, of the lanes or of the rows of a tile, says which is packed."""
 
     parameter: int
+    axis: Node
     loop: Node | None
 
 
@@ -108,7 +115,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if not reused or not fills_tile(plan, reduction, vector):
         return None
     if reads_constants(plan.kernel, loads_along(reduction, vector)):
-        return _panel_of_constants(plan, reduction, vector)
+        return _panel_of_constants(plan, reduction, vector, reused)
     sharing = _sharing_rows(plan, reused)
     *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
     if not _has_uses_enough(plan, reduction, vector, points(sharing)):
@@ -137,29 +144,94 @@ def reads_constants(kernel: Kernel, loads: list[Node]) -> bool:
     return bool(loads)
 
 
-def kept_values(kernel: Kernel, parameter: int) -> list[Node]:
-    """What to keep of the constant `parameter`: `computed_from` it, or the loads alone where that
+def kept_values(kernel: Kernel, packed: Packed) -> list[Node]:
+    """What to keep of a constant: what is `computed_from` it, or the loads alone where that
     has wider elements, such as floats that are made of bytes, or takes another input, such as a
     scale. Loads at places that another input says are left out."""
-    values = computed_from(kernel, parameter)
-    itemsize = kernel.parameters[parameter].dtype.itemsize
+    values = computed_from(kernel, packed)
+    itemsize = kernel.parameters[packed.parameter].dtype.itemsize
     is_narrow = all(value.dtype.itemsize <= itemsize for value in values)
     if is_narrow and all(is_of_constants(kernel, value) for value in values):
         return values
-    loads = [load for load in kernel.of(Op.LOAD) if load.arg.parameter == parameter]
-    return [load for load in loads if is_of_constants(kernel, load)]
+    return [load for load in _loads_of(kernel, packed) if is_of_constants(kernel, load)]
 
 
-def _panel_of_constants(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
-    """A panel that is packed once has all steps of the reduction, and the columns of a register
-    tile, so that it is read from end to end. None where lanes are neighbours in a small array
-    already."""
+def _loads_of(kernel: Kernel, packed: Packed) -> list[Node]:
+    """The loads that `packed` names."""
+    loads = [load for load in kernel.of(Op.LOAD) if load.arg.parameter == packed.parameter]
+    return [load for load in loads if packed.axis in free_axes(load)]
+
+
+def _panel_of_constants(
+    plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
+) -> Panel | None:
+    """A panel that is packed once has all steps of the reduction, and is read from end to end. None
+    where lanes are neighbours in a small array already."""
     loads = loads_along(reduction, vector)
     lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
     is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
     if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
         return None
-    return Panel(0, 0, [])
+    return _blocks_of_constants(plan, reduction, vector, reused)
+
+
+def _blocks_of_constants(
+    plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
+) -> Panel:
+    """The blocks of columns of a kept panel that the second-level cache holds, and the rows that
+    walk each before the next one: those with which the fewest elements are read from beyond that
+    cache. All columns are one block where the cache holds them, or where that is read as little.
+
+    Images of (8, 256, 14, 14) are convolved to 256 channels, by windows of (3, 3), with a cache for
+    2**16 elements: a block has 16 columns of 2304 steps. An image has 2**16 elements with its
+    margins, which stay in the cache while 16 blocks of 16 channels are computed::
+
+        all channels for each tile of pixels     8 * 14 * 2 * 590,000 + 524,000 = 133 million
+        all pixels for each block                590,000 + 16 * 524,000         = 9 million
+        all pixels of an image for each block    8 * (590,000 + 66,000)         = 5 million
+    """
+    steps = _words_of_column(plan, reduction)
+    elements = steps * vector.arg.size
+    whole = Panel(0, 0, [])
+    if elements <= plan.cached:
+        return whole
+    tile_columns = 2 * plan.width
+    widest = max(plan.cached // steps // tile_columns, 1) * tile_columns
+    blocks = ceil(vector.arg.size / widest)
+    columns = ceil(vector.arg.size / blocks / tile_columns) * tile_columns
+    *rows, tile_row = reused
+    tiles_of_rows = points(rows) * ceil(tile_row.arg.size / plan.knobs.rows)
+    fewest = tiles_of_rows * elements + _scalars_read(plan, reduction, vector, reused)
+    best = whole
+    for place in range(len(rows) + 1):
+        outside, inside = rows[:place], rows[place:]
+        scalars = _scalars_read(plan, reduction, vector, [*inside, tile_row])
+        times = blocks if scalars > plan.cached else 1
+        read = points(outside) * (elements + times * scalars)
+        if read < fewest:
+            fewest, best = read, Panel(columns, 0, inside)
+    return best
+
+
+def _scalars_read(plan: CpuPlanner, reduction: Node, vector: Node, rows: list[Node]) -> int:
+    """The distinct elements of what does not vary along `vector` that a reduction reads for all
+    `rows`, where other rows stand still."""
+    axes = frozenset((*bound_axes(reduction), *rows))
+    loads = [load for row in rows for load in loads_along(reduction, row)]
+    count = 0
+    for load in dict.fromkeys(loads):
+        array = plan.kernel.parameters[load.arg.parameter]
+        if vector not in free_axes(load):
+            area = region(plan.nest, load.src[0], array.dtype.itemsize, axes, array.size)
+            count += min(area.elements(), array.size)
+    return count
+
+
+def _words_of_column(plan: CpuPlanner, reduction: Node) -> int:
+    """Words of 4 bytes of a column of a panel with all steps of a reduction."""
+    words_of_step = reduction.dtype.itemsize // float32.itemsize
+    words = points(bound_axes(reduction)) * words_of_step
+    return max(words // packed_in_word(plan.kernel, reduction), 1)
 
 
 def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int) -> bool:
@@ -217,10 +289,6 @@ def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row:
     """Do products gain by packing what varies along `vector`, which many rows read, beside what
     varies along `tile_row`?"""
     packed, others = loads_along(reduction, vector), loads_along(reduction, tile_row)
-    packed_arrays = {load.arg.parameter for load in packed}
-    if any(load.arg.parameter in packed_arrays for load in others):
-        # In x times its transpose, both factors load x. `computed_from` stages every load of x.
-        return False
     if plan.distant(others, tile_row):
         # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels,
         # and 7.9 ms without (measured), though vectors read neighbours.
@@ -239,9 +307,7 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     half of the scratch memory, which the other operand may need too, and until a row has two
     panels at least, which threads share: 64 for 200 columns. A register tile's columns stay whole.
     May be too few for a panel: `panel_of` tests that."""
-    element_bytes = reduction.dtype.itemsize // packed_in_word(plan.kernel, reduction)
-    column_bytes = element_bytes * points(bound_axes(reduction))
-    max_columns = MAX_SCRATCH // (2 * column_bytes)
+    max_columns = MAX_SCRATCH // (2 * float32.itemsize * _words_of_column(plan, reduction))
     tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES
     columns = plan.knobs.panel
     while columns > max_columns or (columns > tile_columns and 2 * columns > vector.arg.size):
@@ -320,14 +386,14 @@ def _block_steps(deep: int, size: int, steps_beneath: int, *, several: bool) -> 
     return 0
 
 
-def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
-    """The largest expressions that vary just as a load of `parameter` beneath them does, so that
-    what is decoded or scaled is decoded or scaled once.
+def computed_from(kernel: Kernel, packed: Packed) -> list[Node]:
+    """The largest expressions that vary just as a load that `packed` names does beneath them, so
+    that what is decoded or scaled is decoded or scaled once.
 
     In ``sum_k a[i, k] * (cast(b[j, k]) * scale[k])`` for the parameter b: the product with the
     scale, which varies along j and k as b does; not the product with a, which varies along i too.
     """
-    alike = _varying_like_loads(kernel, parameter)
+    alike = _varying_like_loads(kernel, packed)
     # The largest are those that another expression has as an operand. What only a store uses is
     # none of them: no reduction reads it again.
     operands = set[Node]()
@@ -350,13 +416,13 @@ def _casts_of_bytes(kernel: Kernel) -> set[Node]:
     return casts
 
 
-def _varying_like_loads(kernel: Kernel, parameter: int) -> list[Node]:
-    """The loads of `parameter`, and what is computed from them and varies along the same axes,
+def _varying_like_loads(kernel: Kernel, packed: Packed) -> list[Node]:
+    """The loads that `packed` names, and what is computed from them and varies along the same axes,
     operands first."""
+    loads = _loads_of(kernel, packed)
     alike: list[Node] = []
     for node in kernel.nodes:
-        is_load = node.op is Op.LOAD and node.arg.parameter == parameter
-        if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, alike)):
+        if node in loads or (node.op in Group.ELEMENTWISE and _varies_alike(node, alike)):
             alike.append(node)
     return alike
 

@@ -323,11 +323,12 @@ def _packed_operands(
     packed: list[Packed] = []
     if product.panel is not None:
         loop = None if product.is_packed_once else blocks.loops[-1]
-        packed += [Packed(load.arg.parameter, loop) for load in product.vector_loads]
+        packed += [Packed(load.arg.parameter, tile.lane, loop) for load in product.vector_loads]
     for load in plan.distant(product.row_loads, product.row):
-        values = computed_from(plan.kernel, load.arg.parameter)
+        kept = Packed(load.arg.parameter, tile.inner_rows, None)
+        values = computed_from(plan.kernel, kept)
         if reads_constants(plan.kernel, [load]):
-            packed.append(Packed(load.arg.parameter, None))
+            packed.append(kept)
         elif product.panel is not None and any(value.op is not Op.LOAD for value in values):
-            packed.append(Packed(load.arg.parameter, tile.outer_rows))
+            packed.append(replace(kept, loop=tile.outer_rows))
     return packed
