@@ -7,7 +7,7 @@ see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lamina.core.dtypes import DType, bool_
+from lamina.core.dtypes import DType, bool_, float32, float64
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
@@ -178,9 +178,17 @@ class MemoryPrinter(CSpelling, NestPrinter):
         kind = self.vector_type(ELEMENTS[node.dtype], lanes)
         text = f"*({kind}r *)({place})"
         self.prefetch(node, place)
+        if self._is_shared_by_rows(node):
+            text = f"HELD({kind}, {text})"
         if condition is not ix.TRUE:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, node.dtype, lanes)
+
+    def _is_shared_by_rows(self, load: Node) -> bool:
+        """Do several rows of a register tile multiply what a step of a reduction loads?"""
+        is_in_step = any(axis.arg.reduce for axis in self.depth_of)
+        rows = [part.copies for axis, part in self.unrolled.items() if axis not in free_axes(load)]
+        return is_in_step and load.dtype in (float32, float64) and max(rows, default=1) > 1
 
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
         """What memory holds, as a value: a vector of bytes that are bools becomes a mask."""
