@@ -25,6 +25,7 @@ from lamina.graph.split_reductions import (
     long_columns_in_parts,
     long_products_in_parts,
 )
+from lamina.graph.steps_in_rows import steps_in_rows
 from lamina.ir.kernel import AnyKernel, Kernel
 from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
@@ -105,6 +106,8 @@ def by_heuristic(
     return moves, apply(kernel, moves)
 
 
+ANY_NUMBER = 1 << 62  # more results than an array has
+
 OF_GPUS = FusionTarget(
     row_blocks=False, overlaps_collectives=True, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
 )
@@ -146,7 +149,10 @@ def _cpu_memory(options: Options) -> FusionTarget:
     def cost(kernels: Sequence[Kernel], around: int) -> float:
         return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
 
-    return FusionTarget(flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost)
+    return FusionTarget(
+        flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost,
+        min_updating_results=ANY_NUMBER,
+    )  # fmt: skip
 
 
 @kept(4096)
@@ -161,7 +167,7 @@ CPU = Backend(
     _cpu_memory,
     lambda options: (
         cached_products_in_parts, long_columns_in_parts, log_sums_as_recurrences, shortest_orders,
-        sorts_of_rows,
+        sorts_of_rows, steps_in_rows,
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

@@ -290,6 +290,8 @@ PASSES = (
              "lamina.schedule.gpu.parts:windows_in_parts"),
         Step("cached_products_in_parts", "takes products in parts whose factors a cache holds",
              "lamina.graph.split_products:cached_products_in_parts"),
+        Step("steps_in_rows", "transposes a factor whose steps lie apart in memory, for CPUs",
+             "lamina.graph.steps_in_rows:steps_in_rows"),
         Step("products_apart", "takes a sum of several products as a sum of each",
              "lamina.graph.split_products:products_apart"),
         Step("bytes_as_floats", "replaces bytes by floats that tensor cores multiply exactly",

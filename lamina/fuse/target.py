@@ -66,7 +66,10 @@ class FusionTarget:
     """In results: a long sum of products with fewer of them is stored before several arrays are
     updated by it, as such sums are cut into parts for different blocks of threads, and only the
     block that ends a tile could update anything. The number of results that gives every
-    multiprocessor a tile; 0 where sums are not cut."""
+    multiprocessor a tile. CPUs add up blocks of steps in memory, which caches hold, so that no
+    number is too large for them: 256 x 1024 sums of 4096 products, and the update of a weight, took
+    40 ms in place of 73, and 1024 x 256 of them 40 in place of 113 (one core of a Zen 3, with
+    factors as `lamina.graph.steps_in_rows` stores them). 0 where sums are not cut."""
 
     sort_run: int = 0
     """In keys: rows of up to so many are sorted by one block of threads at once; longer ones byte

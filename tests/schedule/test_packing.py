@@ -109,3 +109,44 @@ def test_products_of_bytes_are_exact(rows: int, columns: int) -> None:
     x, w = (random.integers(-128, 128, shape, np.int8) for shape in ((rows, 62), (62, columns)))
     ours = lm.jit(product_of_bytes)(Tensor(x), Tensor(w)).numpy()
     np.testing.assert_array_equal(ours, x.astype(np.int32) @ w.astype(np.int32))
+
+
+def plan_of_last(function: Callable[..., Tensor], *arguments: lm.TensorSpec) -> Plan:
+    """The plan of the last kernel of a program."""
+    *_, plan = lm.jit(function).lower(*arguments, device="cpu").planned.plans.values()
+    return plan
+
+
+def test_one_of_two_factors_in_one_array_is_packed() -> None:
+    """Queries and keys are columns of one projection: keys are packed, for all queries."""
+
+    def scores(both: Tensor) -> Tensor:
+        return both[:, :64] @ both[:, 64:].T
+
+    plan = plan_of_last(scores, lm.TensorSpec((96, 128)))
+    assert [str(move).startswith("stage") for move in plan.moves].count(True) == 1
+    both = np.random.default_rng(0).standard_normal((96, 128), dtype=np.float32)
+    ours = lm.jit(scores)(Tensor(both)).numpy()
+    np.testing.assert_allclose(ours, both[:, :64] @ both[:, 64:].T, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "splits"),
+    [(64, 12, False), (512, 7, True)],  # weights that the second-level cache holds, or does not
+)
+def test_kept_weights_are_walked_in_blocks_that_a_cache_holds(
+    channels: int, side: int, *, splits: bool
+) -> None:
+    random = np.random.default_rng(0)
+    shape = (channels, channels, 3, 3)
+    weights = Tensor(random.standard_normal(shape, dtype=np.float32) / channels)
+    images = random.standard_normal((2, channels, side, side), dtype=np.float32)
+    convolve = lm.jit(lambda x: lm.conv2d(x, weights, None, 1, 1))
+    plan = [*convolve.lower(Tensor(images), device="cpu").planned.plans.values()][-1]
+    nest = plan.nest
+    assert isinstance(nest, Nest)
+    outermost = nest.sub_loops(nest.order[0])
+    assert (outermost.extent == channels and outermost.axes[0].arg.size > 1) == splits
+    exact = lm.conv2d(Tensor(images).cast(lm.float64), weights.cast(lm.float64), None, 1, 1)
+    found = convolve(Tensor(images)).numpy()
+    np.testing.assert_allclose(found, exact.numpy(), atol=1e-5)

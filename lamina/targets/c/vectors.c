@@ -11,19 +11,40 @@
     /* GCC makes a blend of this; of an or, it makes more. */ \
     INLINE T##xN where_##T##xN(I##xN c, T##xN a, T##xN b) { \
         return (T##xN)((c & (I##xN)a) ^ (~c & (I##xN)b)); \
-    } \
-    /* A NaN on either side is the result. */ \
+    }
+/* The second of equal ones, and where one is a NaN, as instructions of x86 have it. */
+#define LARGER(T, I) \
+    INLINE T##xN larger_##T##xN(T##xN a, T##xN b) { return where_##T##xN((I##xN)(a > b), a, b); } \
+    INLINE T##xN smaller_##T##xN(T##xN a, T##xN b) { return where_##T##xN((I##xN)(a < b), a, b); }
+#define INSTRUCTION(max, min, ...) \
+    INLINE f32xN larger_f32xN(f32xN a, f32xN b) { return BUILTIN(max)(a, b __VA_ARGS__); } \
+    INLINE f32xN smaller_f32xN(f32xN a, f32xN b) { return BUILTIN(min)(a, b __VA_ARGS__); }
+/* A NaN on either side is the result. If `b` is a number in the text, no test for that is left. */
+#define EXTREMES(T, I) \
     INLINE T##xN max_##T##xN(T##xN a, T##xN b) { \
-        return where_##T##xN((I##xN)((a > b) | (a != a)), a, b); \
+        return where_##T##xN((I##xN)(b != b), b, larger_##T##xN(b, a)); \
     } \
     INLINE T##xN min_##T##xN(T##xN a, T##xN b) { \
-        return where_##T##xN((I##xN)((a < b) | (a != a)), a, b); \
+        return where_##T##xN((I##xN)(b != b), b, smaller_##T##xN(b, a)); \
     }
-#define EACH(F) \
-    F(i8, i8) F(i16, i16) F(i32, i32) F(i64, i64) F(f32, i32) \
+#define EACH_OTHER(F) \
+    F(i8, i8) F(i16, i16) F(i32, i32) F(i64, i64) \
     F(u8, i8) F(u16, i16) F(u32, i32) F(u64, i64) F(f64, i64)
+#define EACH(F) EACH_OTHER(F) F(f32, i32)
 EACH(VECTOR)
 EACH(CHOICES)
+EACH_OTHER(LARGER)
+#if defined __AVX512F__ && N == 16 && !defined __clang__
+INSTRUCTION(ia32_maxps512_mask, ia32_minps512_mask, , a, -1, 4)
+#elif defined __AVX__ && N == 8
+INSTRUCTION(ia32_maxps256, ia32_minps256)
+#elif defined __SSE__ && N == 4
+INSTRUCTION(ia32_maxps, ia32_minps)
+#else
+LARGER(f32, i32)
+#endif
+EACH(EXTREMES)
+#undef INSTRUCTION
 /* How kernels read them: GCC 12 would take what it only widens apart, lane by lane, were the load not
    volatile. */
 #define READ(T, ...) typedef const __VA_ARGS__ T##xNu T##xNr;
@@ -102,8 +123,11 @@ LANES(i8) LANES(u8) TWO(i16) TWO(u16) FOUR(i32) FOUR(u32) FOUR(f32) EIGHT(i64) E
 #undef LANES
 #undef INSTRUCTION
 #undef EACH
+#undef EACH_OTHER
 #undef VECTOR
 #undef CHOICES
+#undef LARGER
+#undef EXTREMES
 
 /* Every lane shifted by the same amount. Processors do not shift bytes: two are shifted as one, and a
    mask takes away what went from one to the other. */

@@ -1,0 +1,93 @@
+"""Products whose steps lie a row apart in memory read a factor that is transposed first, on CPUs.
+
+The gradient of a weight sums up over all tokens k: ``sum_k d[k, i] * x[k, j]``. A register tile has
+vectors along j, and multiplies them with single numbers of d, which for each step are on another
+cache line: of 4 KiB rows, lines compete for one place in the nearest cache. As ``t[i, k]``, which a
+kernel of its own writes, the steps of a row i are neighbours.
+"""
+
+from lamina.core.dtypes import float32
+from lamina.core.shape import prod, squeezed
+from lamina.graph.rewrite import on
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+# Columns j that use each element of the factor: to transpose one takes about 1.6 ns, and each use
+# then 0.03 ns less (measured: 1024 x 4096 times 4096 x 256 at 29 GFLOP/s, and at 52 so).
+MIN_USES = 128
+MIN_STEPS = 1024  # of a result: with 512 both were as fast (measured)
+
+
+@on(Op.REDUCE)
+def steps_in_rows(node: Node) -> Node | None:
+    """A sum of products of two arrays, with the factor that does not vary along the last axis of
+    the result transposed in memory where its steps lie apart."""
+    product = node.src[0]
+    if node.arg.monoid is not ADD or node.dtype is not float32 or product.op is not Op.MUL:
+        return None
+    if any(factor.op is not Op.EXPAND for factor in product.src):
+        return None
+    last = len(product.shape) - 1
+    numbers, vectors = sorted(product.src, key=lambda factor: int(_varies(factor, last)))
+    row = _row_of(numbers, vectors, node.arg.axes)
+    steps = prod([product.shape[axis] for axis in node.arg.axes])
+    uses = prod(product.shape) // prod(numbers.src[0].shape) if row is not None else 0
+    if row is None or uses < MIN_USES or steps < MIN_STEPS or not _is_fastest(numbers, row):
+        return None
+    factors = [_transposed(factor, row) if factor is numbers else factor for factor in product.src]
+    return build.reduce(ADD, node.arg.axes, factors[0] * factors[1])
+
+
+def _varies(factor: Node, axis: int) -> bool:
+    """Does an EXPAND have another element at each place of `axis`?"""
+    return factor.src[0].shape[axis] > 1
+
+
+def _row_of(numbers: Node, vectors: Node, steps: tuple[int, ...]) -> int | None:
+    """The only axis but for `steps` along which `numbers` vary, if `vectors` vary along all other
+    axes of the result: no axis is one of both."""
+    rows = []
+    for axis, size in enumerate(numbers.shape):
+        if size == 1:
+            continue
+        varies = _varies(numbers, axis), _varies(vectors, axis)
+        if axis in steps and varies != (True, True):
+            return None
+        if axis not in steps and varies[0] == varies[1]:
+            return None
+        if axis not in steps and varies[0]:
+            rows.append(axis)
+    return rows[0] if len(rows) == 1 else None
+
+
+def _is_fastest(factor: Node, row: int) -> bool:
+    """Are neighbours along the axis `row` of an EXPAND neighbours in memory, as far as axes of size
+    1 and permutations alone are between?"""
+    node = factor.src[0]
+    place = _squeezed_place(node, row)
+    while True:
+        if node.op is Op.PERMUTE:
+            rows = [axis for axis in node.arg if node.src[0].shape[axis] > 1]
+            place = sorted(rows).index(rows[place])
+        elif node.op is not Op.RESHAPE or squeezed(node.shape) != squeezed(node.src[0].shape):
+            break
+        node = node.src[0]
+    return place == len(squeezed(node.shape)) - 1
+
+
+def _squeezed_place(node: Node, axis: int) -> int:
+    """Which of the axes of more than one element `axis` is."""
+    return len(squeezed(node.shape[:axis]))
+
+
+def _transposed(factor: Node, row: int) -> Node:
+    """An EXPAND of the same values, stored with the axis `row` before all others."""
+    array = factor.src[0]
+    whole = build.reshape(array, squeezed(array.shape))
+    place = _squeezed_place(array, row)
+    order = [place, *(axis for axis in range(len(whole.shape)) if axis != place)]
+    stored = Node(Op.CONTIGUOUS, (build.permute(whole, order),))
+    back = build.permute(stored, [order.index(axis) for axis in range(len(order))])
+    return build.expand(build.reshape(back, array.shape), factor.shape)
