@@ -46,10 +46,10 @@ KERNEL(reduce0_60x70) {
         f32x16 sum_62 = splat_f32x16(0.0f);
         for (i64 k = 0; k < 100; k++) {
             const f32 load_1 = p0[k + 1200 * row_outer];
-            const f32x16 load_2 = *(f32x16r *)(p1 + 70 * k + 32 * column_outer);
+            const f32x16 load_2 = HELD(f32x16, *(f32x16r *)(p1 + 70 * k + 32 * column_outer));
             const f32x16 mul_3 = (load_1 * load_2);
             sum_4 = (sum_4 + mul_3);
-            const f32x16 load_5 = *(f32x16r *)(p1 + 70 * k + 32 * column_outer + 16);
+            const f32x16 load_5 = HELD(f32x16, *(f32x16r *)(p1 + 70 * k + 32 * column_outer + 16));
             const f32x16 mul_6 = (load_1 * load_5);
             sum_7 = (sum_7 + mul_6);
             const f32 load_8 = p0[k + 1200 * row_outer + 100];
@@ -222,7 +222,7 @@ KERNEL(reduce0_60x70) {
         f32x4 sum_173 = splat_f32x4(0.0f);
         for (i64 k = 0; k < 100; k++) {
             const f32 load_137 = p0[k + 1200 * row_outer];
-            const f32x4 load_138 = *(f32x4r *)(p1 + 70 * k + 32 * column_outer + 16 * 0);
+            const f32x4 load_138 = HELD(f32x4, *(f32x4r *)(p1 + 70 * k + 32 * column_outer + 16 * 0));
             const f32x4 mul_139 = (load_137 * load_138);
             sum_140 = (sum_140 + mul_139);
             const f32 load_141 = p0[k + 1200 * row_outer + 100];
@@ -324,7 +324,7 @@ KERNEL(reduce0_60x70) {
         f32x2 sum_247 = splat_f32x2(0.0f);
         for (i64 k = 0; k < 100; k++) {
             const f32 load_211 = p0[k + 1200 * row_outer];
-            const f32x2 load_212 = *(f32x2r *)(p1 + 70 * k + 32 * column_outer + 16 * 0 + 4);
+            const f32x2 load_212 = HELD(f32x2, *(f32x2r *)(p1 + 70 * k + 32 * column_outer + 16 * 0 + 4));
             const f32x2 mul_213 = (load_211 * load_212);
             sum_214 = (sum_214 + mul_213);
             const f32 load_215 = p0[k + 1200 * row_outer + 100];

@@ -140,7 +140,7 @@ def test_kept_weights_are_walked_in_blocks_that_a_cache_holds(
     random = np.random.default_rng(0)
     shape = (channels, channels, 3, 3)
     weights = Tensor(random.standard_normal(shape, dtype=np.float32) / channels)
-    images = random.standard_normal((2, channels, side, side), dtype=np.float32)
+    images = random.standard_normal((4, channels, side, side), dtype=np.float32)
     convolve = lm.jit(lambda x: lm.conv2d(x, weights, None, 1, 1))
     plan = [*convolve.lower(Tensor(images), device="cpu").planned.plans.values()][-1]
     nest = plan.nest
