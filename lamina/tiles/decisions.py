@@ -1,5 +1,6 @@
 """What the kernel of a product does beyond what its atom says: decided once, from its nest and the
-facts of the GPU, for the tile program (`lower.py`) and for the text (`targets/cuda/products.py`).
+facts of the GPU, for the tile program (`lower.py`), and for the text of products that have none
+(`targets/cuda/products.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -118,8 +119,6 @@ class ProductDecisions:
     def slices(self) -> int:
         """Slices of a tile: of 256 columns a thread has 128 sums, which are 8 slices of 16."""
         return self.atom.n // 2 // self.slice_sums if self.overlap else 0
-
-    # `products.cu` computes the same for any GPU when that is compiled. A test compares the two.
 
     def stages(self, target: Target) -> int:
         """Steps that the buffers hold on a GPU whose copy engine fills them beside the results: of
@@ -245,8 +244,8 @@ def _rows(
     kernel: Kernel, store: Store, row: Node, column: Node, inside: Collection[Node]
 ) -> Rows | None:
     """The rows that `store` writes; None if it does not write rows of elements of 2 or 4 bytes,
-    which `ROWS` stores. The last chunk of a row may have what pads it: nothing else begins within a
-    chunk.
+    which `targets/cuda/results.py` stores. The last chunk of a row may have what pads it: nothing
+    else begins within a chunk.
 
     Without 4096 rows and the column, nothing in a tile is left of the index ``4096 * row +
     column``: it is the same at all points of a tile.

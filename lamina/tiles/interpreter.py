@@ -579,7 +579,7 @@ class _Worker:
             part = slice(first - columns.start, last - columns.start)
             slot.elements[where] = value[:, part]
             result[:, part] = slot.elements[where]
-        # Matrices of eight rows by 16 bytes of 16-bit results, pairs of others: see `fill_lines`.
+        # Matrices of eight rows by 16 bytes of 16-bit results, pairs of others: `RowLines.fill`.
         conflicts = conflicts_of_columns if itemsize == 2 else conflicts_of_pairs
         self._count(f"store {lines.name}", conflicts(lines.layout, lines.shape, itemsize))
         return result

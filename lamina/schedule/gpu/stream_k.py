@@ -8,8 +8,8 @@ from math import ceil
 from lamina.schedule.gpu.atoms import Atom, product_atoms
 
 # How long it takes to write, or to read, the partial sums of a tile: as long as so many of its
-# steps at full rate. An estimate: the mean of 5 to write and 3 to read, by which `products.cu`
-# shortens parts (`stream_k` of tensor cores). No measurement of these is kept.
+# steps at full rate. An estimate: the mean of 5 to write and 3 to read, by which parts are
+# shortened (`lamina/tiles/orders.py`). No measurement of these is kept.
 PARTIAL_SUMS_STEPS = 4
 # How long it takes to wait for another block and to find its sums, in the unit of `StreamK.time`:
 # as long as 4 steps of a tile of 128 rows and 256 columns. An estimate as well. It keeps products
@@ -103,7 +103,7 @@ def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
       rest of 11 steps. Blocks that are left take the rests, up to 35 steps, so that each writes the
       sums of up to 3 whole rests. Then the first block of a tile reads those of the other shares,
       and of the rest, which may lie in two blocks. That counts as 3 + 7 + 2, with the first share
-      itself as one of the 7: it is an estimate. `StreamK` of `products.cu` divides in this way.
+      itself as one of the 7: it is an estimate. `lamina/tiles/orders.py` divides in this way.
     """
     if blocks % tiles == 0:
         blocks_of_tile = blocks // tiles

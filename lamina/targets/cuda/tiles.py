@@ -1,4 +1,4 @@
-"""CUDA C++: what fills the tiles of products, and the stores of their results by whole rows."""
+"""CUDA C++ of tiles: what all kernels with products share, and fills of those without a program."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -216,5 +216,5 @@ def end_of(axes: Sequence[Node], tile_size: int) -> int:
 
 
 def call(name: str, *arguments: object) -> str:
-    """The text of a call of a function or a macro: "ROWS(store0, 4);" of "ROWS", "store0" and 4."""
+    """The text of a call of a function or a macro: "LIES(4);" of "LIES" and 4."""
     return f"{name}({', '.join(map(str, arguments))});"
