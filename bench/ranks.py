@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bench import timeline
 from bench.cases import Array
 from bench.distributed import MARK, TORCH, add_variants
 from bench.llama_shape import EIGHT_BILLION, TINY, HalfWeights
@@ -42,8 +43,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--batch", type=int)
+    parser.add_argument(
+        "--timeline", action="store_true", help="print when collectives and kernels of a step run"
+    )
     add_variants(parser)
     options = parser.parse_args()
+    if options.timeline:
+        timeline.prepare(int(os.environ.get("LOCAL_RANK", "0")))
     if not options.case.startswith(TORCH):
         vary(options.bucket, at_once=options.at_once)
     result = CASES[options.case](options)
@@ -78,9 +84,10 @@ def sized(model: Model, options: argparse.Namespace) -> Model:
 
 
 def trained(
-    trainer: Trainer, model: Model, rank: int, size: int, wait: Callable[[Any], float]
-) -> dict[str, Any]:
-    """The median seconds of a step, and losses on the way."""
+    trainer: Trainer, model: Model, rank: int, size: int, wait: Callable[[Any], float],
+    *, shows: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """The median seconds of a step, and losses on the way. shows: print the timeline of a step."""
     batch: Batch = trainer.place(model.tokens(np.random.default_rng(1 + rank), 1)[0])
     losses = [wait(trainer.step(*batch)) for _ in range(WARMING)]
     times = []
@@ -90,12 +97,22 @@ def trained(
             loss = trainer.step(*batch)
         losses.append(wait(loss))
         times.append((time.perf_counter() - started) / STEPS)
+    if shows:
+        show_steps(lambda: wait(trainer.step(*batch)), rank)
     seconds = median(times)
     return {
         "tokens_per_second": size * model.batch * model.length / seconds,
         "seconds": seconds,
         "losses": [round(losses[0], 4), round(losses[-1], 4)],
     }
+
+
+def show_steps(step: Callable[[], object], rank: int) -> None:
+    """Print the timeline of the last of some steps, which all processes make, in the first one."""
+    step()  # what waits for a process that comes later is not of these
+    parts = [timeline.recorded(step) for _ in range(timeline.STEPS)]
+    if rank == 0:
+        print("\n".join(timeline.table(parts[-1])), flush=True)
 
 
 def data(options: argparse.Namespace) -> dict[str, Any]:
@@ -108,7 +125,8 @@ def data(options: argparse.Namespace) -> dict[str, Any]:
     rank, size = distributed.rank(), distributed.size()
     drawn = model.weights(np.random.default_rng(0))
     trainer = lamina_trainer(model, drawn, current().device)
-    return of_lamina(trained(trainer, model, rank, size, value_of))
+    result = trained(trainer, model, rank, size, value_of, shows=options.timeline)
+    return of_lamina(result)
 
 
 def value_of(loss: Any) -> float:
@@ -127,11 +145,11 @@ def of_lamina(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(options: argparse.Namespace) -> dict[str, Any]:
-    return step_of_xl(sized(XL, options), is_sharded=False)
+    return step_of_xl(sized(XL, options), is_sharded=False, shows=options.timeline)
 
 
 def sharded(options: argparse.Namespace) -> dict[str, Any]:
-    return step_of_xl(sized(XL, options), is_sharded=True)
+    return step_of_xl(sized(XL, options), is_sharded=True, shows=options.timeline)
 
 
 class Unit:
@@ -144,7 +162,7 @@ class Unit:
         return dict(self.parts)
 
 
-def step_of_xl(model: Model, *, is_sharded: bool) -> dict[str, Any]:
+def step_of_xl(model: Model, *, is_sharded: bool, shows: bool) -> dict[str, Any]:
     """Lamina's step of a model whose weights are drawn on the device, layer by layer."""
     import lamina as lm
     from lamina import distributed, nn
@@ -186,7 +204,8 @@ def step_of_xl(model: Model, *, is_sharded: bool) -> dict[str, Any]:
         here, following = (np.ascontiguousarray(part) for part in (ids[:, :-1], ids[:, 1:]))
         return lm.asarray(here), lm.asarray(following)
 
-    return of_lamina(trained(Trainer(place, step), model, rank, size, value_of))
+    result = trained(Trainer(place, step), model, rank, size, value_of, shows=shows)
+    return of_lamina(result)
 
 
 def drawn(lm: Any, part: str, shape: tuple[int, ...]) -> Any:
@@ -252,6 +271,8 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(count):
             next(tokens)
         times.append((time.perf_counter() - started) / count)
+    if options.timeline:
+        show_steps(lambda: next(tokens), distributed.rank())
     seconds = median(times)
     return of_lamina({"tokens_per_second": 1.0 / seconds, "seconds": seconds})
 

@@ -555,6 +555,12 @@ def download(tensor: Tensor) -> Any:
     return np.frombuffer(view, tensor.dtype.numpy).reshape(tensor.shape)
 
 
+def fetch(tensor: Tensor) -> bool:
+    """Begin to copy the memory of `tensor` to the host, for who looks at its value later and has
+    other work for the device meanwhile. False where the host sees that memory."""
+    return memory_of(tensor).fetch()
+
+
 def native(tensor: Tensor) -> Any:
     """The values in a dtype of NumPy's own: small floats as float32."""
     array = download(tensor)

@@ -9,6 +9,7 @@ from itertools import takewhile
 from lamina.core.dtypes import float32, int64, uint32
 from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
+from lamina.frontend.realize import fetch
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
 from lamina.models.sampling import Sampling, best, drawn, recent_of
@@ -53,7 +54,8 @@ class Generator:
 
         @jit
         def greedy(ids: Tensor, places: Tensor) -> Tensor:
-            return best(network(ids, caches, places[0], only=places[1])[:, 0])
+            """As `ids` of the next token: (1, 1)."""
+            return best(network(ids, caches, places[0], only=places[1]))
 
         @jit
         def sampled(
@@ -84,17 +86,31 @@ class Generator:
                 operation="generate",
             )
         sampling = sampling or Sampling()
-        token = self._read(prompt, sampling)
-        for _ in range(min(limit - 1, self.capacity - len(prompt))):
-            yield token
-            token = self._next(_Step([token], len(self._held), 0), sampling)
-        yield token
+        count = min(limit, self.capacity - len(prompt) + 1)
+        yield from self._following(self._read(prompt, sampling), count, sampling)
 
-    def _read(self, prompt: Sequence[int], sampling: Sampling) -> int:
+    def _following(self, chosen: Tensor, count: int, sampling: Sampling) -> Iterator[int]:
+        """`count` tokens, of which `chosen` is the first. Where the next one depends on this one
+        alone, its program is begun before the host reads this one, which takes as long."""
+        for left in reversed(range(count)):
+            runs_ahead = sampling.is_plain and fetch(chosen)
+            following = None
+            if left and runs_ahead:
+                following = self._greedy(chosen, self._places(len(self._held), 0))
+            token = int(chosen.item())
+            if following is not None:
+                self._held.append(token)
+            yield token
+            if following is not None:
+                chosen = following
+            elif left:
+                chosen = self._next(_Step([token], len(self._held), 0), sampling)
+
+    def _read(self, prompt: Sequence[int], sampling: Sampling) -> Tensor:
         """The token that follows the prompt, whose chunks are computed."""
         pairs = zip(self._held, prompt[:-1], strict=False)
         known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        token, self._held = 0, list(prompt[:known])
+        self._held = list(prompt[:known])
         while len(self._held) < len(prompt):
             first = len(self._held)
             size = self._chunk_of(len(prompt) - first)
@@ -102,26 +118,28 @@ class Generator:
             # What fills up the last chunk is written behind the text, and read by no token of it:
             # each one writes its own keys and values first.
             filled = new + [0] * (size - len(new))
-            token = self._next(_Step(filled, first, len(new) - 1), sampling)
-        return token
+            chosen = self._next(_Step(filled, first, len(new) - 1), sampling)
+        return chosen
 
     def _chunk_of(self, rest: int) -> int:
         """The longest chunk that `rest` tokens fill by more than half, or the shortest."""
         filled = [chunk for chunk in self._chunks if rest > chunk // 2]
         return filled[-1] if filled else self._chunks[0]
 
-    def _next(self, step: _Step, sampling: Sampling) -> int:
+    def _next(self, step: _Step, sampling: Sampling) -> Tensor:
         device = self._device
         ids = Tensor([step.ids], int64, device)
-        places = Tensor([step.first, step.last], int64, device)
+        places = self._places(step.first, step.last)
         new = step.ids[: step.last + 1]
         if sampling.is_plain:
-            chosen = self._greedy(ids, places)
+            chosen: Tensor = self._greedy(ids, places)
         else:
             numbers = Tensor([sampling.numbers()], float32, device)
             keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
             recent = recent_of([*self._held[: step.first], *new])
             chosen = self._sampled(ids, places, numbers, keys, Tensor([recent], int64, device))
-        token = int(chosen.item())
         self._held[step.first :] = new
-        return token
+        return chosen
+
+    def _places(self, first: int, last: int) -> Tensor:
+        return Tensor([first, last], int64, self._device)

@@ -107,6 +107,11 @@ class Heap:
         wait: what is launched next finds the content."""
         self.copy(source, target)
 
+    def fetch(self, source: Buffer) -> Callable[[], Buffer] | None:
+        """Begin to copy a buffer of this memory to the host; what waits for that copy alone, and
+        gives it. None where the host sees this memory."""
+        return None
+
 
 _limit = max(256 << 20, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name of the device
@@ -199,6 +204,7 @@ class Buffer:
     exported = False
     writes = 0  # by programs, in place: who made something of the content compares it
     overwritten = False  # since it was made: a wrapper of the same memory has the new content
+    _fetched: tuple[int, Callable[[], Buffer]] | None = None  # see `fetch`
     _block = 0  # until there is one, so that the finaliser of a failed construction finds it
 
     def __init__(self, nbytes: int, device: str = "cpu", heap: Heap | None = None) -> None:
@@ -253,9 +259,22 @@ class Buffer:
         heap.copy(self, target)
         return target
 
+    def fetch(self) -> bool:
+        """Begin to copy this buffer to the host, behind what was launched until now: `on_host` then
+        waits for that alone, whatever is launched meanwhile. False where the host sees it."""
+        wait = heap_of(self.device).fetch(self)
+        self._fetched = None if wait is None else (self.writes, wait)
+        return wait is not None
+
     def on_host(self) -> Buffer:
         """This buffer, or a copy where the host cannot see it."""
-        return self if heap_of(self.device).visible else self.to("cpu")
+        if heap_of(self.device).visible:
+            return self
+        if self._fetched is not None:
+            writes, wait = self._fetched
+            if writes == self.writes:
+                return wait()
+        return self.to("cpu")
 
     def view(self) -> memoryview:
         """The bytes themselves, writable; whatever is made from the view keeps this alive."""

@@ -110,8 +110,9 @@ class Device(Heap):
 
     visible, cached = False, 0  # nothing is kept before there is a heap
     # What waits for this GPU where other processes may have to do something first: it calls a
-    # function until that says that the stream is idle. See `lamina/runtime/nccl.py`.
-    guard: Callable[[Callable[[], bool]], None] | None = None
+    # function until that says that work is done, all that was launched or a part of it. See
+    # `lamina/runtime/nccl.py`.
+    guard: Callable[[Callable[[], bool], bool], None] | None = None
 
     def __init__(self, number: int) -> None:
         from cuda.bindings import driver
@@ -123,6 +124,7 @@ class Device(Heap):
         self.retired: deque[tuple[str, *tuple[Any, ...]]] = deque()
         # Staging buffers that are being copied, each with the event that it has been.
         self.sent: deque[tuple[Any, Buffer]] = deque()
+        self.events: list[Any] = []  # that are not used now
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -191,7 +193,7 @@ class Device(Heap):
         """Wait for the collectives among the work of the stream. Raises RankError, as their engine
         does, where other processes do not do their part: then the stream is never idle again."""
         if self.guard is not None:
-            self.guard(self._is_idle)
+            self.guard(self._is_idle, True)
 
     def _is_idle(self) -> bool:
         """Whether the stream has done all its work; True as well where it failed, which the next
@@ -259,9 +261,36 @@ class Device(Heap):
         self.call(
             "cuMemcpyAsync", target.pointer, source.pointer, source.nbytes, self.stream
         )
-        is_copied = self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self.call("cuEventRecord", is_copied, self.stream)
-        self.sent.append((is_copied, source))
+        self.sent.append((self._mark(), source))
+
+    def fetch(self, source: Buffer) -> Callable[[], Buffer]:
+        self.enter()
+        host = Buffer(source.nbytes, "cpu", self.staging)
+        self.call("cuMemcpyAsync", host.pointer, source.pointer, source.nbytes, self.stream)
+        self.sent.append((self._mark(), host))  # which stays, though nobody may ask for it
+        return Fetched(self, self._mark(), host).wait
+
+    def _mark(self) -> Any:
+        """An event, recorded after what was launched until now."""
+        try:
+            event = self.events.pop()
+        except IndexError:
+            event = self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self.call("cuEventRecord", event, self.stream)
+        return event
+
+    def has_passed(self, event: Any) -> bool:
+        """Whether what was launched before the event is done; True as well where it failed, which
+        the next call says."""
+        (code,) = self.driver.cuEventQuery(event)
+        return code is not self.driver.CUresult.CUDA_ERROR_NOT_READY
+
+    def wait_for(self, event: Any) -> None:
+        """Wait for what was launched before the event, and not for what was launched after it."""
+        self.enter()
+        if self.guard is not None:
+            self.guard(lambda: self.has_passed(event), False)
+        self.call("cuEventSynchronize", event)
 
     def _forget_sent(self) -> None:
         """Let go of the staging buffers that have been copied."""
@@ -270,11 +299,25 @@ class Device(Heap):
                 event, source = self.sent.popleft()
             except IndexError:  # another thread was quicker
                 return
-            (code,) = self.driver.cuEventQuery(event)
-            if code is self.driver.CUresult.CUDA_ERROR_NOT_READY:
+            if not self.has_passed(event):
                 self.sent.appendleft((event, source))
                 return
-            self.call("cuEventDestroy", event)
+            self.events.append(event)
+
+
+class Fetched:
+    """A buffer of a GPU that is copied to `host`; `event` is that it has been."""
+
+    def __init__(self, device: Device, event: Any, host: Buffer) -> None:
+        self._device, self._event, self._host = device, event, host
+
+    def __del__(self) -> None:
+        self._device.events.append(self._event)
+
+    def wait(self) -> Buffer:
+        """The copy, once it is there."""
+        self._device.wait_for(self._event)
+        return self._host
 
 
 class CudaProgram:
@@ -389,14 +432,14 @@ class CudaProgram:
 
     def _launch(self, places: tuple[int, ...], stream: Any) -> None:
         device = self.device
-        if self._exchanges:
-            engine_for(self._exchanges[0], "cuda").compare(self._parts)
         with device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
                 device.call("cuGraphLaunch", graph, stream, about=self._about)
             else:
                 list(self._launched(places, stream))
         device.launched.extend(self._last)
+        if self._exchanges:  # the GPU works meanwhile
+            engine_for(self._exchanges[0], "cuda").compare(self._parts)
 
     def _launched(
         self, places: Sequence[int], stream: Any, *, overlaps: bool = True

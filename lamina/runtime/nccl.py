@@ -139,8 +139,9 @@ class NcclEngine:
         communicator = self._communicator(part.ranks, part.stride)
         return self._windows.window(part, group, communicator, places, nbytes)
 
-    def wait(self, is_done: Callable[[], bool]) -> None:
-        """Wait until the GPU has done all its work, if there are collectives in it."""
+    def wait(self, is_done: Callable[[], bool], is_all: bool = True) -> None:
+        """Wait until the GPU has done its work, if there are collectives in it. is_all: it is all
+        that was launched."""
         awaited = self._awaited
         if awaited is None:
             return
@@ -158,9 +159,10 @@ class NcclEngine:
             is_over, what, awaited.group, self._timeout, SECONDS_AFTER_AN_END
         )
         self._raise_error_of_nccl(what)
-        if self._count:
-            self._peers.now = f"after {what}"
-        self._awaited = None
+        if is_all:
+            if self._count:
+                self._peers.now = f"after {what}"
+            self._awaited = None
 
     def _raise_error_of_nccl(self, what: str) -> None:
         """Raise RankError where any communicator has met an error: its kernels may never end."""

@@ -265,7 +265,7 @@ def test_a_run_that_is_killed_at_a_random_moment_goes_on(
     seconds = ended - float(moment[1])
     assert seconds < 30
     assert killed.status != 0
-    assert f"rank {victim} failed: its process ended" in killed.errors
+    assert f"rank {victim} failed: its process ended" in killed.errors, killed.errors
     again = launch("checkpoint.py", str(tmp_path), device="interp")
     assert again.status == 0, again.errors
     assert losses(killed.output) | losses(again.output) == whole_run

@@ -167,6 +167,21 @@ def test_a_rank_that_is_late_is_named() -> None:
     run_ranks(2, late, timeout=0.2)
 
 
+def test_what_was_launched_later_is_waited_for_too() -> None:
+    """After a wait for a part of it, as for a token while the next one is on its way."""
+
+    def failing(rank: Rank) -> None:
+        rank.engine.compare(parts_of([SUM]))
+        rank.device.guard(lambda: True, False)
+        if rank.rank == 1:
+            rank.peers.fail(ValueError("a mistake in the data"))
+            return
+        with pytest.raises(RankError, match="rank 1 failed: ValueError: a mistake in the data"):
+            rank.device.guard(lambda: False, True)
+
+    run_ranks(2, failing)
+
+
 def test_nothing_is_waited_for_without_collectives() -> None:
     run_ranks(2, lambda rank: rank.device.guard(lambda: pytest.fail("the GPU was asked")))
 

@@ -12,6 +12,7 @@ from lamina.core.options import using
 from lamina.frontend.jit import jit
 from lamina.frontend.session import SESSION
 from lamina.ir.kernel import points
+from lamina.models import generate
 from lamina.models.generate import Generator
 from lamina.models.llama import Llama, LlamaConfig
 from lamina.models.rope import Rope
@@ -79,3 +80,28 @@ def test_a_token_is_written_into_the_caches_alone(network: Llama) -> None:
     ]
     assert stored == [CONFIG.key_heads * CONFIG.head_size] * (2 * CONFIG.layers)
     assert [cache.keys.node.arg.storage.pointer for cache in caches] == buffers
+
+
+def test_the_next_token_is_begun_before_one_is_read(
+    network: Llama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the host does not see the device's memory. What follows is the same, and so is what
+    the caches hold once the reader has stopped early."""
+    usual = Generator(network, CAPACITY, "cpu", chunk=8)
+    plain = [*usual.tokens([7, 2, 3], 12)]
+    begun: list[Tensor] = []
+
+    def fetch(tensor: Tensor) -> bool:
+        begun.append(tensor)
+        return True
+
+    monkeypatch.setattr(generate, "fetch", fetch)
+    ahead = Generator(network, CAPACITY, "cpu", chunk=8)
+    assert [*ahead.tokens([7, 2, 3], 12)] == plain
+    assert len(begun) == 12
+    reader = ahead.tokens([7, 2, 3], 12)
+    first = [next(reader) for _ in range(4)]
+    reader.close()
+    assert first == plain[:4]
+    assert ahead._held == [7, 2, 3, *first]
+    assert [*ahead.tokens([7, 2, 3, *first], 5)] == plain[4:9]

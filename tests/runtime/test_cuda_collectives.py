@@ -114,7 +114,6 @@ def test_collectives_run_beside_kernels_and_in_the_graph(
     a, b = PLACES
     may_begin_early = program.device.engine
     assert noted == [
-        ("compare", (str(SUM), str(GATHER))),
         ("kernel", 2, may_begin_early),
         ("EventRecord", 0, 2),
         ("StreamWaitEvent", 3, 0),
@@ -129,17 +128,19 @@ def test_collectives_run_beside_kernels_and_in_the_graph(
         ("StreamWaitEvent", 2, 3),
         ("kernel", 2, False),  # which may not begin before both are done
         ("graph", 1),
+        ("compare", (str(SUM), str(GATHER))),  # while the GPU works
     ]
     noted.clear()
     program.call(PLACES)
-    assert noted == [("compare", (str(SUM), str(GATHER))), ("graph", 1)]
+    assert noted == [("graph", 1), ("compare", (str(SUM), str(GATHER)))]
 
 
 def called(noted: Noted, launches: list[Launch], exchanges: tuple[Exchange, ...]) -> Noted:
-    """What the first call of another program notes."""
+    """What the first call of another program notes, up to its launch."""
     program = cuda.CudaProgram(Source("", SOURCE.kernels, exchanges=exchanges), launches, OPTIONS)
     noted.clear()
     program.call(PLACES)
+    assert noted.pop()[0] == "compare"
     return noted
 
 
@@ -250,8 +251,9 @@ def test_an_engine_of_cpus_is_refused(
 
 
 def test_who_waits_for_the_gpu_waits_for_the_other_processes(program: cuda.CudaProgram) -> None:
-    def guard(is_idle: Callable[[], bool]) -> None:
+    def guard(is_idle: Callable[[], bool], is_all: bool) -> None:
         assert is_idle()
+        assert is_all
         raise RankError("rank 1 failed")
 
     program.device.guard = guard

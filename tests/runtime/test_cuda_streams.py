@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lamina.runtime import cuda
+from lamina.runtime.buffer import Buffer
 from tests.runtime.test_cuda_errors import LAUNCHES, OPTIONS, SOURCE, FakeDriver, buffers, driver
 
 __all__ = ["driver"]  # the fixture
@@ -85,3 +86,49 @@ def test_streams_wait_for_each_other(calls: list[tuple[str, Any]]) -> None:
     device.follow(STREAM)
     names = ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
     assert [name for name, _ in calls] == names * 2
+
+
+def host_buffer(nbytes: int) -> Buffer:
+    return Buffer(nbytes, "cpu")
+
+
+def test_the_host_waits_for_no_short_upload(
+    calls: list[tuple[str, Any]], driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps what is sent until that has been copied."""
+    device = program(calls).device
+    target = Buffer.wrap(1 << 20, 64, "cuda:0", None)
+    is_copied = False
+
+    def query(event: Any) -> tuple[Any]:
+        return (0 if is_copied else driver.CUresult.CUDA_ERROR_NOT_READY,)
+
+    monkeypatch.setattr(driver, "cuEventQuery", query, raising=False)
+    for count in (1, 2):
+        device.send(host_buffer(64), target)
+        assert len(device.sent) == count
+    assert "cuStreamSynchronize" not in [name for name, _ in calls]
+    is_copied = True
+    device.send(host_buffer(64), target)
+    assert len(device.sent) == 1
+    device.send(host_buffer(2 << 20), target)
+    assert "cuStreamSynchronize" in [name for name, _ in calls]
+    assert not device.sent
+
+
+def test_a_buffer_that_is_fetched_is_waited_for_alone(
+    calls: list[tuple[str, Any]], driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was launched since: the wait is for an event, not for the stream."""
+    device = program(calls).device
+    monkeypatch.setattr(device, "staging", device.staging.staging)
+    monkeypatch.setattr(cuda, "Buffer", lambda nbytes, name, heap: host_buffer(nbytes))
+    monkeypatch.setattr(driver, "cuEventQuery", lambda event: (0,), raising=False)
+    waits: list[bool] = []
+    device.guard = lambda is_done, is_all: waits.append(is_all and is_done())
+    wait = device.fetch(Buffer.wrap(1 << 20, 64, "cuda:0", None))
+    assert [name for name, _ in calls].count("cuMemcpyAsync") == 1
+    calls.clear()
+    assert wait().nbytes == 64
+    assert [name for name, _ in calls] == ["cuEventSynchronize"]
+    assert waits == [False]
