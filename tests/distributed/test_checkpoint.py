@@ -250,6 +250,7 @@ def test_a_killed_run_goes_on_from_the_last_checkpoint(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("phase", ["training", "saving"])
 def test_a_run_that_is_killed_at_a_random_moment_goes_on(
