@@ -34,11 +34,10 @@ from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.overlap import ExchangeStream, OrderedRun, awaited_at_once
 from lamina.runtime.source import KERNELS, Source, located
+from lamina.runtime.transfers import Transfers
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
-_UNAWAITED = 1 << 20  # bytes of a staging buffer up to which the host does not wait for its copy
-_MAX_SENT = 64  # of these, until the host waits for the first
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
@@ -122,9 +121,7 @@ class Device(Heap):
         self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         # What programs that are gone had: a function of the driver, and what that lets go of.
         self.retired: deque[tuple[str, *tuple[Any, ...]]] = deque()
-        # Staging buffers that are being copied, each with the event that it has been.
-        self.sent: deque[tuple[Any, Buffer]] = deque()
-        self.events: list[Any] = []  # that are not used now
+        self.transfers = Transfers(self)
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -184,7 +181,7 @@ class Device(Heap):
         unused = len(self.retired)  # now; what comes meanwhile may have been launched meanwhile
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
-        self._forget_sent()
+        self.transfers.forget()
         for _ in range(unused):
             with suppress(IndexError):  # another thread was quicker
                 self.call(*self.retired.popleft())
@@ -250,74 +247,10 @@ class Device(Heap):
         self.synchronize()
 
     def send(self, source: Buffer, target: Buffer) -> None:
-        """The host goes on at once, and keeps a short staging buffer until it has been copied."""
-        if not 0 < source.nbytes <= _UNAWAITED:
-            self.copy(source, target)
-            return
-        self.enter()
-        self._forget_sent()
-        if len(self.sent) == _MAX_SENT:
-            self.synchronize()
-        self.call(
-            "cuMemcpyAsync", target.pointer, source.pointer, source.nbytes, self.stream
-        )
-        self.sent.append((self._mark(), source))
+        self.transfers.send(source, target)
 
     def fetch(self, source: Buffer) -> Callable[[], Buffer]:
-        self.enter()
-        host = Buffer(source.nbytes, "cpu", self.staging)
-        self.call("cuMemcpyAsync", host.pointer, source.pointer, source.nbytes, self.stream)
-        self.sent.append((self._mark(), host))  # which stays, though nobody may ask for it
-        return Fetched(self, self._mark(), host).wait
-
-    def _mark(self) -> Any:
-        """An event, recorded after what was launched until now."""
-        try:
-            event = self.events.pop()
-        except IndexError:
-            event = self.call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self.call("cuEventRecord", event, self.stream)
-        return event
-
-    def has_passed(self, event: Any) -> bool:
-        """Whether what was launched before the event is done; True as well where it failed, which
-        the next call says."""
-        (code,) = self.driver.cuEventQuery(event)
-        return code is not self.driver.CUresult.CUDA_ERROR_NOT_READY
-
-    def wait_for(self, event: Any) -> None:
-        """Wait for what was launched before the event, and not for what was launched after it."""
-        self.enter()
-        if self.guard is not None:
-            self.guard(lambda: self.has_passed(event), False)
-        self.call("cuEventSynchronize", event)
-
-    def _forget_sent(self) -> None:
-        """Let go of the staging buffers that have been copied."""
-        while self.sent:
-            try:
-                event, source = self.sent.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            if not self.has_passed(event):
-                self.sent.appendleft((event, source))
-                return
-            self.events.append(event)
-
-
-class Fetched:
-    """A buffer of a GPU that is copied to `host`; `event` is that it has been."""
-
-    def __init__(self, device: Device, event: Any, host: Buffer) -> None:
-        self._device, self._event, self._host = device, event, host
-
-    def __del__(self) -> None:
-        self._device.events.append(self._event)
-
-    def wait(self) -> Buffer:
-        """The copy, once it is there."""
-        self._device.wait_for(self._event)
-        return self._host
+        return self.transfers.fetch(source)
 
 
 class CudaProgram:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lamina.runtime import cuda
+from lamina.runtime import cuda, transfers
 from lamina.runtime.buffer import Buffer
 from tests.runtime.test_cuda_errors import LAUNCHES, OPTIONS, SOURCE, FakeDriver, buffers, driver
 
@@ -106,14 +106,14 @@ def test_the_host_waits_for_no_short_upload(
     monkeypatch.setattr(driver, "cuEventQuery", query, raising=False)
     for count in (1, 2):
         device.send(host_buffer(64), target)
-        assert len(device.sent) == count
+        assert len(device.transfers.running) == count
     assert "cuStreamSynchronize" not in [name for name, _ in calls]
     is_copied = True
     device.send(host_buffer(64), target)
-    assert len(device.sent) == 1
+    assert len(device.transfers.running) == 1
     device.send(host_buffer(2 << 20), target)
     assert "cuStreamSynchronize" in [name for name, _ in calls]
-    assert not device.sent
+    assert not device.transfers.running
 
 
 def test_a_buffer_that_is_fetched_is_waited_for_alone(
@@ -122,7 +122,7 @@ def test_a_buffer_that_is_fetched_is_waited_for_alone(
     """Whatever was launched since: the wait is for an event, not for the stream."""
     device = program(calls).device
     monkeypatch.setattr(device, "staging", device.staging.staging)
-    monkeypatch.setattr(cuda, "Buffer", lambda nbytes, name, heap: host_buffer(nbytes))
+    monkeypatch.setattr(transfers, "Buffer", lambda nbytes, name, heap: host_buffer(nbytes))
     monkeypatch.setattr(driver, "cuEventQuery", lambda event: (0,), raising=False)
     waits: list[bool] = []
     device.guard = lambda is_done, is_all: waits.append(is_all and is_done())
