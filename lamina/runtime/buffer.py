@@ -146,8 +146,7 @@ class Launch(NamedTuple):
     in bytes; the bytes that a block shares; and what the copy engine reads, as more arguments.
 
     exchange: of a collective, which is no kernel, its number among those of the program. after: the
-    number of the last collective that has to be done before, -1 for none. ahead: of a collective
-    that is awaited at once, the kernel that runs ahead of it."""
+    number of the last collective that has to be done before, -1 for none."""
 
     name: str
     blocks: int
@@ -157,7 +156,6 @@ class Launch(NamedTuple):
     maps: tuple[TensorMap, ...] = ()
     exchange: int = -1
     after: int = -1
-    ahead: Launch | None = None
 
     def __str__(self) -> str:
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"

@@ -281,10 +281,6 @@ class CudaProgram:
                 "cuModuleGetFunction", module, name.encode(), about=about
             )
         self._functions = [None if one.exchange >= 0 else functions[one.name] for one in launches]
-        # The kernel that runs ahead of a collective, by its number.
-        self._ahead = {
-            one.exchange: (functions[one.ahead.name], one.ahead) for one in launches if one.ahead
-        }
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if function is not None and one.shared:
@@ -383,11 +379,8 @@ class CudaProgram:
         ordered = OrderedRun(self.device, stream, apart, self._on_main)
         is_early = self.device.engine  # a kernel may begin while what was launched before it ends
         for function, one in zip(self._functions, self.launches, strict=True):
-            values = _addresses(one, places)
+            values = array("Q", [places[number] + offset for number, offset in one.arguments])
             if one.exchange >= 0:
-                if overlaps and one.exchange in self._ahead:
-                    ask, ahead = self._ahead[one.exchange]
-                    self._launch_kernel(ask, ahead, _addresses(ahead, places), stream, is_early)
                 staged = self._staged[one.exchange]
                 operand, result = values
                 ordered.begin(self._exchanges[one.exchange], operand, result, staged)
@@ -454,11 +447,6 @@ class CudaProgram:
             self._graphs[places] = call("cuGraphInstantiate", graph, 0, about=self._about)
             call("cuGraphDestroy", graph)
         return self._graphs[places]
-
-
-def _addresses(launch: Launch, places: Sequence[int]) -> "array[int]":
-    """Of the arguments of a launch."""
-    return array("Q", [places[number] + offset for number, offset in launch.arguments])
 
 
 def _places_in_arena(launches: Sequence[Launch]) -> Places:

@@ -24,7 +24,6 @@ from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
 from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.language import Point, Value
-from lamina.targets.read_ahead import with_read_ahead
 from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import ThreadPrinter, whole_warps
@@ -262,9 +261,6 @@ def print_program(
         launches.append(printed)
     if exchanges and not printer.has_collectives:
         raise DeviceError(f"{exchanges[0]}: no engine moves arrays of this device: use the CPU")
-    if exchanges and "tma" in target.engines:
-        launches, ahead = with_read_ahead(program, launches, target)
-        kernels |= ahead
     texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
     helpers = used_parts([HelperText(helper_text(text)) for text in texts], kernels.values())
     return Source(helpers, kernels, exchanges=tuple(exchanges)), tuple(launches)

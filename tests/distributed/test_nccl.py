@@ -16,6 +16,7 @@ from lamina.ir.interpreter import from_ranks
 from lamina.ir.kernel import exchange_of
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.ops import Broadcast, Combine, Op, Ranks, SendTo
+from lamina.runtime import nccl
 from lamina.runtime.collectives import parts_of
 from lamina.runtime.nccl_library import FUNCTIONS, VARIABLES, WINDOW_FUNCTIONS
 from tests.distributed.fake_nccl import Rank, run_ranks
@@ -84,6 +85,23 @@ def test_a_collective_goes_to_the_stream_that_it_is_given() -> None:
 
     connecting = ("group", 5)  # on the device's own stream
     assert run_ranks(2, streams) == [[connecting, ("ncclAllReduce", 9)]] * 2
+
+
+def test_long_arrays_have_a_communicator_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of 16 bytes and one of 32, where windows are for up to 16."""
+    monkeypatch.setattr(nccl, "MAX_WINDOW_BYTES", 16)
+    arg = Combine(ADD, 2, 1)
+
+    def communicators(rank: Rank) -> list[bool]:
+        called: list[int] = []
+        rank.engine._for_long = {(2, 1): -1}
+        rank.library.call = lambda function, *arguments: called.append(arguments[-2])  # type: ignore[method-assign]
+        for size in (4, 8):
+            exchange = exchange_of(Op.ALL_REDUCE, arg, dtypes.float32, (size,))
+            rank.engine.run(exchange, 0, 0, 9)
+        return [communicator == -1 for communicator in called]
+
+    assert run_ranks(2, communicators) == [[False, True]] * 2
 
 
 def test_the_operands_of_all_ranks_are_gathered() -> None:
@@ -245,7 +263,7 @@ def test_multicast_is_left_as_the_environment_says() -> None:
 
 def test_each_function_that_is_called_is_declared() -> None:
     """A function without types of its arguments would get addresses of 32 bits."""
-    from lamina.runtime import nccl, nccl_library
+    from lamina.runtime import nccl_library
 
     declared = {*FUNCTIONS, *WINDOW_FUNCTIONS, "ncclGetErrorString", "ncclGetLastError"}
     for module in (nccl, nccl_library):

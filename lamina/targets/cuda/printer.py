@@ -34,7 +34,7 @@ NORMAL_PRODUCT = commuted(_X * (Node(Op.ERF, (_X * 0.5**0.5,)) * 0.5 + 0.5))
 class CudaPrinter(AttentionPrinter):
     """One kernel."""
 
-    preludes = ("cuda/prelude.cu", "cuda/read_ahead.cu")
+    preludes = ("cuda/prelude.cu",)
     has_collectives = True
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
