@@ -87,7 +87,7 @@ def test_the_next_token_is_begun_before_one_is_read(
 ) -> None:
     """Where the host does not see the device's memory. What follows is the same, and so is what
     the caches hold once the reader has stopped early."""
-    usual = Generator(network, CAPACITY, "cpu", chunk=8)
+    usual = Generator(network, CAPACITY, "cpu", chunks=(8,))
     plain = [*usual.tokens([7, 2, 3], 12)]
     begun: list[Tensor] = []
 
@@ -96,7 +96,7 @@ def test_the_next_token_is_begun_before_one_is_read(
         return True
 
     monkeypatch.setattr(generate, "fetch", fetch)
-    ahead = Generator(network, CAPACITY, "cpu", chunk=8)
+    ahead = Generator(network, CAPACITY, "cpu", chunks=(8,))
     assert [*ahead.tokens([7, 2, 3], 12)] == plain
     assert len(begun) == 12
     reader = ahead.tokens([7, 2, 3], 12)
