@@ -376,7 +376,6 @@ class Program:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, Place)
 
-
     def _inputs_of(
         self, tensors: Sequence[Tensor], known: list[Buffer | None] | None
     ) -> list[Buffer]:
