@@ -90,8 +90,7 @@ def columns_in_parts(node: Node) -> Node | None:
     # With results between the reduced axes, as channels are between a batch and places, it is not
     # known here along which axis neighbours will lie: a block may have 32 of them.
     is_apart = len(axes) > 1
-    shortest = LONG_COLUMN // 2 if is_apart else LONG_COLUMN
-    if prod(shape) < max(results * shortest, LARGE) and not _is_long(node):
+    if prod(shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
         return None
     along_rows = axes[-1] == len(shape) - 1 and not is_apart
     if is_reused(whole) or (along_rows and results >= PARTS and not _is_long(node)):

@@ -34,60 +34,70 @@ KERNEL(512) reduce0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(
         const f32 mul_6 = (load_1 * load_3);
         f32 sum_7 = 0.0f;
         sum_7 = (sum_7 + mul_6);
-        f32 sum_8 = 0.0f;
-        if (thread_in_row < 36) sum_8 = (sum_8 + mul_4);
-        f32 sum_9 = 0.0f;
-        if (thread_in_row < 36) sum_9 = (sum_9 + mul_6);
-        const f32 sum_10 = (sum_5 + sum_8);
-        const f32 sum_11 = (sum_7 + sum_9);
-        f32 sum_12 = sum_10;
-        f32 sum_13 = sum_11;
+        const f32 load_8 = p0[100 * row + 64 * 1 + min(thread_in_row, (i32)35)];
+        const f32 load_9 = p1[16 * column_outer + 2 * column_middle + 4480 * 1 + 70 * min(thread_in_row, (i32)35)];
+        const f32 load_10 = p1[16 * column_outer + 2 * column_middle + 4480 * 1 + 70 * min(thread_in_row, (i32)35) + 1];
+        const f32 mul_11 = (load_8 * load_9);
+        f32 sum_12 = 0.0f;
+        if (thread_in_row < 36) sum_12 = (sum_12 + mul_11);
+        const f32 mul_13 = (load_8 * load_10);
+        f32 sum_14 = 0.0f;
+        if (thread_in_row < 36) sum_14 = (sum_14 + mul_13);
+        const f32 sum_15 = (sum_5 + sum_12);
+        const f32 sum_16 = (sum_7 + sum_14);
+        f32 sum_17 = sum_15;
+        f32 sum_18 = sum_16;
         REDUCE(512, 8) {
-        const f32 other_14 = exchange(sum_12, s);
-        sum_12 = (sum_12 + other_14);
-        const f32 other_15 = exchange(sum_13, s);
-        sum_13 = (sum_13 + other_15);
+        const f32 other_19 = exchange(sum_17, s);
+        sum_17 = (sum_17 + other_19);
+        const f32 other_20 = exchange(sum_18, s);
+        sum_18 = (sum_18 + other_20);
         }
-        const f32 load_16 = p2[16 * column_outer + 2 * column_middle];
-        const f32 load_17 = p2[16 * column_outer + 2 * column_middle + 1];
-        const f32 add_18 = (sum_12 + load_16);
-        const f32 max_19 = max_f32(add_18, 0.0f);
-        const f32 add_20 = (sum_13 + load_17);
-        const f32 max_21 = max_f32(add_20, 0.0f);
-        if (THREAD < 8) { p3[70 * row + 16 * column_outer + 2 * column_middle] = max_19; }
-        if (THREAD < 8) { p3[70 * row + 16 * column_outer + 2 * column_middle + 1] = max_21; }
+        const f32 load_21 = p2[16 * column_outer + 2 * column_middle];
+        const f32 load_22 = p2[16 * column_outer + 2 * column_middle + 1];
+        const f32 add_23 = (sum_17 + load_21);
+        const f32 max_24 = max_f32(add_23, 0.0f);
+        const f32 add_25 = (sum_18 + load_22);
+        const f32 max_26 = max_f32(add_25, 0.0f);
+        if (THREAD < 8) { p3[70 * row + 16 * column_outer + 2 * column_middle] = max_24; }
+        if (THREAD < 8) { p3[70 * row + 16 * column_outer + 2 * column_middle + 1] = max_26; }
     }
     if (column_outer == 4) {
-        const f32 load_22 = p0[100 * row + thread_in_row];
-        const f32 load_23 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 70 * thread_in_row];
-        const f32 load_24 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 70 * thread_in_row + 1];
-        const f32 mul_25 = (load_22 * load_23);
-        f32 sum_26 = 0.0f;
-        sum_26 = (sum_26 + mul_25);
-        const f32 mul_27 = (load_22 * load_24);
-        f32 sum_28 = 0.0f;
-        sum_28 = (sum_28 + mul_27);
-        f32 sum_29 = 0.0f;
-        if (thread_in_row < 36) sum_29 = (sum_29 + mul_25);
-        f32 sum_30 = 0.0f;
-        if (thread_in_row < 36) sum_30 = (sum_30 + mul_27);
-        const f32 sum_31 = (sum_26 + sum_29);
-        const f32 sum_32 = (sum_28 + sum_30);
-        f32 sum_33 = sum_31;
-        f32 sum_34 = sum_32;
+        const f32 load_27 = p0[100 * row + thread_in_row];
+        const f32 load_28 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 70 * thread_in_row];
+        const f32 load_29 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 70 * thread_in_row + 1];
+        const f32 mul_30 = (load_27 * load_28);
+        f32 sum_31 = 0.0f;
+        sum_31 = (sum_31 + mul_30);
+        const f32 mul_32 = (load_27 * load_29);
+        f32 sum_33 = 0.0f;
+        sum_33 = (sum_33 + mul_32);
+        const f32 load_34 = p0[100 * row + 64 * 1 + min(thread_in_row, (i32)35)];
+        const f32 load_35 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 4480 * 1 + 70 * min(thread_in_row, (i32)35)];
+        const f32 load_36 = p1[16 * column_outer + 2 * min(column_middle, (i32)2) + 4480 * 1 + 70 * min(thread_in_row, (i32)35) + 1];
+        const f32 mul_37 = (load_34 * load_35);
+        f32 sum_38 = 0.0f;
+        if (thread_in_row < 36) sum_38 = (sum_38 + mul_37);
+        const f32 mul_39 = (load_34 * load_36);
+        f32 sum_40 = 0.0f;
+        if (thread_in_row < 36) sum_40 = (sum_40 + mul_39);
+        const f32 sum_41 = (sum_31 + sum_38);
+        const f32 sum_42 = (sum_33 + sum_40);
+        f32 sum_43 = sum_41;
+        f32 sum_44 = sum_42;
         REDUCE(512, 8) {
-        const f32 other_35 = exchange(sum_33, s);
-        sum_33 = (sum_33 + other_35);
-        const f32 other_36 = exchange(sum_34, s);
-        sum_34 = (sum_34 + other_36);
+        const f32 other_45 = exchange(sum_43, s);
+        sum_43 = (sum_43 + other_45);
+        const f32 other_46 = exchange(sum_44, s);
+        sum_44 = (sum_44 + other_46);
         }
-        const f32 load_37 = p2[16 * column_outer + 2 * min(column_middle, (i32)2)];
-        const f32 load_38 = p2[16 * column_outer + 2 * min(column_middle, (i32)2) + 1];
-        const f32 add_39 = (sum_33 + load_37);
-        const f32 max_40 = max_f32(add_39, 0.0f);
-        const f32 add_41 = (sum_34 + load_38);
-        const f32 max_42 = max_f32(add_41, 0.0f);
-        if (THREAD < 8) if (column_middle == min(column_middle, (i32)2)) { p3[70 * row + 16 * column_outer + 2 * min(column_middle, (i32)2)] = max_40; }
-        if (THREAD < 8) if (column_middle == min(column_middle, (i32)2)) { p3[70 * row + 16 * column_outer + 2 * min(column_middle, (i32)2) + 1] = max_42; }
+        const f32 load_47 = p2[16 * column_outer + 2 * min(column_middle, (i32)2)];
+        const f32 load_48 = p2[16 * column_outer + 2 * min(column_middle, (i32)2) + 1];
+        const f32 add_49 = (sum_43 + load_47);
+        const f32 max_50 = max_f32(add_49, 0.0f);
+        const f32 add_51 = (sum_44 + load_48);
+        const f32 max_52 = max_f32(add_51, 0.0f);
+        if (THREAD < 8) if (column_middle == min(column_middle, (i32)2)) { p3[70 * row + 16 * column_outer + 2 * min(column_middle, (i32)2)] = max_50; }
+        if (THREAD < 8) if (column_middle == min(column_middle, (i32)2)) { p3[70 * row + 16 * column_outer + 2 * min(column_middle, (i32)2) + 1] = max_52; }
     }
 }

@@ -260,6 +260,27 @@ def test_few_long_rows_of_any_length_are_reduced_in_parts(
     assert same_values(*evaluate([before, after], values))
 
 
+@pytest.mark.parametrize(
+    ("shape", "partial"),
+    [
+        ((128, 64, 40, 40), (128, 64)),  # parts of images
+        ((8, 64, 128, 128), (64, 128)),  # of which there are few: of their rows
+        ((128, 2048, 7, 7), None),  # so many channels that blocks keep a GPU busy
+        ((64, 64, 8, 8), None),  # too little for another kernel
+    ],
+)
+def test_channels_between_reduced_axes_are_reduced_in_parts(
+    shape: tuple[int, ...], partial: tuple[int, ...] | None
+) -> None:
+    x = leaf(0, shape, float32)
+    before = build.reduce(ADD, (0, 2, 3), x)
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    sums = [node.shape for node in toposort([after]) if node.op is Op.REDUCE]
+    assert sums[:-1] == ([partial] if partial else [])
+    values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
+    assert same_values(*evaluate([before, after], values))
+
+
 @pytest.mark.parametrize("part", [0, 1])
 def test_parts_of_an_argmax_over_several_axes_find_the_first_place(part: int) -> None:
     shape = (7, 16411)
