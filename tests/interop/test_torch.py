@@ -126,14 +126,46 @@ def test_a_whole_program_empties_the_list_of_its_arguments() -> None:
         graph = make_fx(lambda x: [x * 2, x.t() + 1])(torch.empty(3, 4))
     x = torch.randn(3, 4)
     arguments = [x]
-    run = Compiled(graph, Fallback.REFUSED).direct()
-    assert run is not None
-    doubled, turned = run(arguments)
+    steps = Compiled(graph, Fallback.REFUSED).steps
+    assert steps is not None
+    doubled, turned = steps.run(arguments)
     assert arguments == []
     torch.testing.assert_close((doubled, turned), (x * 2, x.t() + 1))
     assert turned.stride() == (x.t() + 1).stride()
-    text = "".join(linecache.getlines(run.__code__.co_filename))
+    text = "".join(linecache.getlines(steps.run.__code__.co_filename))
     assert "a0.data_ptr()" in text  # as tracebacks show it
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_call_of_a_graph_returns_inputs_and_constants_as_they_are() -> None:
+    """As forward graphs return what the backward one needs, and backward ones None."""
+    with FakeTensorMode():
+        graph = make_fx(lambda x: [x * 2, x])(torch.empty(3, 4))
+    (output,) = graph.graph.find_nodes(op="output")
+    output.args = ([*output.args[0], None],)
+    steps = Compiled(graph, Fallback.REFUSED).steps
+    assert steps is not None
+    x = torch.randn(3, 4)
+    doubled, same, nothing = steps.run([x])
+    torch.testing.assert_close(doubled, x * 2)
+    assert same is x
+    assert nothing is None
+
+
+def test_operations_of_pytorch_are_lines_of_the_call() -> None:
+    """Numbers, lists and several results of such an operation."""
+
+    def function(x: Any) -> Any:
+        square = x @ x.T + torch.eye(3)
+        q, r = torch.linalg.qr(square)
+        sizes = torch.linalg.vector_norm(torch.fft.fftn(x, s=[2, 5], norm="ortho").abs(), 3.0)
+        return q @ r * 2, sizes
+
+    x = torch.randn(3, 4)
+    explanation = explain(function, x)
+    assert len(explanation.left) >= 2
+    ours = torch.compile(function, backend=backend)
+    torch.testing.assert_close(ours(x), function(x), rtol=1e-4, atol=1e-4)
 
 
 def test_attention_is_part_of_a_program() -> None:

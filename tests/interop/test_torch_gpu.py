@@ -116,7 +116,7 @@ def run(function: Callable[..., Any], *tensors: Any) -> list[Any]:
     """Compile for a GPU, and run on the host's memory."""
     steps = Steps(graph_of(function, *tensors), Fallback.REFUSED)
     with HostMemory():
-        return steps(list(tensors))
+        return steps.run(list(tensors))
 
 
 def test_a_program_runs_on_pytorchs_stream_and_memory(loaded: list[Emulated]) -> None:

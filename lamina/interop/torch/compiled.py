@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -15,15 +14,15 @@ from torch import fx
 
 from lamina.core.options import current
 from lamina.errors import LaminaError
-from lamina.interop.torch.direct import Run
+from lamina.interop.torch.direct import Text, unpacked
 from lamina.interop.torch.draws import draw_apart
+from lamina.interop.torch.host import write
 from lamina.interop.torch.plan import (
     HostStep,
     Left,
     Plan,
     Refusals,
     Result,
-    Segment,
     make_plan,
 )
 from lamina.interop.torch.program import TensorProgram
@@ -74,22 +73,17 @@ class Compiled:
         operations = [one for steps in self.versions for one in steps.plan.left]
         return list(dict.fromkeys(operations))
 
-    def direct(self) -> Run | None:
-        """The call from a list, which it empties, in the fewest steps, where the graph is one
-        program; otherwise None."""
-        program = self.steps.only if self.steps is not None else None
-        return program.direct() if program is not None else None
-
-    def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        """The results; the list is emptied, so that nobody keeps its tensors."""
         if self._depends_on_data:
+            values = list(arguments)
+            arguments.clear()
             with torch.no_grad():
-                results: Sequence[Any] = self._module(*arguments)
+                results: Sequence[Any] = self._module(*values)
             return results
-        steps = self.steps
-        if self._is_symbolic:
-            steps = self._for_shapes(arguments)
+        steps = self._for_shapes(arguments) if self._is_symbolic else self.steps
         assert steps is not None
-        return steps(arguments)
+        return steps.run(arguments)
 
     def _for_shapes(self, arguments: Sequence[Any]) -> Steps:
         key = tuple(
@@ -143,17 +137,9 @@ def specialized(module: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphMod
     return special
 
 
-@dataclass(frozen=True)
-class _Slots:
-    """Where in the list of all values a step finds its arguments, and puts its results."""
-
-    arguments: tuple[int, ...]
-    results: tuple[int, ...]
-
-
 class Steps:
-    """A graph of fixed sizes: programs and host steps in order, over one list of values. only: the
-    program that is all of it, if one is."""
+    """A graph of fixed sizes: programs and host steps in order. run: the call, of a list of
+    arguments, which it empties."""
 
     def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
         graph = copy.deepcopy(module.graph)
@@ -164,49 +150,33 @@ class Steps:
             raise UnsupportedOperationError(_complaint(self.plan))
         if current().debug and self.plan.refusals:
             print(f"torch: {_complaint(self.plan)}", file=sys.stderr)
-        self._slots = {node: number for number, node in enumerate(self.plan.inputs)}
-        constants = [getattr_of(module, node) for node in self.plan.constants]
-        for node in (*self.plan.constants, *self.plan.produced):
-            self._slots.setdefault(node, len(self._slots))
-        self._constants = constants
-        self._steps = [self._step(step) for step in self.plan.steps]
-        self._room = [None] * (len(self._slots) - len(self.plan.inputs) - len(constants))
-        self._results = [self._getter(result) for result in self.plan.results]
-        self.only = self._whole_program()
+        self.text = self._written(module)
+        self.run = self.text.function()
 
-    def _whole_program(self) -> TensorProgram | None:
-        """The only program, where its inputs are the graph's and its outputs the results."""
-        steps, results = self.plan.steps, self.plan.results
-        if len(steps) != 1 or not isinstance(steps[0], Segment):
-            return None
-        plain = [result.node for result in results if result.view is None]
-        is_whole = steps[0].inputs == self.plan.inputs and steps[0].outputs == plain
-        return self.programs[steps[0]] if is_whole and len(plain) == len(results) else None
+    def _written(self, module: fx.GraphModule) -> Text:
+        plan, text = self.plan, Text()
+        names = {node: f"a{number}" for number, node in enumerate(plan.inputs)}
+        text.add(unpacked([*names.values()], "inputs"), "inputs.clear()")
+        for node in plan.constants:
+            names[node] = text.name("constant", getattr_of(module, node))
+        names |= {node: f"v{number}" for number, node in enumerate(plan.produced)}
+        for step in plan.steps:
+            if isinstance(step, HostStep):
+                write(text, step.node, names, names[step.node])
+            else:
+                read = [names[node] for node in step.inputs]
+                results = [names[node] for node in step.outputs]
+                self.programs[step].write(text, read, results)
+        results = [_expression(text, result, names) for result in plan.results]
+        text.add(f"return [{', '.join(results)}]")
+        return text
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        if self.only is not None:
-            return self.only(arguments)
-        values = [*arguments, *self._constants, *self._room]
-        for step, slots in self._steps:
-            results = step([values[number] for number in slots.arguments])
-            for number, result in zip(slots.results, results, strict=True):
-                values[number] = result
-        return [get(values) for get in self._results]
 
-    def _step(self, step: Any) -> tuple[Any, _Slots]:
-        places = tuple([self._slots[node] for node in step.inputs])
-        results = tuple([self._slots[node] for node in step.outputs])
-        run = step.run if isinstance(step, HostStep) else self.programs[step]
-        return run, _Slots(places, results)
-
-    def _getter(self, result: Result) -> Any:
-        if result.node is None:
-            return lambda values: result.value
-        number = self._slots[result.node]
-        if result.view is None:
-            return lambda values: values[number]
-        view = result.view
-        return lambda values: view.of(values[number])
+def _expression(text: Text, result: Result, names: Mapping[fx.Node, str]) -> str:
+    if result.node is None:
+        return text.constant(result.value)
+    name = names[result.node]
+    return name if result.view is None else f"{text.name('view', result.view)}.of({name})"
 
 
 def _compiled_plan(

@@ -1,31 +1,32 @@
-"""A call of a program for the CPU, written out: the fewest steps of Python for its tensors.
+"""A call of a graph, written out: the fewest steps of Python for its tensors.
 
-A short kernel takes less time than a loop in Python over its arguments. So the call of each program
-is text of its own, which tracebacks show. For one input, one result and no scratch memory it is::
+A short kernel takes less time than a loop in Python over its arguments. So the call of each graph
+is text of its own, which tracebacks show. For one program with one input, one result and no scratch
+memory it is::
 
     def run(inputs):
         a0, = inputs
         inputs.clear()
+        v0 = empty((8,), (1,), float32)
         if recorders:
-            return watched([a0])
-        r0 = empty((8,), (1,), float32)
-        try:
-            words = jobs.pop()
-        except IndexError:
-            words = new_job()
-        words[5] = a0.data_ptr()
-        words[4] = words[6] = r0.data_ptr()
-        counter.kernels += 1
-        call(words)
-        jobs.append(words)
-        return [r0]
+            program0([a0, v0])
+        else:
+            try:
+                words = program0.jobs.pop()
+            except IndexError:
+                words = program0.new_job()
+            words[5] = a0.data_ptr()
+            words[4] = words[6] = v0.data_ptr()
+            counter.kernels += 1
+            program0.call(words)
+            program0.jobs.append(words)
+        return [v0]
 """
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -35,77 +36,53 @@ from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defi
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.profile import counter, runs
 
-Run = Callable[[list[Any]], list[torch.Tensor]]
+Run = Callable[[list[Any]], list[Any]]
 
 _numbers = count()  # of the texts, whose names tracebacks show
+# What every text may name.
+_COMMON = {
+    "Buffer": Buffer, "counter": counter, "recorders": runs, "empty": _empty_strided_cpu,
+    "empty_strided": torch.empty_strided, "no_grad": torch.no_grad,
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Made:
-    """A result whose memory a call asks PyTorch for. strides: in elements."""
+class Text:
+    """The lines of a call, without their indentation, and the objects that they name."""
 
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
+    def __init__(self, lines: Sequence[str] = (), names: dict[str, Any] | None = None) -> None:
+        self.lines = list(lines)
+        self.names = dict(names or {})
 
+    def add(self, *lines: str) -> None:
+        self.lines += lines
 
-@dataclass(frozen=True)
-class Job:
-    """words: the addresses that code reads, kept from call to call. arena: where that of scratch
-    memory is. places: of each tensor, where its address is, once or more often."""
+    def name(self, stem: str, value: Any) -> str:
+        """A name for an object: the stem and a number."""
+        name = f"{stem}{len(self.names)}"
+        self.names[name] = value
+        return name
 
-    words: Any
-    arena: int
-    places: list[tuple[int, ...]]
+    def constant(self, value: Any) -> str:
+        """An argument of a call: a literal where Python reads the same value of it."""
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        if isinstance(value, (list, tuple)):
+            parts = "".join(f"{self.constant(part)}, " for part in value)
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+        return self.name("constant", value)
 
-
-def direct(
-    job: Job, scratch_bytes: int, inputs: int, results: Sequence[Made], kernels: int,
-    names: dict[str, Any],
-) -> Run:  # fmt: skip
-    """The function that runs a program on a list of its input tensors, which it empties, and
-    returns the results. inputs: how many there are. kernels: how many a call runs. `names`: what
-    the text calls: `watched`, the call with records; `jobs`, a list of words that no call has;
-    `new_job`, which makes such words; and `call`, which runs words."""
-    read = [f"a{number}" for number in range(inputs)]
-    written = [f"r{number}" for number in range(len(results))]
-    lines = [
-        f"{', '.join(read)}, = inputs" if read else "",
-        "inputs.clear()",
-        "if recorders:",
-        f"    return watched([{', '.join(read)}])",
-        *(_making(name, result) for name, result in zip(written, results, strict=True)),
-        "try:",
-        "    words = jobs.pop()",
-        "except IndexError:",
-        "    words = new_job()",
-    ]
-    if scratch_bytes:
-        lines += [f"scratch = Buffer({scratch_bytes})", f"words[{job.arena}] = scratch.pointer"]
-    for name, places in zip([*read, *written], job.places, strict=True):
-        targets = "".join(f"words[{place}] = " for place in places)
-        lines.append(f"{targets}{name}.data_ptr()" if places else "")
-    lines += [
-        f"counter.kernels += {kernels}", "call(words)", "jobs.append(words)",
-        f"return [{', '.join(written)}]",
-    ]  # fmt: skip
-    body = "".join(f"    {line}\n" for line in lines if line)
-    dtypes = {str(result.dtype).removeprefix("torch."): result.dtype for result in results}
-    known = {
-        "Buffer": Buffer, "counter": counter, "recorders": runs, "empty": _empty_strided_cpu,
-        **dtypes, **names,
-    }  # fmt: skip
-    return _defined(f"def run(inputs):\n{body}", known)
+    def function(self) -> Run:
+        """The function of these lines, whose parameter is `inputs`."""
+        body = "".join(f"    {line}\n" for line in self.lines)
+        file = f"<call of lamina's graph {next(_numbers)}>"
+        source = f"def run(inputs):\n{body}"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        names = {**_COMMON, **self.names}
+        exec(compile(source, file, "exec"), names)
+        run: Run = names["run"]
+        return run
 
 
-def _making(name: str, result: Made) -> str:
-    dtype = str(result.dtype).removeprefix("torch.")
-    return f"{name} = empty({result.sizes}, {result.strides}, {dtype})"
-
-
-def _defined(text: str, names: dict[str, Any]) -> Run:
-    file = f"<call of lamina's program {next(_numbers)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
-    run: Run = names["run"]
-    return run
+def unpacked(names: Sequence[str], value: str) -> str:
+    """A line that gives names to the parts of a list."""
+    return f"{', '.join(names)}, = {value}" if names else value

@@ -69,14 +69,13 @@ def compile_with(
 
 
 def _boxed(compiled: Compiled) -> Function:
-    """As AOTAutograd calls it: one list, which is emptied so that nobody keeps its tensors."""
+    """As AOTAutograd calls it: with one list, which is emptied."""
+    steps = compiled.steps
 
     def in_steps(arguments: list[Any]) -> Sequence[Any]:
-        values = list(arguments)
-        arguments.clear()
-        return compiled(values)
+        return compiled(arguments)
 
-    call: Any = compiled.direct() or in_steps
+    call: Any = steps.run if steps is not None else in_steps
     call._boxed_call = True
     return cast(Function, call)
 

@@ -8,7 +8,7 @@ program have stage -1. So two operations of one program may not have a host step
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,12 +81,18 @@ class Segment:
 
 @dataclass(eq=False)
 class HostStep:
-    """An operation that PyTorch runs."""
+    """An operation that PyTorch runs, whose result others read."""
 
     node: fx.Node
-    inputs: list[fx.Node]
-    outputs: list[fx.Node]
-    run: Callable[[Sequence[Any]], Sequence[Any]]
+
+    @property
+    def inputs(self) -> list[fx.Node]:
+        """The tensors and other results that it reads."""
+        return [operand for operand in self.node.all_input_nodes if not is_number(operand)]
+
+    @property
+    def outputs(self) -> list[fx.Node]:
+        return [self.node]
 
 
 @dataclass(eq=False)
@@ -137,7 +143,7 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
         ours = [node for node in members if here[node]]
         if ours:
             steps.append(_segment(ours, needed, place))
-        steps += [_host_step(node) for node in members if not here[node]]
+        steps += [HostStep(node) for node in members if not here[node]]
     produced = [node for step in steps for node in step.outputs]
     return Plan(inputs, constants, produced, steps, results, dict(refused))
 
@@ -273,42 +279,6 @@ def _segment(
         if is_read and isinstance(node.meta.get("val"), torch.Tensor):
             segment.outputs.append(node)
     return segment
-
-
-def _host_step(node: fx.Node) -> HostStep:
-    operands = [operand for operand in node.all_input_nodes if not is_number(operand)]
-
-    def run(values: Sequence[Any]) -> Sequence[Any]:
-        by_node = dict(zip(operands, values, strict=True))
-        args, kwargs = fx.node.map_arg(
-            (node.args, node.kwargs),
-            lambda operand: by_node[operand] if operand in by_node else operand.meta["val"],
-        )
-        with torch.no_grad():
-            return [_as_described(node.target(*args, **kwargs), node.meta.get("val"))]
-
-    return HostStep(node, operands, [node], run)
-
-
-def _as_described(result: Any, fake: Any) -> Any:
-    """The result where its FakeTensor says that its elements are, as programs read them there.
-    PyTorch's kernels and their descriptions disagree at times: that of ``_fft_c2c`` does."""
-    if isinstance(result, (list, tuple)):
-        return [_as_described(*pair) for pair in zip(result, fake, strict=True)]
-    if not isinstance(result, torch.Tensor) or _lies_as(result, fake):
-        return result
-    copied = torch.empty_strided(
-        fake.shape, fake.stride(), dtype=result.dtype, device=result.device
-    )
-    return copied.copy_(result)
-
-
-def _lies_as(result: torch.Tensor, fake: torch.Tensor) -> bool:
-    """Whether the strides are the same, but of axes of one element, and marks of conjugates and
-    negatives."""
-    steps = zip(result.shape, result.stride(), fake.stride(), strict=True)
-    are_marked_alike = result.is_conj() == fake.is_conj() and result.is_neg() == fake.is_neg()
-    return are_marked_alike and all(size == 1 or step == said for size, step, said in steps)
 
 
 def _result(value: Any) -> Result:

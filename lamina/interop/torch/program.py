@@ -18,7 +18,7 @@ from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import NoMemory
 from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
 from lamina.interop.torch.broken import BrokenGraphError
-from lamina.interop.torch.direct import Made, Run
+from lamina.interop.torch.direct import Text
 from lamina.interop.torch.interpret import interpreted
 from lamina.interop.torch.plan import Refusals, Segment
 from lamina.interop.torch.runners import Code, Interpreted, OnCpu, OnGpu
@@ -38,20 +38,22 @@ class _Output:
     device: torch.device
     copied: bool
 
-    def empty(self) -> torch.Tensor:
+    def making(self, text: Text) -> str:
+        """The expression of new memory."""
+        sizes, strides = self.sizes, self.strides
         if self.copied:
-            return torch.empty(self.sizes, dtype=self.dtype, device=self.device)
-        return self._strided()
-
-    def _strided(self) -> torch.Tensor:
-        return torch.empty_strided(
-            self.sizes, self.strides, dtype=self.dtype, device=self.device
-        )
+            strides = tuple(torch.empty(sizes, device="meta").stride())
+        if self.device.type == "cpu":
+            return f"empty({sizes}, {strides}, {text.constant(self.dtype)})"
+        dtype, device = text.constant(self.dtype), text.constant(self.device)
+        return f"empty_strided({sizes}, {strides}, dtype={dtype}, device={device})"
 
     def finished(self, written: torch.Tensor) -> torch.Tensor:
         if not self.copied:
             return written
-        result = self._strided()
+        result = torch.empty_strided(
+            self.sizes, self.strides, dtype=self.dtype, device=self.device
+        )
         # The elements along an axis of stride 0, as of x.expand(3, 4), are one, written once.
         single = tuple([slice(None) if stride else slice(1) for stride in self.strides])
         result[single].copy_(written[single])
@@ -135,28 +137,29 @@ class TensorProgram:
         """How many kernels a call runs; the interpreter has none."""
         return self._run.kernels
 
-    def direct(self) -> Run | None:
-        """The same from a list of tensors, which is emptied, in the fewest steps; None where there
-        are none such."""
-        is_copying = self._copied or any(output.copied for output in self._outputs)
-        if is_copying or not isinstance(self._run, OnCpu):
-            return None
-        made = [Made(output.sizes, output.strides, output.dtype) for output in self._outputs]
-        return self._run.direct(made)
+    def write(self, text: Text, read: Sequence[str], results: Sequence[str]) -> None:
+        """The lines of a call on the tensors named in `read`, which give names to the results."""
+        read = list(read)
+        for place in self._copied:
+            copied = f"copy{place}"
+            function = text.name("readable", readable)
+            text.add(f"{copied} = {function}({read[place]}, {text.constant(self._place)})")
+            read[place] = copied
+        for name, output in zip(results, self._outputs, strict=True):
+            text.add(f"{name} = {output.making(text)}")
+        tensors = [*read, *results]
+        if isinstance(self._run, OnCpu):
+            self._run.write(text, tensors)
+        else:
+            text.add(f"{text.name('program', self._run)}([{', '.join(tensors)}])")
+        for name, output in zip(results, self._outputs, strict=True):
+            if output.copied:
+                text.add(f"{name} = {text.name('finished', output.finished)}({name})")
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        read = tensors
-        if self._copied:
-            read = list(tensors)
-            for place in self._copied:
-                copied = read[place].resolve_conj().resolve_neg().contiguous()
-                read[place] = copied.to(self._place)
-        written = [output.empty() for output in self._outputs]
-        self._run([*read, *written])
-        if any(output.copied for output in self._outputs):
-            pairs = zip(self._outputs, written, strict=True)
-            return [output.finished(tensor) for output, tensor in pairs]
-        return written
+
+def readable(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:
+    """A dense copy of a tensor that a program on `place` cannot read."""
+    return tensor.resolve_conj().resolve_neg().contiguous().to(place)
 
 
 def _layout_in_memory(fake: torch.Tensor) -> Layout | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from lamina.core.options import Options
 from lamina.frontend.program import use_of
-from lamina.interop.torch.direct import Job, Made, Run, direct
+from lamina.interop.torch.direct import Text
 from lamina.ir.node import Node
 from lamina.runtime.buffer import ALIGNMENT, Buffer, heap_of
 from lamina.runtime.profile import counter, runs
@@ -60,71 +60,87 @@ class _Compiled:
         self.options = options
         self._compiled = pipeline.compile_sinks(code.sinks, options)
         self.kernels = len(self._compiled.program.steps)
-        self._code = code
+        self._constants = code.constants
         self._is_watched = options.debug > 0 or options.check
         self._use = use_of(pipeline.compile_sinks, code.sinks, options)
-        self._run = pipeline.run_compiled
 
     def _run_watched(self, tensors: Sequence[torch.Tensor]) -> None:
         """With records, checks and lines on standard error, as the options ask."""
+        from lamina import pipeline
+
         buffers = _wrapped(tensors, self.options.device)
-        self._run(self._compiled, [*buffers, *self._code.constants], self.options)
+        pipeline.run_compiled(self._compiled, [*buffers, *self._constants], self.options)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """words: the addresses that code reads, kept from call to call. arena: where that of scratch
+    memory is. places: of each tensor, where its address is, once or more often."""
+
+    words: Any
+    arena: int
+    places: list[tuple[int, ...]]
 
 
 class OnCpu(_Compiled):
-    """A program for the CPU, which reads its addresses in a list, a job."""
+    """A program for the CPU, which reads its addresses in a list, a job. jobs: lists that no call
+    has. call: runs one."""
+
+    def __init__(self, code: Code, options: Options) -> None:
+        super().__init__(code, options)
+        self._start(code.count)
+
+    def _start(self, count: int) -> None:
+        self._count = count
+        self._program = cast("CpuProgram", self._compiled.code)
+        self.call = self._program.call
+        self._job = self._made_job()
+        self.jobs = [self._job.words]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
-        if self._is_watched or runs:
-            self._run_watched(tensors)
-            return
-        job = self._job()
-        arena = self._compiled.program.arena
-        scratch = Buffer(arena) if arena else None
-        if scratch is not None:
-            job.words[job.arena] = scratch.pointer
-        for place, tensor in zip(job.places, tensors, strict=True):
-            for number in place:
-                job.words[number] = tensor.data_ptr()
-        counter.kernels += self.kernels
-        self._cpu_program.call(job.words)
+        self._run_watched(tensors)
 
-    def direct(self, results: Sequence[Made]) -> Run | None:
-        """The same in the fewest steps, from the tensors that are read to `results`; None where the
-        options ask for records of each call."""
+    def new_job(self) -> Any:
+        """One more list."""
+        return self._made_job().words
+
+    def write(self, text: Text, tensors: Sequence[str]) -> None:
+        """The lines that run the program on named tensors in the fewest steps."""
+        program = text.name("program", self)
+        call = f"{program}([{', '.join(tensors)}])"
         if self._is_watched:
-            return None
-        job = self._job()
-        names = {"jobs": [job.words], "new_job": lambda: self._job().words,
-                 "call": self._cpu_program.call,
-                 "watched": lambda read: self._made(read, results)}  # fmt: skip
-        arena, inputs = self._compiled.program.arena, self._code.count - len(results)
-        return direct(job, arena, inputs, results, self.kernels, names)
+            text.add(call)
+            return
+        text.add(
+            "if recorders:", f"    {call}", "else:", "    try:",
+            f"        words = {program}.jobs.pop()", "    except IndexError:",
+            f"        words = {program}.new_job()",
+        )  # fmt: skip
+        if arena := self._compiled.program.arena:
+            text.add(f"    scratch = Buffer({arena})")
+            text.add(f"    words[{self._job.arena}] = scratch.pointer")
+        for name, places in zip(tensors, self._job.places, strict=True):
+            targets = "".join(f"words[{place}] = " for place in places)
+            if places:
+                text.add(f"    {targets}{name}.data_ptr()")
+        text.add(
+            f"    counter.kernels += {self.kernels}", f"    {program}.call(words)",
+            f"    {program}.jobs.append(words)",
+        )  # fmt: skip
 
-    def _made(self, read: Sequence[torch.Tensor], results: Sequence[Made]) -> list[torch.Tensor]:
-        written = [
-            torch.empty_strided(one.sizes, one.strides, dtype=one.dtype) for one in results
-        ]
-        self([*read, *written])
-        return written
-
-    @property
-    def _cpu_program(self) -> CpuProgram:
-        return cast("CpuProgram", self._compiled.code)
-
-    def _job(self) -> Job:
+    def _made_job(self) -> _Job:
         """Addresses come in the order scratch memory, results, inputs. Each result is the memory of
         an input, to which it is assigned."""
-        outputs, count = self._compiled.program.outputs, self._code.count
+        outputs, count = self._compiled.program.outputs, self._count
         nothing = Buffer(0)
-        table = [nothing] * (1 + len(outputs) + count) + self._code.constants
-        words = self._cpu_program.job(table)
-        arena = len(words) - len(self._code.constants) - count - len(outputs) - 1
+        table = [nothing] * (1 + len(outputs) + count) + self._constants
+        words = self._program.job(table)
+        arena = len(words) - len(self._constants) - count - len(outputs) - 1
         first = arena + 1 + len(outputs)
         places = [[first + number] for number in range(count)]
         for number, slot in enumerate(outputs):
             places[slot.number].append(arena + 1 + number)
-        return Job(words, arena, [tuple(place) for place in places])
+        return _Job(words, arena, [tuple(place) for place in places])
 
 
 class OnGpu(_Compiled):
@@ -136,8 +152,8 @@ class OnGpu(_Compiled):
         super().__init__(code, options)
         self._place = place
         self._written = [slot.number for slot in self._compiled.program.outputs]
-        self._constants = [buffer.pointer for buffer in code.constants]
-        if self._constants:
+        self._addresses = [buffer.pointer for buffer in code.constants]
+        if self._addresses:
             heap_of(options.device).synchronize()  # they are read on another stream than they came
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -159,7 +175,7 @@ class OnGpu(_Compiled):
         results = [inputs[number] for number in self._written]
         counter.kernels += self.kernels
         cast("CudaProgram", self._compiled.code).run_on(
-            stream, (scratch.data_ptr(), *results, *inputs, *self._constants),
+            stream, (scratch.data_ptr(), *results, *inputs, *self._addresses),
             torch.cuda.is_current_stream_capturing(),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ derivative of every parameter, and the parameters and running statistics after a
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import sys
 import time
@@ -26,7 +27,7 @@ from lamina.interop.torch.compiled import Compiled, Fallback
 from lamina.interop.torch.dynamo import Function, compile_with
 from tests.interop.zoo.table import MODELS, Inputs, Model
 
-_FORWARD_TOLERANCE, _TRAINING_TOLERANCE = 1e-3, 1e-2
+FORWARD_TOLERANCE, TRAINING_TOLERANCE = 1e-3, 1e-2
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,25 @@ class _Recorder:
         return compiled
 
 
+def outputs_of(module: nn.Module, inputs: Inputs) -> list[torch.Tensor]:
+    """The tensors of floats that a call returns, in whatever they are."""
+    result = module(**inputs)
+    parts = torch.utils._pytree.tree_leaves(dict(result) if hasattr(result, "keys") else result)
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    return [tensor for tensor in tensors if tensor.is_floating_point()]
+
+
+def loss_of(module: nn.Module, inputs: Inputs) -> torch.Tensor:
+    """A number on which all of these depend."""
+    return torch.stack([tensor.square().mean() for tensor in outputs_of(module, inputs)]).sum()
+
+
 def _results(
     module: nn.Module, inputs: Inputs, wrap: Callable[[Any], Any] = lambda function: function
 ) -> _Results:
     """wrap: compiles a function, or leaves it to eager PyTorch."""
-
-    def forward() -> list[torch.Tensor]:
-        result = module(**inputs)
-        parts = torch.utils._pytree.tree_leaves(dict(result) if hasattr(result, "keys") else result)
-        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
-        return [tensor for tensor in tensors if tensor.is_floating_point()]
-
-    def loss() -> torch.Tensor:
-        return torch.stack([tensor.square().mean() for tensor in forward()]).sum()
-
+    forward = functools.partial(outputs_of, module, inputs)
+    loss = functools.partial(loss_of, module, inputs)
     module.eval()
     with torch.no_grad():
         tensors = [tensor.clone() for tensor in wrap(forward)()]
@@ -121,8 +127,8 @@ def compare(model: Model) -> Outcome:
     left = [str(operation) for one in recorder.compiled for operation in one.left]
     return Outcome(
         model.name,
-        same(eager.forward, ours.forward, exact and exact.forward, tol=_FORWARD_TOLERANCE),
-        same(eager.training, ours.training, exact and exact.training, tol=_TRAINING_TOLERANCE),
+        same(eager.forward, ours.forward, exact and exact.forward, tol=FORWARD_TOLERANCE),
+        same(eager.training, ours.training, exact and exact.training, tol=TRAINING_TOLERANCE),
         len(recorder.compiled),
         len(programs),
         sum(program.kernels for program in programs),
@@ -131,7 +137,7 @@ def compare(model: Model) -> Outcome:
     )
 
 
-def _declare_torchvision() -> None:
+def declare_torchvision() -> None:
     """torchvision built for a GPU cannot load its operators beside PyTorch for the CPU, and then
     looks for the schemas of two of them. No model here calls these."""
     library = torch.library.Library("torchvision", "FRAGMENT")
@@ -146,7 +152,7 @@ _LIBRARIES: list[torch.library.Library] = []  # a library that is freed takes it
 def main() -> None:
     (name,) = sys.argv[1:]
     warnings.simplefilter("ignore")
-    _declare_torchvision()
+    declare_torchvision()
     (model,) = (model for model in MODELS if model.name == name)
     try:
         outcome = compare(model)
