@@ -479,12 +479,12 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     key = _key_of(sinks, options)
     found = stored.load(key, options) if key else None
     if found is not None:
-        planned = _planned_of(found, sinks)
+        planned = planned_of(found, sinks)
     else:
         planned = compile_source(sinks, options)
         if key and planned.source is not None:
-            stored.store(key, _stored_of(planned), options)
-    return _loaded(replace(planned, key=key), options)
+            stored.store(key, stored_of(planned), options)
+    return loaded(replace(planned, key=key), options)
 
 
 def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
@@ -493,10 +493,10 @@ def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
     return stored.key_of(sinks, options, target_of(options)) if is_stored else None
 
 
-def _loaded(planned: Planned, options: Options) -> Planned:
-    loaded = _run_pass(LOAD, planned, options)
-    assert isinstance(loaded, Planned)
-    return loaded
+def loaded(planned: Planned, options: Options) -> Planned:
+    """A printed program with what runs."""
+    with_code: Planned = _run_pass(LOAD, planned, options)
+    return with_code
 
 
 @kept(1024)
@@ -506,7 +506,7 @@ def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
     key = _key_of(sinks, options)
     name = stored.find_name(key, options) if key else None
     found = stored.load(name, options) if name else None
-    return None if found is None else _loaded(_planned_of(found, sinks), options)
+    return None if found is None else loaded(planned_of(found, sinks), options)
 
 
 def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
@@ -516,16 +516,16 @@ def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) ->
         stored.store_name(key, planned.key, options)
 
 
-def _planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
+def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
     """A program that was read from disk, without its kernels and plans."""
-    once = None if found.once is None else _planned_of(found.once, None)
+    once = None if found.once is None else planned_of(found.once, None)
     return Planned(found.program, {}, source=found.source, once=once, graph=graph)
 
 
-def _stored_of(planned: Planned) -> stored.StoredProgram:
+def stored_of(planned: Planned) -> stored.StoredProgram:
     """A printed program as it is written to disk."""
     assert planned.source is not None
-    once = None if planned.once is None else _stored_of(planned.once)
+    once = None if planned.once is None else stored_of(planned.once)
     return stored.StoredProgram(planned.program, planned.source, once)
 
 
@@ -533,7 +533,7 @@ def _stored_of(planned: Planned) -> stored.StoredProgram:
 def _with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
     """A program that was read from disk, with what reports and checks look at: its steps."""
     opened = substitute(graph, {}, open_without_detach)
-    return _loaded(compile_source(opened, options), options)
+    return loaded(compile_source(opened, options), options)
 
 
 # Running.

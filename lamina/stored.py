@@ -28,7 +28,7 @@ from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
 
-__all__ = ["StoredProgram", "key_of", "load", "store"]
+__all__ = ["StoredProgram", "compiler", "key_of", "load", "parts_of", "read", "store"]
 
 # Nodes of a graph from which on it is stored (the passes take about 0.05 s for so many).
 MIN_NODES = 250
@@ -54,7 +54,7 @@ def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | Non
     has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
     if len(nodes) < MIN_NODES or has_collectives:
         return None
-    return digest(_text_of(sinks), repr(options), repr(target), _compiler())
+    return digest(_text_of(sinks), repr(options), repr(target), compiler())
 
 
 def _text_of(sinks: Sequence[Node]) -> str:
@@ -90,16 +90,17 @@ def load(key: str, options: Options) -> StoredProgram | None:
     if path is None:
         return None
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        return _read(json.loads(path.read_bytes()))
+        return read(json.loads(path.read_bytes()))
     return None
 
 
 def store(key: str, stored: StoredProgram, options: Options) -> None:
     """Write the file of a program. Raises as `DiskCache.store` does."""
-    disk_cache(options).store(f"{key}.json", json.dumps(_parts_of(stored)).encode())
+    disk_cache(options).store(f"{key}.json", json.dumps(parts_of(stored)).encode())
 
 
-def _parts_of(stored: StoredProgram) -> dict[str, Any]:
+def parts_of(stored: StoredProgram) -> dict[str, Any]:
+    """A program as numbers, texts, lists and mappings."""
     program, source = stored.program, stored.source
     return {
         "steps": len(program.steps),
@@ -110,18 +111,19 @@ def _parts_of(stored: StoredProgram) -> dict[str, Any]:
         "prelude": source.prelude,
         "kernels": dict(source.kernels),
         "entry": source.entry,
-        "once": None if stored.once is None else _parts_of(stored.once),
+        "once": None if stored.once is None else parts_of(stored.once),
     }  # fmt: skip
 
 
-def _read(parts: Any) -> StoredProgram:
+def read(parts: Any) -> StoredProgram:
+    """The program that `parts_of` was given."""
     outputs = tuple(
         Slot(kind, number, BY_NAME[dtype], size, offset)
         for kind, number, dtype, size, offset in parts["outputs"]
     )
     source = Source(parts["prelude"], parts["kernels"], parts["entry"])
     steps = ((),) * parts["steps"]
-    once = None if parts["once"] is None else _read(parts["once"])
+    once = None if parts["once"] is None else read(parts["once"])
     program = Program(
         steps, outputs, parts["arena"], parts["block"], None if once is None else once.program
     )
@@ -129,7 +131,7 @@ def _read(parts: Any) -> StoredProgram:
 
 
 @cache
-def _compiler() -> str:
+def compiler() -> str:
     """A digest of the names, sizes and times of all files of this package: an edited compiler finds
     none of what it wrote before."""
     return digest(*_files_of(Path(__file__).parent))

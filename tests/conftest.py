@@ -58,6 +58,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("lamina-cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAMINA_CACHE_DIR", str(folder))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         options.set_options(cache_dir=str(folder))  # of all threads
         yield folder
 

@@ -107,7 +107,7 @@ def test_other_options_and_other_compilers_are_other_programs(
     with using(threads=1):
         run()
     assert large(compiled) == 2
-    monkeypatch.setattr(stored, "_compiler", lambda: "edited")
+    monkeypatch.setattr(stored, "compiler", lambda: "edited")
     run()
     assert large(compiled) == 3
 

@@ -41,6 +41,13 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.fixture(autouse=True)
+def _compiling() -> Iterator[None]:
+    """Every graph is compiled here; `test_torch_kept` has those that are found on disk."""
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+
+
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return torch.compile(function, backend=backend, fullgraph=True, **options)
 

@@ -48,8 +48,9 @@ class Compiled:
 
     def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
         self.fallback = fallback
-        self._module = module
         self._is_symbolic = has_symbols(module.graph)
+        # AOTAutograd takes the descriptions out of a graph once it is compiled.
+        self._module = copy.deepcopy(module) if self._is_symbolic else module
         self._of_shapes: OrderedDict[Hashable, Steps] = OrderedDict()
         self.steps: Steps | None = None if self._is_symbolic else Steps(module, fallback)
         self._depends_on_data = self._is_symbolic and _depends_on_data(module.graph)

@@ -7,8 +7,10 @@ its partitioner decides what the forward graph keeps for the backward one. `Comp
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -43,7 +45,22 @@ def backend(
     UnsupportedOperationError, which names the operation and the user's line."""
     may_fall_back = (options or {}).get("fallback", not _wants_one_graph())
     mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
+    kept = _kept()
+    if kept is not None and kept.can_keep(graph, example_inputs):
+        with kept.keeping(mode):
+            return _traced(graph, example_inputs, kept.compilers(mode))
     return compile_with(graph, example_inputs, lambda module: Compiled(module, mode))
+
+
+@cache
+def _kept() -> ModuleType | None:
+    """`lamina.interop.torch.kept`; None where PyTorch's cache has room for Inductor's results
+    alone."""
+    from torch._functorch._aot_autograd import aot_autograd_result
+
+    if not hasattr(aot_autograd_result, "BundledOutputCodeLoadable"):
+        return None
+    return importlib.import_module("lamina.interop.torch.kept")
 
 
 def compile_with(
@@ -51,19 +68,25 @@ def compile_with(
     compiler: Callable[[fx.GraphModule], Compiled],
 ) -> Function:  # fmt: skip
     """The forward and the backward graph of AOTAutograd, each made a callable by `compiler`."""
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Function:
         return _boxed(compiler(module))
 
+    names = ("fw_compiler", "bw_compiler", "inference_compiler")
+    return _traced(graph, example_inputs, dict.fromkeys(names, compile_graph))
+
+
+def _traced(
+    graph: fx.GraphModule, example_inputs: Sequence[Any], compilers: dict[str, Any]
+) -> Function:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
     compiled: Function = aot_autograd(
-        fw_compiler=compile_graph,
-        bw_compiler=compile_graph,
-        inference_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(),
         keep_inference_input_mutations=True,
+        **compilers,
     )(graph, example_inputs)
     return compiled
 

@@ -6,12 +6,12 @@ A runner is called with the tensors of a program's numbered inputs, the ones it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from lamina.core.options import Options
+from lamina.core.options import Options, current
 from lamina.frontend.program import use_of
 from lamina.interop.torch.direct import Text
 from lamina.ir.node import Node
@@ -82,15 +82,50 @@ class _Job:
     places: list[tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A program of the CPU as a file holds it. count: of its inputs. constants: their bytes."""
+
+    program: dict[str, Any]
+    count: int
+    constants: list[bytes]
+
+
+def _filled(content: bytes) -> Buffer:
+    buffer = Buffer(len(content))
+    buffer.view()[:] = content
+    return buffer
+
+
 class OnCpu(_Compiled):
     """A program for the CPU, which reads its addresses in a list, a job. jobs: lists that no call
     has. call: runs one."""
 
     def __init__(self, code: Code, options: Options) -> None:
         super().__init__(code, options)
-        self._start(code.count)
+        self._prepare(code.count)
 
-    def _start(self, count: int) -> None:
+    def __getstate__(self) -> _Written:
+        from lamina import pipeline, stored
+
+        program = stored.parts_of(pipeline.stored_of(self._compiled))
+        constants = [bytes(buffer.view()) for buffer in self._constants]
+        return _Written(program, self._count, constants)
+
+    def __setstate__(self, written: _Written) -> None:
+        """A program that a file has, with the options of now. Reports know nothing of its kernels
+        but their number."""
+        from lamina import pipeline, stored
+
+        self.options = replace(current(), device="cpu")
+        printed = pipeline.planned_of(stored.read(written.program), None)
+        self._compiled = pipeline.loaded(printed, self.options)
+        self.kernels = len(self._compiled.program.steps)
+        self._constants = [_filled(content) for content in written.constants]
+        self._is_watched = False
+        self._prepare(written.count)
+
+    def _prepare(self, count: int) -> None:
         self._count = count
         self._program = cast("CpuProgram", self._compiled.code)
         self.call = self._program.call
