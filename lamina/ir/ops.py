@@ -265,11 +265,11 @@ class Op(enum.Enum):
         derivative=lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
     )  # fmt: skip
     SIN = Row(
-        "transcendental", Kinds.FLOAT, numpy="sin", instructions=90,
+        "transcendental", Kinds.FLOAT, numpy="sin", instructions=40,
         derivative=lambda g, z, x: (g * x.apply(Op.COS),),
     )  # fmt: skip
     COS = Row(
-        "transcendental", Kinds.FLOAT, numpy="cos", instructions=90,
+        "transcendental", Kinds.FLOAT, numpy="cos", instructions=40,
         derivative=lambda g, z, x: (-(g * x.apply(Op.SIN)),),
     )  # fmt: skip
     ATAN = Row(

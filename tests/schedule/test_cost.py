@@ -184,6 +184,30 @@ def test_fewer_lanes_are_never_faster() -> None:
     assert costs[-1].demands["instructions"] == 16 * costs[0].demands["instructions"]
 
 
+def test_long_bodies_wait_for_their_own_steps() -> None:
+    """A processor has few runs of a long body under way, whose steps wait for one another; copies
+    of a body do not."""
+
+    def chain(count: int) -> Callable[[lm.Tensor], lm.Tensor]:
+        def chained(x: lm.Tensor) -> lm.Tensor:
+            for _ in range(count):
+                x = lm.exp(-x)
+            return x
+
+        return chained
+
+    def instructions(count: int, moves: str) -> float:
+        with lm.using(device="cpu", schedule=moves):
+            (kernel,) = lm.jit(chain(count)).lower(lm.TensorSpec((4096,))).kernels
+        return kernel.cost.demands["instructions"]
+
+    vectors = "split(a0, 16) -> a1, a2; bind(a2, vector)"
+    copies = vectors + "; split(a1, 4) -> a3, a4; bind(a4, unroll)"
+    one, eight = (instructions(count, vectors) for count in (1, 8))
+    assert 1.2 * 8 * one < eight < 4 * 8 * one
+    assert instructions(8, copies) < 0.8 * eight
+
+
 def test_what_is_shared_by_no_loop_is_read_again_where_no_cache_holds_it() -> None:
     """Every row of a product reads all of a factor: from memory if it is larger than the caches."""
     rows_outermost = "bind(a0, serial); reorder(a0, a2, a1)"

@@ -4,11 +4,11 @@ Rows of 3 elements are vectors of 2 lanes and of 1: each operation is issued twi
 With 16 rows as lanes it is issued once for 16 elements, but elements that lie apart are loaded and
 stored lane by lane. So the longer a chain of operations is, the more lanes along rows gain.
 
-``y[i, j] = tanh(sin(x[i, j]) + z[i])`` of (1000, 3), with operations of 145 instructions, takes for
+``y[i, j] = tanh(sin(x[i, j]) + z[i])`` of (1000, 3), with operations of 95 instructions, takes for
 each element
 
-    along j    2 / 3 * (145 + 2) and 1 / 3 to load z    = 98 instructions
-    along i    1 / 16 * 145 + 2 + 4                     = 15
+    along j    2 / 3 * (95 + 2) and 1 / 3 to load z     = 65 instructions
+    along i    1 / 16 * 95 + 2 + 4                      = 12
 
 A softmax over rows of 10 gains as much: a vector of 8 and one of 2 become 10 of 16, and no lanes
 are left to be added up.
