@@ -92,7 +92,7 @@ def _first_results(worker: Worker) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
     began, spent = worker.started, 0.0
     for kind in KINDS:
-        facts = worker.read()
+        facts = worker.read() if kind == FORWARD else worker.tell(["call", kind])
         not_counted = facts["loading"] if kind == FORWARD else 0.0
         seconds = facts["ended"] - began - not_counted
         found[kind] = {"seconds": seconds, "processors": facts["processors"] - spent}

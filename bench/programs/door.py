@@ -1,10 +1,10 @@
 """A PyTorch module through a backend of ``torch.compile``, from the start of its process.
 
 Arguments: the column, the seed, the number of threads (0: all), and the model. For each kind of
-call, a forward one and then one of training, it prints the facts of its first result: when that was
-there, the seconds that making the model took, and the seconds of the processors until then without
-these. Then it answers lines, JSON lists: ["check", kind] compares results on new data with those of
-the module without a compiler, ["time", kind, seconds] measures.
+call, a forward one and then, after a line, one of training, it prints the facts of its first
+result: when that was there, the seconds that making the model took, and the seconds of the
+processors until then without these. Then it answers lines, JSON lists: ["check", kind] compares
+results on new data with those of the module without a compiler, ["time", kind, seconds] measures.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def main(column: str, seed: str, threads: str, model: str) -> None:
     loading, not_counted = time.perf_counter() - started, processors() - before
     subject.compile()
     for kind in KINDS:
+        if kind != FORWARD:
+            sys.stdin.readline()  # so that it is not stopped in the middle of the call
         subject.call(kind)
         emit(ended=time.time(), loading=loading, processors=processors() - not_counted)
     for line in sys.stdin:
