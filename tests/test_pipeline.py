@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor, backends, pipeline
 from lamina.backends import backend
 from lamina.core.options import Options, current, using
-from lamina.core.target import CUDA
+from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.session import SESSION
 from lamina.graph.rewrite import Rule
 from lamina.ir.monoids import ADD
@@ -80,6 +80,16 @@ def everything() -> None:
     with using(search=1):
         (lm.ones((29,)) * 1.5).numpy()
     for_a_gpu()
+    for_a_cpu_with_products_of_bytes()
+
+
+def for_a_cpu_with_products_of_bytes() -> None:
+    """A product of bytes for a CPU with a unit that multiplies them, which this one may lack."""
+    target = cpu_target(vector_bytes=64, cores=2, engines=frozenset({"unsigned_by_signed"}))
+    x = Tensor.of(hole(0, np.zeros((64, 64), np.int8)), "cpu").cast(lm.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "target_of", lambda options: target)
+        pipeline.compile_source([opened(x @ x)], replace(current(), device="cpu"))
 
 
 def for_a_gpu() -> None:

@@ -20,7 +20,7 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Load, Op
 from lamina.runtime.buffer import TensorMap
 from lamina.schedule.gpu.atoms import LINE_BYTES, Atom
-from lamina.targets.cuda import tiles
+from lamina.tiles import decisions
 from lamina.tiles.copies import EngineCopy, engine_copy
 from lamina.tiles.decisions import copy_of_tile
 from tests.cuda.test_tiles import CONVOLUTIONS, Convolution, channels_last
@@ -41,20 +41,20 @@ def asked_of(
     monkeypatch: pytest.MonkeyPatch, form: Callable[..., Any], *shapes: Shape
 ) -> list[Asked]:
     """The tiles of the products of a form of arrays of bfloat16, two for each product."""
-    asked: list[Asked] = []
+    asked: dict[Store, Asked] = {}  # a plan is decided several times
 
     def spied(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
         copy = copy_of_tile(tile, atom, lines)
-        asked.append(Asked(tile, lines, LINE_BYTES // tile.value.dtype.itemsize, copy))
+        asked[tile] = Asked(tile, lines, LINE_BYTES // tile.value.dtype.itemsize, copy)
         return copy
 
-    monkeypatch.setattr(tiles, "copy_of_tile", spied)
+    monkeypatch.setattr(decisions, "copy_of_tile", spied)
     leaves = [leaf(1000 + number, shape, lm.bfloat16) for number, shape in enumerate(shapes)]
     results = form(*(Tensor.of(one, "cpu") for one in leaves))
     for result in results if isinstance(results, tuple) else (results,):
         chosen = replace(options.current(), device="cuda:0")
         pipeline.compile_source(rebuilt([result.node], {}), chosen)
-    return asked
+    return list(asked.values())
 
 
 def elements(index: Node, at: Mapping[Node, Any]) -> Any:
