@@ -41,8 +41,9 @@ def steps_in_rows(node: Node) -> Node | None:
 
 
 def _varies(factor: Node, axis: int) -> bool:
-    """Does an EXPAND have another element at each place of `axis`?"""
-    return factor.src[0].shape[axis] > 1
+    """Does an EXPAND have another element at each place of `axis`? That of a number has not."""
+    shape = factor.src[0].shape
+    return len(shape) > 0 and shape[axis] > 1
 
 
 def _row_of(numbers: Node, vectors: Node, steps: tuple[int, ...]) -> int | None:
