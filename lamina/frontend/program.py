@@ -289,9 +289,15 @@ class Program:
         """May it run, or must the function be traced again?"""
         if not self.finds_gradients() or self.gave_up or self.kept.is_shared:
             return False
-        self._known = self._watched.known()
-        if None not in self._known:  # nothing has changed since a call that it fitted
-            return True
+        known = self._watched.known()
+        is_unchanged = None not in known  # since a call that it fitted
+        fits = is_unchanged or self._has_same_kinds()
+        self._known = known if fits else None  # memory is held for the call that follows alone
+        return fits
+
+    def _has_same_kinds(self) -> bool:
+        """Are the captured tensors of the kinds that it was compiled for, and those whose nodes it
+        needs the same?"""
         if [tensor.node for tensor in _now(self.same)] != self.nodes:
             return False
         return all(map(eq, map(kind_of, _now(self.captured)), self.kinds))

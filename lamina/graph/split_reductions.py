@@ -85,13 +85,13 @@ def columns_in_parts(node: Node) -> Node | None:
     results = prod(node.shape)
     if results == 0:
         return None
+    if prod(node.src[0].shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
+        return None
     whole = _over_one_axis(_without_ones(node))
     axes, shape = whole.arg.axes, whole.src[0].shape
     # With results between the reduced axes, as channels are between a batch and places, it is not
     # known here along which axis neighbours will lie: a block may have 32 of them.
     is_apart = len(axes) > 1
-    if prod(shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
-        return None
     along_rows = axes[-1] == len(shape) - 1 and not is_apart
     if is_reused(whole) or (along_rows and results >= PARTS and not _is_long(node)):
         return None

@@ -45,14 +45,16 @@ def program_of(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> Sequence[Node
     return sinks  # type: ignore[no-any-return]
 
 
-MAX_CHAIN = 64  # additions in a row, of a thread
+# Turns of the longest loop of a thread without blocks: of 4 unrolled additions each, chains of 64.
+# `test_sums_of_one_number` says on a GPU what errors come of it.
+MAX_TURNS = 16
 
 
 def compiled(sinks: Sequence[Node]) -> pipeline.Planned:
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
 
 
-def longest_chain(text: str) -> int:
+def most_turns(text: str) -> int:
     """The most turns of a loop of a thread: 16 of ``i < 4096; i += 256``."""
     loops = re.findall(r"for \(i\d+ \w+ = [^;]+; \w+ < (\d+); \w+ \+= (\d+)\)", text)
     return max(int(end) // int(step) for end, step in loops)
@@ -67,7 +69,7 @@ def test_long_sums_compile(
     tensor, _ = case(0.1, count)
     text = compiled(program_of(tensor, monkeypatch)).text
     has_blocks = re.search(r"for \(i64 \w+_block = 0;", text) is not None
-    assert has_blocks or longest_chain(text) <= MAX_CHAIN
+    assert has_blocks or most_turns(text) <= MAX_TURNS
     assert compile_source(text, "sm_90a")[:4] == b"\x7fELF"
 
 
