@@ -30,7 +30,7 @@ def test_a_stranger_that_says_nothing_keeps_nobody_out() -> None:
     with socket.create_connection((HOST, server.port)):
         ranks = [Peers(rank, 2, (HOST, server.port), "token") for rank in range(2)]
         ranks[0].publish("a key", "a value")
-        assert ranks[1].published("a key", 10.0) == "a value"
+        assert ranks[1].published("a key", 10.0, range(2)) == "a value"
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[1]", json.dumps({"rank": 1, "token": "another"})])
@@ -42,14 +42,14 @@ def test_a_stranger_is_sent_away(line: str) -> None:
         assert stranger.recv(100) == b""
     ranks = [Peers(rank, 2, (HOST, server.port), "token") for rank in range(2)]
     ranks[1].publish("a key", "a value")
-    assert ranks[0].published("a key", 10.0) == "a value"
+    assert ranks[0].published("a key", 10.0, range(2)) == "a value"
 
 
 def test_a_late_rank_is_told_what_happened_before() -> None:
     server = Server(3, "token", HOST)
     first = Peers(0, 3, (HOST, server.port), "token")
     first.publish("a key", "a value")
-    assert first.published("a key", 10.0) == "a value"
+    assert first.published("a key", 10.0, range(3)) == "a value"
     second = Peers(1, 3, (HOST, server.port), "token")
     second.fail(ValueError("a mistake"))
     assert soon(lambda: first.failure)
@@ -57,14 +57,14 @@ def test_a_late_rank_is_told_what_happened_before() -> None:
     assert soon(lambda: late.failure)
     assert late.failure == Failure(1, "ValueError: a mistake")
     with pytest.raises(RankError, match="rank 1 failed: ValueError: a mistake"):
-        late.published("another key", 10.0)
+        late.published("another key", 10.0, range(3))
 
 
 def test_what_nobody_publishes_is_waited_for_in_vain() -> None:
     server = Server(2, "token", HOST)
     first = Peers(0, 2, (HOST, server.port), "token")
     with pytest.raises(RankError, match=r"waited 0\.1 s for others: rank 1: no answer"):
-        first.published("a key", 0.1)
+        first.published("a key", 0.1, range(2))
 
 
 def test_a_rank_that_failed_itself_does_not_wait_for_others() -> None:
@@ -83,7 +83,7 @@ def test_a_rank_waits_for_the_server_to_begin() -> None:
         _meet_at(place, Launched(1, 2), 0.2)
     ranks = [_meet_at(place, Launched(rank, 2), 10.0) for rank in range(2)]
     ranks[0].publish("a key", "a value")
-    assert ranks[1].published("a key", 10.0) == "a value"
+    assert ranks[1].published("a key", 10.0, range(2)) == "a value"
 
 
 def test_a_port_that_is_taken_is_named() -> None:

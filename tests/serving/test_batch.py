@@ -168,7 +168,7 @@ def test_drawn_texts_follow_from_their_seeds(plain: Llama) -> None:
     samplings = [Sampling(1.0, seed=1), Sampling(), Sampling(0.8, 0.9, 0.01, seed=1)]
     texts = [text(prompt, 5, one) for prompt, one in zip(PROMPTS, samplings, strict=False)]
     together = run(Batch(Engine(plain, ROOM, "interp")), *texts)
-    generator = Generator(plain, 64, "interp", chunk=16)
+    generator = Generator(plain, 64, "interp", chunks=(16,))
     for prompt, sampling, new in zip(PROMPTS, samplings, together, strict=False):
         alone = text(prompt, 5, sampling)
         assert run(Batch(Engine(plain, ROOM, "interp")), alone) == [new]

@@ -58,7 +58,7 @@ def compare_texts(
     alone, shared = networks
     assert shared.keys.heads * size == alone.keys.heads
     texts = [
-        list(Generator(network, 24, device, chunk=8).tokens(prompt, 6)) for network in networks
+        list(Generator(network, 24, device, chunks=(8,)).tokens(prompt, 6)) for network in networks
     ]
     assert texts[0] == texts[1]
 
