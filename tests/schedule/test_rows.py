@@ -68,10 +68,13 @@ def test_products_of_signed_bytes_with_a_scale_for_each_block(rows: int, columns
 
 @pytest.mark.parametrize(("rows", "outer"), [(1024, 1), (4096, 0)])
 def test_the_larger_part_of_a_factor_says_which_tiles_are_the_outer_loop(
-    rows: int, outer: int
+    rows: int, outer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The factor of the scalars is read once for all tiles of columns where no cache keeps it: that
-    of 4096 x 64 elements, though its scales are few."""
+    of 4096 x 64 elements, 1 MiB, where the second-level cache has as many bytes, though its scales
+    are few."""
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
     function = lm.jit(lambda x, scales, weights: (x * scales) @ weights)
     specs = [lm.TensorSpec(shape) for shape in ((rows, 64), (rows, 1), (64, 80))]
     (kernel,) = function.lower(*specs, device="cpu").kernels

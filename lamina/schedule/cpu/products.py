@@ -35,6 +35,8 @@ from lamina.schedule.planner import loads_along
 MAX_ODD_PANELS = 7
 # Half of the rows are a multiple of this, of which tiles of 12, 8 and 6 rows leave none over.
 ROWS_OF_HALF = 24
+# Equal halves are a multiple of this: they have whole register tiles of as many rows, or of more.
+ROWS_OF_EQUAL_HALF = 4
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,7 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
         _schedule_without_tile(plan, vector, reused)
         return []
     panel = panel_of(plan, reduction, vector)
-    panels = _shared_panels(plan, reduction, vector, panel)
-    halves, reduction, row = _split_rows(plan, reduction, reused[-1], panels)
+    halves, reduction, row = _split_rows(plan, reduction, vector, reused[-1], panel)
     product = _product_of(plan, reduction, vector, row, panel)
     blocks = replace(_split_blocks(plan, product), halves=halves)
     tile = _split_tile(plan, product, blocks.columns)
@@ -185,7 +186,7 @@ def _shared_panels(
 
 
 def _split_rows(
-    plan: CpuPlanner, reduction: Node, row: Node, panels: int
+    plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel | None
 ) -> tuple[Node | None, Node, Node]:
     """The loop over halves of `row`, the reduction, and the rows of one half; no loop, and both as
     they are, where threads need none.
@@ -194,12 +195,28 @@ def _split_rows(
     one without work at the end, and of a single one all the time: 1321 rows of 24 columns. Each
     half packs the panels for itself, so that it has `knobs.tall` rows at least."""
     rows: int = row.arg.size
-    if panels % 2 == 0 or panels > MAX_ODD_PANELS or rows < 2 * plan.knobs.tall:
+    panels = _shared_panels(plan, reduction, vector, panel)
+    if panel is None or panels % 2 == 0 or panels > MAX_ODD_PANELS or rows < 2 * plan.knobs.tall:
         return None, reduction, row
-    halves, half = plan.split(row, ceil(rows / 2 / ROWS_OF_HALF) * ROWS_OF_HALF)
+    half = _rows_of_half(rows, panel)
+    if not half:
+        return None, reduction, row
+    halves, rows_of_half = plan.split(row, half)
     split = contraction((store.value for store in plan.kernel.stores), plan.rows)
     assert split is not None
-    return halves, split, half
+    return halves, split, rows_of_half
+
+
+def _rows_of_half(rows: int, panel: Panel) -> int:
+    """How many of `rows` the first half has: 264 of 512. 0 if there are no halves.
+
+    Where memory accumulates blocks of steps, both halves have as many rows: 256 of 512. The loops
+    over these blocks run between that over halves and those over tiles, and the last rows of an
+    uneven split would be a nest of its own, which the blocks cannot run around."""
+    if not panel.block_steps:
+        return ceil(rows / 2 / ROWS_OF_HALF) * ROWS_OF_HALF
+    has_equal_halves = rows % (2 * ROWS_OF_EQUAL_HALF) == 0
+    return rows // 2 if has_equal_halves else 0
 
 
 def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
