@@ -41,6 +41,7 @@ class Rates:
     issue: instructions a second of one worker, each on a whole vector or, of a GPU, on a warp
     latency: seconds until the next of a chain of dependent additions begins
     divide: divisions of whole vectors of float32 a second, of one worker; of warps on a GPU
+    shortest_division: bytes of a vector that takes as long to divide as any shorter one
     function: calls of a scalar function of the C library a second, of one worker
     integer_division: divisions of one integer by another a second, of one worker
     fork: seconds to hand work to all workers and to wait for the last one
@@ -89,6 +90,7 @@ class Rates:
     same_place: float = 0.0
     hidden: float = 0.9
     tensor: float = 0.0
+    shortest_division: float = 20.0
     elementary: float = 1.0
     rounding: float = 6.0
     link: float = 0.0
@@ -145,6 +147,7 @@ GPUS = {
         issue=6.8e9,  # warps of multiply-adds of float32: 4 a clock
         latency=2.4e-9,  # 4 clocks
         divide=0.7e9,  # warps: one in 2.4 clocks
+        shortest_division=128,  # a warp
         function=2.7e9,
         integer_division=3e9,
         fork=0.0,

@@ -56,8 +56,8 @@ class Language(Protocol):
         Of a alone, side 0 is a[0], a[1], whatever `run` is."""
         ...
 
-    def lane_numbers(self, lanes: int) -> Value:
-        """The int64 vector 0, 1, ..., lanes - 1."""
+    def lane_numbers(self, lanes: int, dtype: DType) -> Value:
+        """The vector 0, 1, ..., lanes - 1 of an integer dtype."""
         ...
 
     def load(self, node: Node, point: Point) -> Value:

@@ -9,9 +9,10 @@ axis has no loop: values that depend on it are printed once for each of its poin
 
 from collections.abc import Sequence
 
+from lamina.core.dtypes import SHORT, DType, int32, int64
 from lamina.core.recent import memoized
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store
+from lamina.ir.kernel import Store, bounds
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import Nest
@@ -79,6 +80,8 @@ class ValuePrinter(ScopePrinter):
                 cache[key] = self._index_value(node, point)
             case Op.LOAD:
                 cache[key] = self.declare(self.load(node, point), "load")
+            case Op.CAST if node.dtype is int32 and self._has_index_lanes(node.src[0]):
+                cache[key] = self._index_value(node.src[0], point, int32)
             case _:
                 cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
         if fill is not None and fill.at is None:  # it is stored where it is first computed
@@ -87,7 +90,22 @@ class ValuePrinter(ScopePrinter):
 
     def elementwise(self, node: Node, point: Point) -> Value:
         """An elementwise operation at `point`, as an expression that no variable holds yet."""
-        return self.operation(node, [self.value(operand, point) for operand in node.src])
+        operands = self._in_int32(node) if _compares_indices(node) else node.src
+        return self.operation(node, [self.value(operand, point) for operand in operands])
+
+    def _in_int32(self, comparison: Node) -> tuple[Node, ...]:
+        """The operands of a comparison of indices, as int32 where they are vectors: of int64, the
+        lanes of float32 fill two registers, which GCC 12 compares lane by lane."""
+        if any(map(self._has_index_lanes, comparison.src)):
+            return tuple(operand.cast(int32) for operand in comparison.src)
+        return comparison.src
+
+    def _has_index_lanes(self, node: Node) -> bool:
+        """Is this an index that depends on lanes, as axes alone? Terms of data are vectors of
+        int64."""
+        if node.op not in (Op.AXIS, Op.AFFINE) or self.lanes_of(node) == 1:
+            return False
+        return all(term.op is Op.AXIS or self.lanes_of(term) == 1 for term in ix.terms_of(node)[0])
 
     def value_of_root(self, root: Node, point: Point) -> Value:
         """`value` of what is stored or reduced; operands come first, so that long chains need no
@@ -119,22 +137,24 @@ class ValuePrinter(ScopePrinter):
             parts.append(str(constant))
         return " + ".join(parts)
 
-    def _index_value(self, index: Node, point: Point) -> Value:
-        """An index as data, an int64: the text of its first lane, to which each term that is a
-        vector is added.
+    def _index_value(self, index: Node, point: Point, dtype: DType = int64) -> Value:
+        """An index as data, an int64, or an int32 whose terms are axes: the text of its first lane,
+        to which each term that is a vector is added.
 
         ``16 * i + 2 * j`` with 4 lanes along j from 0 on:
 
             const i64x4 step_1 = ((i64x4){0, 1, 2, 3} * (i64)2);
             const i64x4 index_2 = (step_1 + (i64)(16 * i));
         """
-        total = Value(f"(i64)({self.index_text(index, point)})", index.dtype)
+        kind = SHORT[dtype]
+        total = Value(f"({kind})({self.index_text(index, point)})", dtype)
         for term, factor in ix.terms_of(index)[0].items():
             lanes = self.lanes_of(term)
             if lanes == 1:  # it is in the text already
                 continue
-            vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
-            scaled = vector._replace(text=f"({vector.text} * (i64){factor})")
+            is_axis = term.op is Op.AXIS
+            vector = self.lane_numbers(lanes, dtype) if is_axis else self.value(term, point)
+            scaled = vector._replace(text=f"({vector.text} * ({kind}){factor})")
             step = self.declare(scaled, "step")
             total = self.declare(step._replace(text=f"({step.text} + {total.text})"), "index")
         return total
@@ -184,11 +204,25 @@ def load_of(fill: Store) -> Node:
 
 @memoized(4096)
 def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
-    """The elementwise nodes beneath `root`, operands first, down to loads, reductions, what is
-    `filled`, and what may be looked up."""
-    return toposort(
-        [root], lambda node: node.op in Group.ELEMENTWISE and not (node in filled or digit_of(node))
-    )
+    """The elementwise nodes beneath `root`, operands first, down to loads, reductions, comparisons
+    of indices, what is `filled`, and what may be looked up."""
+
+    def has_operands_inside(node: Node) -> bool:
+        is_leaf = node in filled or _compares_indices(node) or digit_of(node)
+        return node.op in Group.ELEMENTWISE and not is_leaf
+
+    return toposort([root], has_operands_inside)
+
+
+def _compares_indices(node: Node) -> bool:
+    """Is this a comparison of indices and constants, all of which int32 holds?"""
+    if node.op not in (Op.LT, Op.EQ):
+        return False
+    are_indices = all(operand.op in (Op.AXIS, Op.AFFINE, Op.CONST) for operand in node.src)
+    if not are_indices or node.src[0].dtype is not int64:
+        return False
+    limits = [limit for operand in node.src for limit in bounds(operand)]
+    return min(limits) >= -(1 << 31) and max(limits) < 1 << 31
 
 
 def digit_of(node: Node) -> Node | None:

@@ -58,6 +58,46 @@ def test_windows_of_few_are_padded_where_they_are_read(
     np.testing.assert_allclose(result.numpy(), expected.numpy(), atol=1e-5)
 
 
+@given(
+    st.sampled_from(DTYPES), st.integers(1, 60), st.integers(1, 5), st.integers(-60, 60), SIDES
+)
+def test_lanes_apart_of_which_conditions_leave_a_run(
+    dtype: dtypes.DType, rows: int, columns: int, shift: int, sides: tuple[int, int]
+) -> None:
+    """Lanes along rows lie as many elements apart as there are columns."""
+    array = RNG.integers(0, 2 if dtype is dtypes.bool_ else 100, (rows, columns))
+    x = lm.asarray(array).cast(dtype).realize()
+    rolled = lm.roll(lm.pad(x.T, ((0, 0), sides)), shift, axis=1)
+    flipped = lm.pad(lm.flip(x.T, axis=1), ((0, 0), sides))
+    found = [rolled.cast(lm.int64), flipped.cast(lm.int64)]
+    lm.realize(*found)
+    beside = ((0, 0), sides)
+    expected = np.roll(np.pad(array.T, beside), shift, axis=1)
+    np.testing.assert_array_equal(found[0].numpy(), expected)
+    np.testing.assert_array_equal(found[1].numpy(), np.pad(array.T[:, ::-1], beside))
+
+
+@pytest.mark.parametrize("step", [2, 3, 5, 7])
+@pytest.mark.parametrize("size", [1, 20, 245, 733])
+def test_windows_that_move_by_several_elements_are_padded(step: int, size: int) -> None:
+    torch = pytest.importorskip("torch")
+    x = RNG.standard_normal((2, 3, size), dtype=np.float32)
+    window = 2 * step + 1
+    found = lm.avg_pool1d(lm.asarray(x), window, stride=step, padding=step).numpy()
+    expected = torch.nn.functional.avg_pool1d(torch.from_numpy(x), window, step, step)
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+
+
+def test_indices_are_compared_as_int32_where_that_holds_them() -> None:
+    """The lanes of float32 would fill two vectors of int64."""
+    x = lm.asarray(RNG.standard_normal((40, 64), dtype=np.float32)).realize()
+    function = lm.jit(lambda x: lm.tril(x + 1.0))
+    np.testing.assert_array_equal(function(x).numpy(), np.tril(x.numpy() + 1.0))
+    (kernel,) = function.lower(x, device="cpu").kernels
+    assert "i32x" in kernel.source
+    assert "i64x" not in kernel.source
+
+
 def test_what_is_not_zero_is_padded_once() -> None:
     x = lm.asarray(RNG.standard_normal((2, 3, 20, 20), dtype=np.float32)).realize()
     with profile() as records:

@@ -64,6 +64,7 @@ class Loop:
     trips: of the outermost loop of an uneven split a fraction: see `trips_of` in `walk`
     around: the next loop outside; None for the whole kernel
     done: values that the walk has computed in this body
+    done_by_lane: the same of scalars, one for each lane
     filled: values that the walk has put into scratch memory in this body
     """
 
@@ -74,6 +75,7 @@ class Loop:
     accesses: list[Access] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     done: set[Node] = field(default_factory=set)
+    done_by_lane: set[Node] = field(default_factory=set)
     filled: set[Node] = field(default_factory=set)
 
     @cached_property

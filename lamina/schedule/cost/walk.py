@@ -193,17 +193,51 @@ class _Walker:
         """Note an access in the body of `loop` at each point of `axes`, where `condition` holds,
         and what its index needs. On a CPU, lanes that are no neighbours take an access each, unless
         a block of them is transposed in registers."""
-        for term in ix.terms_of(index)[0]:
-            self._visit(term, loop)
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
-        if self.each_lane and lanes > 1 and not self._are_neighbours(index, condition, is_store):
-            if not is_store and self._is_transposed(index, condition, lanes):
-                loop.work.append(self._transpose_of(access))
+        if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
+            self._visit_terms(index, loop)
+            loop.accesses.append(access)
+            return
+        if not is_store and self._is_transposed(index, condition, lanes):
+            self._visit_terms(index, loop)
+            loop.work.append(self._transpose_of(access))
+            loop.accesses.append(access)
+            return
+        for term in ix.terms_of(index)[0]:
+            self._visit_by_lane(term, loop)
+        # Each lane is put into the vector, or taken out of it. That counts as a BITCAST: one
+        # instruction.
+        dtype = self.kernel.parameters[parameter].dtype
+        loop.work.append(Work(Op.BITCAST, dtype, loop.times, 1, copies * lanes))
+        loop.accesses.append(replace(access, lanes=1, copies=copies * lanes))
+
+    def _visit_terms(self, index: Node, loop: Loop) -> None:
+        """Note what the terms of an index need."""
+        for term in ix.terms_of(index)[0]:
+            self._visit(term, loop)
+
+    def _visit_by_lane(self, node: Node, loop: Loop) -> None:
+        """Note what gives `node`, a term of an index, to the body of `loop` for each lane by
+        itself: loads and operations that depend on the lanes are scalars, one for each."""
+        home = self._home(node, loop)
+        lanes = self._lanes(free_axes(node))
+        if lanes == 1:
+            self._visit(node, loop)
+        elif node.op in (Op.LOAD, *Group.ELEMENTWISE) and node not in home.done_by_lane:
+            home.done_by_lane.add(node)
+            copies = lanes * self._copies(free_axes(node))
+            if node.op is Op.LOAD:
+                index, number = node.src[0], node.arg.parameter
+                axes = free_axes(node) & self.in_body
+                home.accesses.append(Access(number, index, False, axes, home.times, 1, copies))
             else:
-                access = replace(access, lanes=1, copies=copies * lanes)
-        loop.accesses.append(access)
+                is_by_constant = node.src[-1].op is Op.CONST
+                work = Work(node.op, node.dtype, home.times, 1, copies)
+                home.work.append(replace(work, by_constant=is_by_constant))
+            for operand in node.src:
+                self._visit_by_lane(operand, home)
 
     def _are_neighbours(self, index: Node, condition: Node, is_store: bool) -> bool:
         """Do the lanes of an access lie next to each other, for one instruction to serve them?

@@ -136,7 +136,11 @@ class MemoryPrinter(CSpelling, NestPrinter):
         mask = self._mask(node, access.axis, point) if access.stride is None else ""
         if mask:
             kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
-            return self._loaded(f"masked_{kind}({place}, {mask})", node.dtype, access.lanes)
+            stride = self.access(index).stride
+            text = f"masked_{kind}({place}, {mask})"
+            if stride != 1:
+                text = f"masked_apart_{kind}({place}, {stride}, {mask})"
+            return self._loaded(text, node.dtype, access.lanes)
         if access.stride != 1:
             if condition is ix.TRUE and self._calls_for_lanes(access, node.dtype):
                 kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
@@ -197,8 +201,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
         return Value(text, dtype, lanes)
 
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
-        """The lanes where a load along neighbours happens, as bits; "" if these are no runs of
-        lanes.
+        """The lanes where a load happens whose lanes are a constant distance apart, as bits; "" if
+        these are no runs of lanes.
 
         ``x[100 * i + j - 1] if 0 <= j - 1 < 100`` with lanes along j gives
         ``lanes_in(j + -1, 100, 1)``, where the last argument is by how much the index grows from
@@ -207,16 +211,16 @@ class MemoryPrinter(CSpelling, NestPrinter):
         index, condition = index_and_condition(load)
         sizes = ix.extents(condition)
         read = self.access(index)
-        if not sizes or (read.axis, read.stride) != (axis, 1):
+        if not sizes or read.axis is not axis or read.stride is None:
             return ""
         runs = []
         for limited_index, size in sizes.items():
             limited = self.access(limited_index)
-            is_run = limited.axis is axis and limited.stride == 1
-            if not is_run and limited.axis is not None:
+            if limited.stride is None:
                 return ""
+            step = limited.stride if limited.axis is axis else 0
             first = self.index_text(limited_index, point)
-            runs.append(f"lanes_in({first}, {size}, {int(is_run)})")
+            runs.append(f"lanes_in({first}, {size}, {step})")
         return " & ".join(runs)
 
     # Squares.

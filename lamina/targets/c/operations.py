@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from lamina.core.dtypes import SHORT, bool_, float32, float64, int32, int64
+from lamina.core.dtypes import SHORT, DType, bool_, float32, float64, int32
 from lamina.ir.interpreter import fold_constant
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
@@ -122,10 +122,10 @@ class CSpelling(Language):
         elements = ", ".join(f"{vector.text}[{lane}]" for vector, lane in places)
         return half._replace(text=f"({self.type(half)}){{{elements}}}")
 
-    def lane_numbers(self, lanes: int) -> Value:
+    def lane_numbers(self, lanes: int, dtype: DType) -> Value:
         """``(i64x4){0, 1, 2, 3}``."""
         numbers = ", ".join(map(str, range(lanes)))
-        return Value(f"({self.vector_type('i64', lanes)}){{{numbers}}}", int64, lanes)
+        return Value(f"({self.vector_type(TYPES[dtype], lanes)}){{{numbers}}}", dtype, lanes)
 
     def called_name(self, op: Op) -> str:
         """The name of a transcendental function of vectors: ``exp``, or ``called_exp`` for the copy

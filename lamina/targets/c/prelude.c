@@ -85,10 +85,12 @@ static double lamina_clock(void) {
         if (seconds) seconds[number] = lamina_clock() - started; \
     }
 
-/* The lanes of up to 64, as bits, for which ``0 <= first + step * lane < size``; step is 0 or 1. */
-
+/* The lanes of up to 64, as bits, for which ``0 <= first + step * lane < size``: with a step of 3, from
+   -1 on and below 7, these are lanes 1 and 2. */
 INLINE u64 lanes_in(i64 first, i64 size, int step) {
     if (!step) return first >= 0 && first < size ? ~0ULL : 0;
-    const i64 from = first < 0 ? -first : 0, to = size - first;
+    if (step < 0) first = size - 1 - first, step = -step; /* the same, counted from the other end */
+    const i64 from = first < 0 ? (step - 1 - first) / step : 0;
+    const i64 to = first < size ? (size - first + step - 1) / step : 0;
     return from > 63 || to <= 0 ? 0 : (~0ULL << from) & (to > 63 ? ~0ULL : ~(~0ULL << to));
 }

@@ -71,13 +71,21 @@ READ(i32) READ(u32) READ(f32) READ(i64) READ(u64) READ(f64)
 #endif
 #endif
 
+#ifndef SPREADx2
+/* Elements of memory from `p` on, `by` apart, for the lanes of a vector. Of a loop GCC 12 makes pairs,
+   which it stores and then loads as one vector: a processor waits there for all of the stores. */
+#define SPREADx2(p, by) (p)[0], (p)[by]
+#define SPREADx4(p, by) SPREADx2(p, by), SPREADx2((p) + 2 * (by), by)
+#define SPREADx8(p, by) SPREADx4(p, by), SPREADx4((p) + 4 * (by), by)
+#define SPREADx16(p, by) SPREADx8(p, by), SPREADx8((p) + 8 * (by), by)
+#define SPREADx32(p, by) SPREADx16(p, by), SPREADx16((p) + 16 * (by), by)
+#define SPREADx64(p, by) SPREADx32(p, by), SPREADx32((p) + 32 * (by), by)
+#endif
 /* Vectors whose lanes lie `by` elements apart in memory. A register tile has many of them, and a
    compiler takes long for as many scalars in one function, so these are not inlined. */
 #define APART(T, I) \
     static __attribute__((noinline)) T##xN load_apart_##T##xN(const T *p, i64 by) { \
-        T##xN x; \
-        _Pragma("GCC unroll 64") for (int lane = 0; lane < N; lane++) x[lane] = p[lane * by]; \
-        return x; \
+        return (T##xN){SPREADxN(p, by)}; \
     } \
     static __attribute__((noinline)) void store_apart_##T##xN(T *p, i64 by, T##xN x) { \
         _Pragma("GCC unroll 64") for (int lane = 0; lane < N; lane++) p[lane * by] = x[lane]; \
@@ -93,6 +101,17 @@ EACH(APART)
         for (int lane = 0; lane < N; lane++) if (lanes >> lane & 1) x[lane] = p[lane]; \
         return x; \
     }
+/* The same of elements that lie `by` apart. */
+#define LANES_APART(T, I) \
+    INLINE T##xN masked_apart_##T##xN(const T *p, i64 by, u64 lanes) { \
+        if (!(~lanes << (64 - N))) return (T##xN){SPREADxN(p, by)}; \
+        T##xN x = {0}; \
+        if (!(lanes << (64 - N))) return x; \
+        for (int lane = 0; lane < N; lane++) if (lanes >> lane & 1) x[lane] = p[lane * by]; \
+        return x; \
+    }
+EACH(LANES_APART)
+#undef LANES_APART
 #define INSTRUCTION(T, Same, load) \
     INLINE T##xN masked_##T##xN(const T *p, u64 lanes) { \
         return (T##xN)BUILTIN(load)((const void *)p, (Same##xN){0}, lanes); \
