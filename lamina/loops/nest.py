@@ -34,6 +34,10 @@ BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
 # Bytes from which on an array is taken to have left all caches: 32 MiB, an estimate for CPUs.
 UNCACHED = 1 << 25
 SCANNING_THREADS = 512  # largest block of threads that computes one scan together
+BLOCK = 256  # threads of a block in which each thread has a row
+# So many sums hide the latency of an addition with one accumulator each: of a CPU, and of a warp,
+# beside which others run. Of fewer, each unrolled step of a reduction has accumulators for itself.
+MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 
 
 class SubLoops(NamedTuple):

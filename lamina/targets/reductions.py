@@ -19,7 +19,7 @@ from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import Axes, Nest, computes_same, operands_of
+from lamina.loops.nest import MANY_SUMS, Axes, Nest, computes_same, operands_of
 from lamina.targets import blocks
 from lamina.targets.accumulators import component
 from lamina.targets.block_sums import BlockPrinter, Total
@@ -27,10 +27,6 @@ from lamina.targets.blocks import Cut
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import NestPart, Unrolled, Vector
-
-# So many sums hide the latency of an addition, with one accumulator each: of a CPU, and of a warp,
-# beside which others run.
-MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 
 
 @dataclass

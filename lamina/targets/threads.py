@@ -35,16 +35,15 @@ from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest, operands_of
+from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import Condition, Fixed, Loop, LoopPart, NestPart
-from lamina.targets.reductions import MANY_SUMS_OF_WARP, Accumulation
+from lamina.targets.reductions import Accumulation
 from lamina.targets.scopes import Key
 
-BLOCK = 256  # threads of a block in which each thread has a row
 # Threads of the largest block that shares rows whose values it holds in registers: GPUs have no
 # larger ones. Blocks that go along a row in steps have half of that at most.
 MAX_SHARED_THREADS = 1024

@@ -21,12 +21,11 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.moves import Bind, apply
 from lamina.loops.nest import Nest
-from lamina.schedule.cost import KernelCost, blocks, predict
+from lamina.schedule.cost import KernelCost, predict
 from lamina.schedule.cost.body import Access
 from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.traffic import Traffic
-from lamina.schedule.cost.walk import MANY_SUMS, MANY_SUMS_OF_WARP, walk
-from lamina.targets import reductions, threads
+from lamina.schedule.cost.walk import walk
 from lamina.targets.c.dots import DotPrinter
 from tests.generators import random_graph
 from tests.schedule.machines import RATES, TARGET, target_of
@@ -348,12 +347,6 @@ def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
     assert [(load.lanes, load.copies) for load in loads] == [(16, 1)]
     assert [(store.lanes, store.copies) for store in stores] == [(1, 16)]
     assert (text.count("masked_"), len(re.findall(r"\bp1\[.*\] = ", text))) == (1, 16)
-
-
-def test_few_sums_and_threads_of_a_block_are_as_many_as_the_printers_say() -> None:
-    assert MANY_SUMS == reductions.MANY_SUMS
-    assert MANY_SUMS_OF_WARP == reductions.MANY_SUMS_OF_WARP
-    assert blocks.BLOCK == threads.BLOCK
 
 
 def steps_of(nest: Nest) -> list[tuple[Op | None, float]]:

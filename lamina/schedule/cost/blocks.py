@@ -5,9 +5,7 @@ from dataclasses import replace
 from lamina.errors import FormatError
 from lamina.ir.node import Node
 from lamina.loops.moves import Split
-from lamina.loops.nest import Nest
-
-BLOCK = 256  # threads of a block in which each thread has a row: the printer's number
+from lamina.loops.nest import BLOCK, Nest
 
 
 def in_blocks(nest: Nest) -> Nest:

@@ -20,14 +20,16 @@ from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, poi
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.nest import Axes, Nest, computes_same, operands_of
+from lamina.loops.nest import (
+    MANY_SUMS,
+    MANY_SUMS_OF_WARP,
+    Axes,
+    Nest,
+    computes_same,
+    operands_of,
+)
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
-
-# So many sums hide the latency of an addition with one accumulator each, of a CPU and of a GPU; of
-# fewer, each unrolled step of the reduction has accumulators for itself. The printer's numbers,
-# which a test compares.
-MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 
 
 def walk(nest: Nest, *, each_lane: bool = True) -> Loop:
