@@ -90,15 +90,15 @@ class ValuePrinter(ScopePrinter):
 
     def elementwise(self, node: Node, point: Point) -> Value:
         """An elementwise operation at `point`, as an expression that no variable holds yet."""
-        operands = self._in_int32(node) if _compares_indices(node) else node.src
+        operands = self._in_int32(node) if _takes_indices(node) else node.src
         return self.operation(node, [self.value(operand, point) for operand in operands])
 
-    def _in_int32(self, comparison: Node) -> tuple[Node, ...]:
-        """The operands of a comparison of indices, as int32 where they are vectors: of int64, the
+    def _in_int32(self, node: Node) -> tuple[Node, ...]:
+        """The operands of what `_takes_indices`, as int32 where they are vectors: of int64, the
         lanes of float32 fill two registers, which GCC 12 compares lane by lane."""
-        if any(map(self._has_index_lanes, comparison.src)):
-            return tuple(operand.cast(int32) for operand in comparison.src)
-        return comparison.src
+        if any(map(self._has_index_lanes, node.src)):
+            return tuple(operand.cast(int32) for operand in node.src)
+        return node.src
 
     def _has_index_lanes(self, node: Node) -> bool:
         """Is this an index that depends on lanes, as axes alone? Terms of data are vectors of
@@ -204,19 +204,19 @@ def load_of(fill: Store) -> Node:
 
 @memoized(4096)
 def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
-    """The elementwise nodes beneath `root`, operands first, down to loads, reductions, comparisons
-    of indices, what is `filled`, and what may be looked up."""
+    """The elementwise nodes beneath `root`, operands first, down to loads, reductions, what
+    `_takes_indices`, what is `filled`, and what may be looked up."""
 
     def has_operands_inside(node: Node) -> bool:
-        is_leaf = node in filled or _compares_indices(node) or digit_of(node)
+        is_leaf = node in filled or _takes_indices(node) or digit_of(node)
         return node.op in Group.ELEMENTWISE and not is_leaf
 
     return toposort([root], has_operands_inside)
 
 
-def _compares_indices(node: Node) -> bool:
-    """Is this a comparison of indices and constants, all of which int32 holds?"""
-    if node.op not in (Op.LT, Op.EQ):
+def _takes_indices(node: Node) -> bool:
+    """Does this compare or cast indices and constants, all of which int32 holds?"""
+    if node.op not in (Op.LT, Op.EQ, Op.CAST):
         return False
     are_indices = all(operand.op in (Op.AXIS, Op.AFFINE, Op.CONST) for operand in node.src)
     if not are_indices or node.src[0].dtype is not int64:

@@ -88,11 +88,12 @@ def test_windows_that_move_by_several_elements_are_padded(step: int, size: int) 
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
 
 
-def test_indices_are_compared_as_int32_where_that_holds_them() -> None:
+def test_indices_are_compared_and_cast_as_int32_where_that_holds_them() -> None:
     """The lanes of float32 would fill two vectors of int64."""
     x = lm.asarray(RNG.standard_normal((40, 64), dtype=np.float32)).realize()
-    function = lm.jit(lambda x: lm.tril(x + 1.0))
-    np.testing.assert_array_equal(function(x).numpy(), np.tril(x.numpy() + 1.0))
+    function = lm.jit(lambda x: lm.tril(x * lm.arange(64).cast(lm.float32)))
+    expected = np.tril(x.numpy() * np.arange(64, dtype=np.float32))
+    np.testing.assert_array_equal(function(x).numpy(), expected)
     (kernel,) = function.lower(x, device="cpu").kernels
     assert "i32x" in kernel.source
     assert "i64x" not in kernel.source
