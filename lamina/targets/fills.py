@@ -27,7 +27,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from lamina.ir.kernel import Store
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group
 from lamina.schedule.gpu.products import is_minor
 from lamina.targets.parts import (
     InRegisters,
@@ -94,14 +95,17 @@ class FillPrinter(ValuePrinter):
         """Print one part of the loops of `fill`: over those of its axes that are not open yet.
 
         They are in the order of scratch memory, unless that would read an array with strides: where
-        a loop goes along neighbours of the array, loops are in the order of the array.
+        a loop goes along neighbours of the array, loops are in the order of the array. What takes
+        many instructions, as an exponential does, keeps its vectors all the same: reading them lane
+        by lane takes less than computing each lane by itself.
         """
         order = [axis for axis in fill.axes if axis not in self.depth_of]
         loops = {axis: how_axes_run[axis] for axis in order}
         contiguous = self.contiguous_axis(fill)
         along_neighbours = loops.get(contiguous) if contiguous else None
+        is_long = any(node.op in Group.TRANSCENDENTAL for node in toposort([fill.value]))
         # In vectors or unrolled, it reads each row of the array at once already.
-        if contiguous and isinstance(along_neighbours, Loop):
+        if contiguous and isinstance(along_neighbours, Loop) and not is_long:
             order.remove(contiguous)
             order.append(contiguous)  # as the innermost loop
             loops = _in_order_of_array(loops, contiguous, along_neighbours)
