@@ -78,7 +78,8 @@ class _NestCost:
         self.chunks = points(parallel)
         # Those that have a chunk: 2 of 8 cores if there are 2 chunks.
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
-        self.root = walk(nest, each_lane=self.each_lane)
+        adds_dots = "unsigned_by_signed" in target.engines
+        self.root = walk(nest, each_lane=self.each_lane, adds_dots=adds_dots)
         self.traffic = Traffic(nest, self.root, rates, self.workers, parallel, around)
 
     def cost(self) -> KernelCost:

@@ -32,14 +32,15 @@ from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
 
 
-def walk(nest: Nest, *, each_lane: bool = True) -> Loop:
+def walk(nest: Nest, *, each_lane: bool = True, adds_dots: bool = False) -> Loop:
     """The whole kernel of a nest, as a loop without an axis, with all loops inside it. Loops that
     the threads of a CPU or the blocks of a GPU share come first, so they are the outermost.
 
     each_lane: does every lane of an access whose lanes lie apart take an instruction, as on a CPU?
         On a GPU, where lanes are threads, one instruction serves all of them.
+    adds_dots: does the instruction that multiplies and adds up four bytes add them to a sum too?
     """
-    walker = _Walker(nest, each_lane)
+    walker = _Walker(nest, each_lane, adds_dots)
     walker.walk_stores()
     return walker.root
 
@@ -83,8 +84,9 @@ class _Walker:
     an access depends on.
     """
 
-    def __init__(self, nest: Nest, each_lane: bool) -> None:
+    def __init__(self, nest: Nest, each_lane: bool, adds_dots: bool) -> None:
         self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
+        self.adds_dots = adds_dots
         self.many_sums = MANY_SUMS if each_lane else MANY_SUMS_OF_WARP
         # Axes that are no loops: all of their points stand in one body.
         self.vectors = self._bound_to("vector")
@@ -488,13 +490,14 @@ class _Walker:
                 self._visit(operand, inner)
         chained = 1 if has_accumulator_each else self._copies(bound)
         work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies, chained=chained)
-        inner.work.append(replace(work, fused=sums_products(node)))
+        is_fused_dot = bool(dots) and self.adds_dots
+        inner.work.append(replace(work, fused=sums_products(node) or is_fused_dot))
 
     def _multiply_dots(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
         """The bytes that a sum of products of bytes reads, beneath the casts of the product's
         factors, and an instruction that multiplies and adds up the four bytes of each lane. `_step`
-        counts the addition to the sum as another one: processors with VNNI have one instruction
-        for both, others take more than two (`lamina/targets/c/dots.c`)."""
+        counts the addition to the sum as another one, unless the processor has one instruction for
+        both; without, it takes more than two (`lamina/targets/c/dots.c`)."""
         product = node.src[0]
         for cast in product.src:
             self._visit(cast.src[0], inner)
