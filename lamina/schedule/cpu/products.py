@@ -259,7 +259,9 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
     """The largest register tile: of PANEL_TILES where whole ones fit a packed panel of `columns`.
 
     Where results lie in turns, each of them has sums of its own in the registers of 14 x 2: for two
-    results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1.
+    results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1. Where a step adds several
+    products, the vectors of each further one take the registers of a row of sums: 12 x 2 are left
+    beside three products.
     """
     vector_bytes = plan.target.vector_bytes
     tile = REGISTER_TILES[vector_bytes]
@@ -267,9 +269,17 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
     if in_turns > 1:
         rows = min(tile.rows, tile.rows * tile.vectors // in_turns)
         return TileSize(rows, max(tile.vectors // in_turns, 1))
+    further_products = _terms(product.reduction.src[0]) - 1
+    if further_products > 0:
+        return replace(tile, rows=max(tile.rows - further_products, 1))
     panel_tile = PANEL_TILES.get(vector_bytes, tile)
     has_whole_tiles = columns.arg.size % (panel_tile.vectors * lanes) == 0
     return panel_tile if product.panel is not None and has_whole_tiles else tile
+
+
+def _terms(node: Node) -> int:
+    """How many terms a sum has: 3 of ``a * b + c * d + e * f``, 1 of anything but a sum."""
+    return sum(map(_terms, node.src)) if node.op is Op.ADD else 1
 
 
 def _interleaved_rows(plan: CpuPlanner) -> list[Node]:
