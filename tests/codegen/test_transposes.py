@@ -177,12 +177,26 @@ def test_what_no_cache_holds_is_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(loop_nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED_TRANSPOSE", 64)
     a = _array(*shape)
     found = lm.asarray(a).T.contiguous(), lm.asarray(a) * 2
     lm.realize(*found)
     for one, right in zip(found, (a.T, a * 2), strict=True):
         np.testing.assert_array_equal(one.numpy(), right)
     assert any("STREAM(" in text for text in texts)
+
+
+@pytest.mark.parametrize(("columns", "streamed"), [(512, True), (256, False)])
+def test_a_transpose_that_fills_the_second_cache_is_streamed(
+    texts: list[str], columns: int, streamed: bool
+) -> None:
+    """Its lines lie far apart. A copy writes line after line, and is streamed from 32 MiB on."""
+    a = _array(1024, columns)
+    np.testing.assert_array_equal(lm.asarray(a).T.contiguous().numpy(), a.T)
+    np.testing.assert_array_equal((lm.asarray(a) * 2).numpy(), a * 2)
+    transpose, copy = texts
+    assert ("STREAM(" in transpose) == streamed
+    assert "STREAM(" not in copy
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int32", "bfloat16"])
@@ -209,7 +223,7 @@ def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
 def test_streams_need_no_alignment(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shift: int
 ) -> None:
-    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED_TRANSPOSE", 64)
     a = _array(96, 128)
     memory = (ctypes.c_char * (a.nbytes + 128))()
     target = _unaligned(a.T, shift, memory)
