@@ -15,7 +15,14 @@ from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
 from lamina.fuse.axes import AxisPlan, AxisSplit, Index, Loops
 from lamina.fuse.epilogues import part_of_scan
-from lamina.fuse.members import NO_BLOCK, Block, KernelShape, LoweredMembers, columns_of
+from lamina.fuse.members import (
+    NO_BLOCK,
+    Block,
+    KernelShape,
+    LoweredMembers,
+    SumInBlocks,
+    columns_of,
+)
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, contraction, points
 from lamina.ir.node import Node, full, toposort
@@ -72,10 +79,10 @@ class KernelGroup:
         # sums of products that it computes again inside its own sums.
         self.statements: frozenset[Node] = frozenset()
         self.recomputed: frozenset[Node] = frozenset()
-        # Set by `run_in_blocks`: the rows that run at once, and the sum, if any, that is added up
-        # in memory, block by block.
+        # Set by `run_in_blocks`: the rows that run at once, and the sum, if any, along whose axis
+        # blocks are numbered.
         self.block = NO_BLOCK
-        self.accumulated: Node | None = None
+        self.summed: SumInBlocks | None = None
         # A kernel that runs right before: it stores the array that this one updates or adds to.
         self.initial: KernelGroup | None = None
         if first.op is Op.SCATTER:
@@ -305,7 +312,7 @@ class KernelGroup:
         `self.lowered` is of no use until the next call.
         """
         while True:
-            self.lowered = LoweredMembers(self.values, shape, plan, self.block, self.accumulated)
+            self.lowered = LoweredMembers(self.values, shape, plan, self.block, self.summed)
             obstacle = self.lowered.lower(self.members)
             if not isinstance(obstacle, AxisSplit):
                 return obstacle is None
@@ -379,14 +386,15 @@ class KernelGroup:
         `block_candidates`. The last of these is cut into pieces: 2048 rows in blocks of 32 become
         (64, 32).
 
-        If it is the axis of a sum, after the rows, memory adds up the sum, block by block.
+        If it is the axis of a sum, after the rows, memory adds up the sum, block by block. One
+        block, which has the whole axis, stores it.
         """
         last = block.rows[-1]
         size = self.block_candidates[last].size
         accumulation = self._accumulation
         self.block = block
         if accumulation and last == len(self.rows):
-            self._accumulate(accumulation)
+            self._sum_in_blocks(accumulation, is_whole=block.size == size)
         # Rows are the first logical axes, and the axis of a sum is the next one: so `last`, a
         # position among them, is also the number by which the plan has it. Members are at the same
         # indices as before, so this succeeds; other axes that have to be in pieces are split again.
@@ -396,17 +404,20 @@ class KernelGroup:
         """Take `run_in_blocks` back: every attribute is that of the copy `before` again."""
         vars(self).update(vars(before))
 
-    def _accumulate(self, accumulation: Accumulation) -> None:
-        """Make the kernel add only the sum of its last member, one part a block, to memory. An
-        initial kernel stores what memory begins with; it may read the values that this one reads,
-        and computes everything else."""
+    def _sum_in_blocks(self, accumulation: Accumulation, *, is_whole: bool) -> None:
+        """Make the kernel compute only the sum of its last member. Blocks add their parts to
+        memory. An initial kernel stores what memory begins with; it may read the values that this
+        one reads, and computes everything else. Where `is_whole`, one block has the whole sum: if
+        nothing else is added, it stores that, and no kernel runs before."""
         member = self.members[-1]
         self.first = member  # whose slot the initial kernel stores in
         self.members = [member]
-        self.accumulated = accumulation.total
-        start = accumulation.rest or full(member.shape, 0, member.dtype)
-        operands = {operand: self.values[operand] for operand in self.operands}
-        self.initial = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
+        is_added = accumulation.rest is not None or not is_whole
+        self.summed = SumInBlocks(accumulation.total, is_added)
+        if is_added:
+            start = accumulation.rest or full(member.shape, 0, member.dtype)
+            operands = {operand: self.values[operand] for operand in self.operands}
+            self.initial = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
 
 
 def _shape_of_first(first: Node) -> KernelShape:

@@ -114,12 +114,21 @@ def array_of(node: Node) -> object:
     return (node.arg.storage, node.dtype) if node.op is Op.BUFFER else node
 
 
+@dataclass(frozen=True)
+class SumInBlocks:
+    """The sum `total` of a kernel with one member, which is that sum plus a rest. Blocks are parts
+    of the axis that it reduces. Each adds its part to memory, where the rest is, or 0; or, if it is
+    not `is_added`, the only block stores the whole sum, which has no rest."""
+
+    total: Node
+    is_added: bool
+
+
 class LoweredMembers:
     """The members of one kernel, lowered one after the other with axes split as `plan` says.
 
     `values` are all values of the program, with the shapes that they have in memory. `block` says
-    which rows run at once. With `accumulated`, the kernel has one member, which is that sum plus a
-    rest; only the sum is lowered, and each block adds its part of it to memory.
+    which rows run at once. With `summed`, only that sum of the one member is lowered.
     """
 
     def __init__(
@@ -128,12 +137,12 @@ class LoweredMembers:
         shape: KernelShape,
         plan: AxisPlan,
         block: Block = NO_BLOCK,
-        accumulated: Node | None = None,
+        summed: SumInBlocks | None = None,
     ) -> None:
         self.values = values
         self.shape = shape
         self.block = block
-        self.accumulated = accumulated
+        self.summed = summed
         self.parameters: dict[object, ReadArray] = {}  # by `array_of`, in order
         self.index_of: dict[Node, Index] = {}  # where each member is computed
         self.reads: dict[Node, set[Index]] = {}  # where each array in memory is read
@@ -173,7 +182,7 @@ class LoweredMembers:
             return ()
         *whole, last = self.block.rows
         axes = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
-        axes.append(self._outer_loop_of_sum(last) if self.accumulated else self._outer_loop(last))
+        axes.append(self._outer_loop_of_sum(last) if self.summed else self._outer_loop(last))
         return tuple(axes)
 
     def _outer_loop(self, row: int) -> Node:
@@ -183,7 +192,7 @@ class LoweredMembers:
         return next(axis for axis, factor in factor_of.items() if factor == self.block.size)
 
     def _outer_loop_of_sum(self, position: int) -> Node:
-        """The outer loop of the axis that the accumulated sum reduces. It is taken out of the
+        """The outer loop of the axis that the sum in blocks reduces. It is taken out of the
         reduction, which then runs over the rows of one block.
 
         That axis is opened right after the rows: its `position` after them is also the number of a
@@ -262,11 +271,11 @@ class LoweredMembers:
         return Loops(tuple(index), (*self._all_rows, *loops.axes))
 
     def _stored(self, node: Node) -> Store:
-        """The store of the member `node`, or of each block's part of the accumulated sum in it."""
-        computed = self.accumulated or node
+        """The store of the member `node`, or of each block's part of the sum in it."""
+        computed = self.summed.total if self.summed else node
         loops = self._member_loops(node.shape)
         self.index_of[node] = loops.index
-        # An accumulated sum may be a value. It counts as a member, or else it would be read.
+        # A sum in blocks may be a value. It counts as a member, or else it would be read.
         self.index_of[computed] = loops.index
         value = self._lowering.value(computed, loops.index)
         axes = self._scan_axes_last(value, loops.axes)
@@ -276,7 +285,7 @@ class LoweredMembers:
             value=value,
             axes=axes,
             condition=self._first_of_sharing_rows(loops.index, axes),
-            monoid=ADD if self.accumulated else None,
+            monoid=ADD if self.summed and self.summed.is_added else None,
         )
 
     def _scan_axes_last(self, value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:

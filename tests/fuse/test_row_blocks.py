@@ -98,6 +98,25 @@ def test_gradients_of_such_weights_are_summed_block_by_block(causal: bool) -> No
 
 
 @pytest.mark.parametrize("causal", [False, True])
+def test_a_block_of_all_rows_stores_their_sum(causal: bool) -> None:
+    """128 rows are one block, whose sums are those of all rows: nothing is added to zeros."""
+    torch = pytest.importorskip("torch")
+    arrays = [RNG.standard_normal((1, 16, 128, 16)).astype(np.float32) for _ in range(4)]
+    query, key, value, slope = map(lm.Tensor, arrays)
+    result = lm.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    found = lm.gradient(result, [query, key, value], slope)
+    made = program(*found)
+    assert max(names(made)) > 3
+    assert not any(carries(one.kernel) for one in made.launches)
+    lm.realize(*found)
+    leaves = [torch.tensor(array, requires_grad=True) for array in arrays[:3]]
+    right = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    wanted = torch.autograd.grad(right, leaves, torch.tensor(arrays[3]))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_weights_inside_a_net_are_computed_again_for_its_gradients(
     causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
