@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from lamina.core.dtypes import SHORT, DType, int32, int64
 from lamina.core.recent import memoized
 from lamina.graph import index as ix
+from lamina.ir.build import const
 from lamina.ir.kernel import Store, bounds
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
@@ -97,7 +98,7 @@ class ValuePrinter(ScopePrinter):
         """The operands of what `_takes_indices`, as int32 where they are vectors: of int64, the
         lanes of float32 fill two registers, which GCC 12 compares lane by lane."""
         if any(map(self._has_index_lanes, node.src)):
-            return tuple(operand.cast(int32) for operand in node.src)
+            return tuple(_as_int32(operand) for operand in node.src)
         return node.src
 
     def _has_index_lanes(self, node: Node) -> bool:
@@ -212,6 +213,11 @@ def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
         return node.op in Group.ELEMENTWISE and not is_leaf
 
     return toposort([root], has_operands_inside)
+
+
+def _as_int32(index: Node) -> Node:
+    """An index, or a constant, of int64 as int32."""
+    return const(index.arg.value, int32) if index.op is Op.CONST else index.cast(int32)
 
 
 def _takes_indices(node: Node) -> bool:

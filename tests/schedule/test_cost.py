@@ -22,8 +22,9 @@ from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.moves import Bind, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import KernelCost, predict
-from lamina.schedule.cost.body import Access
+from lamina.schedule.cost.body import Access, Work
 from lamina.schedule.cost.footprint import Region, Walk, region
+from lamina.schedule.cost.operations import demand_of, total
 from lamina.schedule.cost.traffic import Traffic
 from lamina.schedule.cost.walk import walk
 from lamina.targets.c.dots import DotPrinter
@@ -332,6 +333,56 @@ def test_four_bytes_of_a_dot_product_are_lanes_of_one_load(schedule: str, lanes:
     work = [work for loop in walk(plan.nest).every() for work in loop.work]
     assert [(each.op, each.lanes) for each in work] == [(Op.MUL, lanes // 4), (Op.ADD, lanes // 4)]
     assert text.count("DOT(") == 1
+
+
+def test_an_instruction_may_add_a_dot_product_to_its_sum() -> None:
+    schedule = "split(a0, 16) -> a2, a3; bind(a3, vector); bind(a1, dot)"
+    with lm.using(device="cpu", schedule=schedule, search=0):
+        specs = lm.TensorSpec((64, 4), lm.uint8), lm.TensorSpec((4,), lm.int8)
+        (plan,) = lm.jit(dot_product).lower(*specs).planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    for adds_dots in (False, True):
+        loops = walk(plan.nest, adds_dots=adds_dots).every()
+        instructions = total([work for loop in loops for work in loop.work], 64, RATES).issue
+        assert instructions == 4 * (1 if adds_dots else 2)  # 64 rows are 4 vectors of 16
+
+
+def test_reads_under_conditions_happen_where_these_hold() -> None:
+    """A roll reads each element once, by two loads."""
+    with lm.using(device="cpu", schedule="", search=0):
+        lowered = lm.jit(lambda x: lm.roll(x, 36) + 1.0).lower(lm.TensorSpec((144,)))
+    (plan,) = lowered.planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    loads, _ = accesses_of(plan.nest)
+    assert sorted(load.share for load in loads) == [0.25, 0.75]
+    traffic = Traffic(plan.nest, walk(plan.nest), RATES, 1, frozenset(), around=inf)
+    used = sum(lines.used for lines in traffic.lines if not lines.reference.is_store)
+    assert used == 144 * 4
+
+
+def test_what_indices_of_lanes_apart_need_is_computed_for_each() -> None:
+    """Of ``x[(i + 1) // 3]`` 16 lanes take 16 divisions, and loads that are put together."""
+    row = ix.axis(0, 16)
+    index, _ = ix.divided(ix.scale(row, 1, 1), 3)
+    load = Node(Op.LOAD, (index,), Load(0, lm.float32))
+    store = Store(1, row, load, (row,))
+    parameters = Parameter(lm.float32, 6), Parameter(lm.float32, 16, written=True)
+    nest = apply(Kernel(parameters, (store,), rows=1), (Bind(0, "vector"),))
+    (read,), _ = accesses_of(nest)
+    assert (read.lanes, read.copies) == (1, 16)
+    work = [work for loop in walk(nest).every() for work in loop.work]
+    assert sorted((each.op.name, each.lanes, each.copies) for each in work if each.op) == [
+        ("BITCAST", 1, 16), ("IDIV", 1, 16),
+    ]  # fmt: skip
+
+
+def test_short_vectors_are_divided_faster() -> None:
+    """By their length, down to 20 bytes."""
+    divisions = [
+        demand_of(Work(Op.DIV, lm.float32, 1.0, lanes, 1), 64, RATES).divide
+        for lanes in (16, 8, 4, 1)
+    ]
+    assert divisions == [1, 0.5, 20 / 64, 20 / 64]
 
 
 def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:

@@ -19,6 +19,7 @@ class Access:
     axes: those that vary in one run of the body: of lanes, and of unrolled points
     times: how often the body runs in which it stands, all iterations of all loops around it
     lanes: elements of one instruction; copies: instructions in one run of the body
+    share: of the elements, those that it reads or writes, as its condition holds there
 
     The load of ``x[64 * i + 16 * u + l]`` with 100 iterations i, 4 unrolled points u and 16 lanes l
     has the axes u and l, 100 times, 16 lanes and 4 copies.
@@ -31,6 +32,7 @@ class Access:
     times: float
     lanes: int
     copies: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class _NestCost:
                 bytes_of_register = access.lanes * dtype.itemsize / registers
                 rate = nearest.write if access.is_store else nearest.read
                 seconds_of_register = max(bytes_of_register / rate, 1 / self.rates.issue)
-                runs = access.times * access.copies
+                runs = access.times * access.share * access.copies
                 seconds += runs * registers * seconds_of_register
         return seconds
 
@@ -214,7 +214,8 @@ class _GpuCost(_NestCost):
                 of_one = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
                 sectors = footprint.region(frozenset(of_one | joined.keys())).lines(line)
                 words = ceil(access.lanes / WARP) * WARP
-                instructions = access.times * access.copies / max(prod(joined.values()), 1)
+                runs = access.times * access.share * access.copies
+                instructions = runs / max(prod(joined.values()), 1)
                 nbytes += instructions * max(sectors * line, words * WORD)
         return nbytes / nearest.read
 

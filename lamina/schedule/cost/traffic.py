@@ -76,6 +76,9 @@ class Footprint:
 
     axes: those that the index depends on
     array: the kernel's parameter
+    shares: of each index, by its constant, the share of its elements that is touched, as a
+        condition holds there. A roll by 36 of 144 elements reads x[i - 36] at 3/4 of all i, and
+        x[i + 108] at 1/4: half of what both indices are, and all elements once
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Footprint:
         self.axes = frozenset[Node]().union(*(free_axes(term) for term, _ in reference.terms))
         # By its constant, each index: of x[i] and x[i+1] they are 0 and 1.
         self._index_of = {ix.terms_of(access.index)[1]: access.index for access in accesses}
+        self.shares = {ix.terms_of(access.index)[1]: access.share for access in accesses}
         # What was asked for before, by those of `axes` that walk: loops inside one another, and
         # parts of a body, ask for the same again and again.
         self._regions: dict[frozenset[Node], Region] = {}
@@ -119,13 +123,15 @@ class Footprint:
         count = self._lines.get(walking)
         if count is None:
             lines_of_array = ceil(self.array.nbytes / self.line)
-            count = float(min(self.region(walking).lines(self.line), lines_of_array))
+            touched = sum(self.shares.values()) / len(self.shares)
+            count = min(touched * self.region(walking).lines(self.line), float(lines_of_array))
             self._lines[walking] = count
         return count
 
     def used_bytes(self, axes: frozenset[Node]) -> int:
         """The bytes of the elements that are touched while `axes` walk, each counted once."""
-        elements = min(self.region(axes).elements(), self.array.size)
+        touched = min(sum(self.shares.values()), 1.0)
+        elements = int(touched * min(self.region(axes).elements(), self.array.size))
         return elements * self.array.dtype.itemsize
 
 

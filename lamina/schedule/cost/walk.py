@@ -16,7 +16,7 @@ from itertools import product
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
-from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, points
+from lamina.ir.kernel import TRUE, Store, bound_axes, bounds, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
@@ -74,6 +74,20 @@ def _shorter_vectors(rest: int, *, is_reduced: bool) -> int:
     elements."""
     powers = rest.bit_count()
     return rest if is_reduced and powers > 1 else powers
+
+
+def _share_inside(condition: Node) -> float:
+    """At which share of all points a condition holds, if each of its indices takes all of its
+    values equally often; 1 where it says anything but that indices are inside of sizes.
+
+    The two reads of a roll of 144 elements by 36 happen at 3/4 and at 1/4 of the points.
+    """
+    share = 1.0
+    for index, size in (ix.extents(condition) or {}).items():
+        low, high = bounds(index)
+        inside = min(high, size - 1) - max(low, 0) + 1
+        share *= max(inside, 0) / (high - low + 1)
+    return share
 
 
 class _Walker:
@@ -199,7 +213,8 @@ class _Walker:
         a block of them is transposed in registers."""
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
-        access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
+        share = _share_inside(condition)
+        access = Access(parameter, index, is_store, inside, loop.times, lanes, copies, share)
         if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
             self._visit_terms(index, loop)
             loop.accesses.append(access)
