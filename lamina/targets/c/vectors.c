@@ -118,6 +118,8 @@ EACH(LANES_APART)
     }
 #if defined __AVX512BW__ && defined __AVX512VL__ && N == 16
 #define TWO(T) INSTRUCTION(T, i16, ia32_loaddquhi256_mask)
+#elif defined __AVX512BW__ && defined __AVX512VL__ && N == 8
+#define TWO(T) INSTRUCTION(T, i16, ia32_loaddquhi128_mask)
 #else
 #define TWO LANES
 #endif
@@ -125,6 +127,8 @@ EACH(LANES_APART)
 #define FOUR(T) INSTRUCTION(T, f32, ia32_loadups512_mask)
 #elif defined __AVX512VL__ && N == 8
 #define FOUR(T) INSTRUCTION(T, f32, ia32_loadups256_mask)
+#elif defined __AVX512VL__ && N == 4
+#define FOUR(T) INSTRUCTION(T, f32, ia32_loadups128_mask)
 #else
 #define FOUR LANES
 #endif
@@ -132,6 +136,8 @@ EACH(LANES_APART)
 #define EIGHT(T) INSTRUCTION(T, f64, ia32_loadupd512_mask)
 #elif defined __AVX512VL__ && N == 4
 #define EIGHT(T) INSTRUCTION(T, f64, ia32_loadupd256_mask)
+#elif defined __AVX512VL__ && N == 2
+#define EIGHT(T) INSTRUCTION(T, f64, ia32_loadupd128_mask)
 #else
 #define EIGHT LANES
 #endif
