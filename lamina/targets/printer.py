@@ -13,11 +13,12 @@ from lamina.core.dtypes import SHORT, DType, int32, int64
 from lamina.core.recent import memoized
 from lamina.graph import index as ix
 from lamina.ir.build import const
-from lamina.ir.kernel import Store, bounds
+from lamina.ir.kernel import Store, bounds, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import Nest
 from lamina.targets.language import Point, Value
+from lamina.targets.parts import Vector
 from lamina.targets.scopes import Key, ScopePrinter
 
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
@@ -47,6 +48,8 @@ class ValuePrinter(ScopePrinter):
         self.staged = {fill.value: fill for fill in nest.fills}
         self.filled = frozenset[Node]()
         self.stored_late = set[Node]()
+        # Vector axes whose lanes are printed one by one at the moment.
+        self.taken_apart: dict[Node, Vector] = {}
         # The parameters that the kernel reads.
         self.read = {load.arg.parameter for load in nest.kernel.of(Op.LOAD)}
 
@@ -58,12 +61,32 @@ class ValuePrinter(ScopePrinter):
         depth = self.home(node)
         key = self.key(node, point)
         cache = self.scopes[depth].cache
+        if node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
+            lane = self._lane_of_vector(node, point)
+            if lane is not None:
+                return lane
         if key not in cache:
             all_scopes = self.scopes
             self.scopes = all_scopes[: depth + 1]  # `at_depth`, but faster
             self._compute(node, point, key)
             self.scopes = all_scopes
         return cache[key]
+
+    def _lane_of_vector(self, node: Node, point: Point) -> Value | None:
+        """What a reduction came to in one of the lanes of an axis that is `taken_apart`, such as an
+        argmax that says which element a lane reads; None if there is no vector of them."""
+        apart = [axis for axis in self.taken_apart if axis in free_axes(node)]
+        if not apart:
+            return None
+        (axis,) = apart
+        number = point[axis] - self.taken_apart[axis].first
+        unrolled = self.unrolled.pop(axis)
+        self.vectors[axis] = self.taken_apart[axis]
+        key = self.key(node, point)
+        del self.vectors[axis]
+        self.unrolled[axis] = unrolled
+        vector = self.scopes[self.home(node)].cache.get(key)
+        return None if vector is None else self.lane(vector, number)
 
     def _compute(self, node: Node, point: Point, key: Key) -> None:
         """Print `node` in the innermost scope, its home, and remember it there as `key`."""

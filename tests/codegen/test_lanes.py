@@ -207,3 +207,17 @@ def test_scans_of_short_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]]) ->
     found = lm.tanh(lm.cumulative_sum(lm.exp(lm.sin(x)) * y, axis=-1))
     right = np.tanh(np.cumsum(np.exp(np.sin(a)) * b, axis=-1))
     np.testing.assert_allclose(found.numpy(), right, atol=1e-5)
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+def test_a_place_that_lanes_read_at_is_found_for_all_of_them_at_once() -> None:
+    """Each lane reads where its own maximum is."""
+
+    def largest(x: Any) -> Any:
+        return lm.take_along_axis(x, lm.argmax(x, axis=1, keepdims=True), axis=1)
+
+    assert len(re.findall(r"for \(i64 k = 0; k < 9;", _text(largest, (32, 9)))) == 1
+    x = RNG.standard_normal((32, 9)).astype(np.float32)
+    x[3, 4] = np.nan
+    found = lm.jit(largest)(lm.asarray(x).realize()).numpy()
+    np.testing.assert_array_equal(found, np.max(x, axis=1, keepdims=True))

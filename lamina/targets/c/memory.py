@@ -85,8 +85,9 @@ class MemoryPrinter(CSpelling, NestPrinter):
         each is a scalar."""
         vector = self.vectors.pop(axis)
         self.unrolled[axis] = Unrolled(vector.first, vector.lanes)
+        self.taken_apart[axis] = vector
         yield from (point | lane for lane in self.points((axis,)))
-        del self.unrolled[axis]
+        del self.unrolled[axis], self.taken_apart[axis]
         self.vectors[axis] = vector
 
     def begin_step(self, work: Work) -> None:
