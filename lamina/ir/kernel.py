@@ -247,15 +247,18 @@ def indices_of(node: Node) -> tuple[Node, ...]:
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
-    """The first reduction beneath `values` that is like a matrix product: it reads two arrays, each
-    of which is reused along an axis of `rows` that the other varies along. Register tiles are for
-    it. In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j."""
+    """The first reduction beneath `values` that is like a matrix product: it has two arrays or
+    factors, each of which is reused along an axis of `rows` that the other varies along. Register
+    tiles are for it. In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j; so
+    is the one-hot factor of ``sum_k (place[k] == i) * b[k, j]``, which reads nothing along i."""
     row_axes = frozenset(rows)
     for reduction in toposort(values):
         if reduction.op is Op.LOOP_REDUCE:
             outer = row_axes.difference(bound_axes(reduction))
-            loads = (node for node in toposort(reduction.src) if node.op is Op.LOAD)
-            varied = {free_axes(load) & outer for load in loads}
+            operands = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+            if reduction.src[0].op is Op.MUL:
+                operands += reduction.src[0].src
+            varied = {free_axes(operand) & outer for operand in operands}
             if any(a - b and b - a for a in varied for b in varied):
                 return reduction
     return None

@@ -182,7 +182,7 @@ def loads_along(reduction: Node, axis: Node) -> list[Node]:
 
 
 def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> list[Node]:
-    """The row axes along which all that varies along `vector` is used again, while another load
+    """The row axes along which all that varies along `vector` is used again, while something else
     varies. The one that suits a register tile of `height` rows best comes last: the longest, and
     among those of `height` - 1 rows or more the innermost, as these fill the tile, or nearly so.
 
@@ -190,6 +190,6 @@ def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> li
     """
     vector_loads = loads_along(reduction, vector)
     varying = frozenset((vector,)).union(*map(free_axes, vector_loads))
-    rows = [row for row in plan.rows if row not in varying and loads_along(reduction, row)]
+    rows = [row for row in plan.rows if row not in varying and row in free_axes(reduction)]
     # Rows come outermost first, and equal keys stay in that order.
     return sorted(rows, key=lambda row: min(row.arg.size, height - 1))

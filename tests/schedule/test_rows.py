@@ -119,3 +119,43 @@ def test_a_short_reduced_axis_leaves_the_vectors_to_a_longer_one(shape: tuple[in
     (vector,) = [axis for axis, to in plan.nest.binding.items() if to == "vector"]
     assert vector.arg.size > 3
     np.testing.assert_allclose(function(*arguments).numpy(), (np.tanh(x) * w).max(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "outer"), [(128, 1), (5000, 0)])
+def test_long_rows_of_results_are_written_one_tile_after_the_other(
+    columns: int, outer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 300 x 5000 results, which no second-level cache of 1 MiB keeps; of 300 x 128 tiles of
+    columns are the outer loop, whose part of the factor is read once."""
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
+    function = lm.jit(lambda a, b: a @ b)
+    specs = lm.TensorSpec((300, 20)), lm.TensorSpec((20, columns))
+    (kernel,) = function.lower(*specs, device="cpu").kernels
+    (order,) = re.findall(r"reorder\((\w+)", kernel.schedule)
+    (split,) = re.findall(rf"split\(a(\d), \d+\) -> {order}, ", kernel.schedule)
+    assert int(split) == outer
+    random = np.random.default_rng(columns)
+    a, b = random.standard_normal((300, 20)), random.standard_normal((20, columns))
+    found = function(lm.asarray(a.astype(np.float32)), lm.asarray(b.astype(np.float32)))
+    np.testing.assert_allclose(found.numpy(), a @ b, atol=1e-4)
+
+
+def test_sums_by_a_one_hot_factor_have_a_register_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factor reads nothing along its rows."""
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
+    random = np.random.default_rng(3)
+    x = random.standard_normal((50, 70)).astype(np.float32)
+    places = random.integers(0, 13, 50)
+
+    @lm.jit
+    def sums(places: Tensor, x: Tensor) -> Tensor:
+        return lm.one_hot(places, 13).cast(lm.float32).T @ x
+
+    inputs = lm.asarray(places).realize(), lm.asarray(x).realize()
+    (kernel,) = sums.lower(*inputs, device="cpu").kernels
+    assert kernel.schedule.count("unroll") == 2  # rows, and vectors of a row
+    expected = np.zeros((13, 70))
+    np.add.at(expected, places, x)
+    np.testing.assert_allclose(sums(*inputs).numpy(), expected, atol=1e-5)
