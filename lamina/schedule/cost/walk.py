@@ -213,7 +213,8 @@ class _Walker:
         a block of them is transposed in registers."""
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
-        share = _share_inside(condition)
+        # The rates of GPUs are fitted to loads and stores that all count in full.
+        share = _share_inside(condition) if self.each_lane else 1.0
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies, share)
         if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
             self._visit_terms(index, loop)
