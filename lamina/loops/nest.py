@@ -17,7 +17,7 @@ from typing import NamedTuple
 from lamina.core.dtypes import int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes
+from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -33,10 +33,14 @@ BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
 
 # Bytes from which on an array is taken to have left all caches: 32 MiB, an estimate for CPUs.
 UNCACHED = 1 << 25
-# The same of the result of a transpose, whose lines lie far apart: a store to a line that no near
-# cache holds first reads it. 1024 x 4096 of 4096 x 1024 took one core of a Sapphire Rapids 2.0 ms
-# past the caches and 5.1 ms through them. A result of 2 MiB, the size of its second-level cache,
-# took half as long past the caches, and as long where the cache held it before (measured).
+# Bytes from which on what a kernel stores is written past the caches: a store to a line that no
+# near cache holds first reads it. One core of a Sapphire Rapids, whose second-level cache holds
+# 2 MiB, took 15.9 ms for two results of 16 MiB of a product that were written past the caches, and
+# 20.3 ms through them; 2.3 and 2.6 ms for copies of 8 MiB that are read again (measured).
+UNCACHED_STORES = 1 << 23
+# The same of a transpose, whose lines lie far apart: 1024 x 4096 of 4096 x 1024 took 2.0 ms past
+# the caches and 5.1 ms through them. A result of 2 MiB took half as long past the caches, and as
+# long where the second-level cache held it before (measured).
 UNCACHED_TRANSPOSE = 1 << 21
 SCANNING_THREADS = 512  # largest block of threads that computes one scan together
 BLOCK = 256  # threads of a block in which each thread has a row
@@ -208,26 +212,26 @@ def is_of_constants(kernel: Kernel, value: Node) -> bool:
 
 
 def bypasses_caches(kernel: Kernel, parameter: int) -> bool:
-    """May vectors that are stored in the array of `parameter` go past the caches of a CPU? The
-    kernel's only store must write it, and it must be too large to be in a cache when another kernel
-    reads it; this kernel neither reads nor adds to it. In a group that runs by blocks of rows the
-    next kernel reads each block at once."""
-    store, *others = kernel.stores
-    if others or kernel.blocks or store.parameter != parameter or store.monoid is not None:
+    """May vectors that are stored in the array of `parameter` go past the caches of a CPU? One
+    store must write it, of too many elements to be in a cache when another kernel reads them; this
+    kernel neither reads nor adds to them. In a group that runs by blocks of rows the next kernel
+    reads each block at once."""
+    stores = [store for store in kernel.stores if store.parameter == parameter]
+    if kernel.blocks or len(stores) != 1 or stores[0].monoid is not None:
         return False
     if any(load.arg.parameter == parameter for load in kernel.of(Op.LOAD)):
         return False
-    uncached = UNCACHED_TRANSPOSE if is_transpose(kernel) else UNCACHED
-    return kernel.parameters[parameter].nbytes >= uncached
+    (store,) = stores
+    stored_bytes = points(store.axes) * kernel.parameters[parameter].dtype.itemsize
+    return stored_bytes >= (UNCACHED_TRANSPOSE if is_transposed(kernel, store) else UNCACHED_STORES)
 
 
-def is_transpose(kernel: Kernel) -> bool:
-    """Does a kernel without reductions read neighbours along one axis of its rows, and store
-    neighbours along another? ``y[64 * i + j] = x[96 * j + i]`` reads along i, and stores along
-    j."""
+def is_transposed(kernel: Kernel, store: Store) -> bool:
+    """Does a kernel without reductions read neighbours along one axis, and `store` neighbours along
+    another? ``y[64 * i + j] = x[96 * j + i]`` reads along i, and stores along j."""
     if kernel.of(Op.LOOP_REDUCE) or kernel.of(Op.LOOP_SCAN):
         return False
-    strides_of_store, _ = ix.terms_of(kernel.stores[0].index)
+    strides_of_store, _ = ix.terms_of(store.index)
     stored_along = [axis for axis, stride in strides_of_store.items() if stride == 1]
     for load in kernel.of(Op.LOAD):
         strides, _ = ix.terms_of(load.src[0])

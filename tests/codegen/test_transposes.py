@@ -147,7 +147,7 @@ def test_sums_of_windows_that_move_by_several_elements_have_vectors(texts: list[
 def test_what_only_moves_is_read_in_order(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(maps, "UNCACHED", 64)
+    monkeypatch.setattr(maps, "UNCACHED_STORES", 64)
     a = _array(4, 9, 7, 48)
     found = lm.asarray(a).permute(order).contiguous().numpy()
     np.testing.assert_array_equal(found, a.transpose(order))
@@ -176,7 +176,7 @@ def test_permutations_of_slices(data: st.DataObject) -> None:
 def test_what_no_cache_holds_is_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED_STORES", 64)
     monkeypatch.setattr(loop_nest, "UNCACHED_TRANSPOSE", 64)
     a = _array(*shape)
     found = lm.asarray(a).T.contiguous(), lm.asarray(a) * 2
@@ -186,11 +186,25 @@ def test_what_no_cache_holds_is_streamed(
     assert any("STREAM(" in text for text in texts)
 
 
+def test_both_results_of_a_product_are_streamed(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_nest, "UNCACHED_STORES", 64)
+    a, b = _array(40, 48), _array(48, 72)  # whole tiles, and rows and columns that are left over
+    product = lm.asarray(a) @ lm.asarray(b)
+    found = product, lm.relu(product)
+    lm.realize(*found)
+    for one, right in zip(found, (a @ b, np.maximum(a @ b, 0)), strict=True):
+        np.testing.assert_allclose(one.numpy(), right, atol=1e-4)
+    (text,) = texts
+    assert len(set(re.findall(r"STREAM\(\w+, (p\d)", text))) == 2
+
+
 @pytest.mark.parametrize(("columns", "streamed"), [(512, True), (256, False)])
 def test_a_transpose_that_fills_the_second_cache_is_streamed(
     texts: list[str], columns: int, streamed: bool
 ) -> None:
-    """Its lines lie far apart. A copy writes line after line, and is streamed from 32 MiB on."""
+    """Its lines lie far apart. A copy writes line after line, and is streamed from 8 MiB on."""
     a = _array(1024, columns)
     np.testing.assert_array_equal(lm.asarray(a).T.contiguous().numpy(), a.T)
     np.testing.assert_array_equal((lm.asarray(a) * 2).numpy(), a * 2)
@@ -238,7 +252,7 @@ def test_streams_need_no_alignment(
 def test_what_is_read_in_place_is_not_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED_STORES", 64)
     a = _array(64, 64)
     x = leaf(a)
     doubled = Node(Op.ADD, (x, x))

@@ -385,7 +385,7 @@ def test_what_the_next_kernel_of_a_block_reads_stays_in_caches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Vectors of rows that run in blocks do not go past the caches, however large the array is."""
-    monkeypatch.setattr(loop_nest, "UNCACHED", 64)
+    monkeypatch.setattr(loop_nest, "UNCACHED_STORES", 64)
     q, k, v = (lm.TensorSpec((1, 4, 2048, 64)) for _ in range(3))
     lowered = lm.jit(lm.scaled_dot_product_attention).lower(q, k, v, device="cpu")
     kernels = lowered.planned.plans

@@ -4,7 +4,7 @@ from lamina.graph import index as ix
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Rotate
-from lamina.loops.nest import UNCACHED
+from lamina.loops.nest import UNCACHED_STORES
 from lamina.schedule.cpu.planner import CpuPlanner
 
 
@@ -17,7 +17,7 @@ def schedule_map(plan: CpuPlanner, row: Node) -> None:
     plan.vectorize(row)
     loads = plan.kernel.of(Op.LOAD)
     result = plan.kernel.parameters[plan.kernel.stores[0].parameter]
-    is_past_caches = result.nbytes >= UNCACHED
+    is_past_caches = result.nbytes >= UNCACHED_STORES
     if not is_past_caches or len(loads) != 1:
         return
     strides, _ = ix.terms_of(loads[0].src[0])

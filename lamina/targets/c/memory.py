@@ -61,7 +61,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def __init__(self, nest: Nest, needed: set[tuple[str, int]]) -> None:
         CSpelling.__init__(self, needed)
         NestPrinter.__init__(self, nest)
-        self.streamed: int | None = None  # the parameter that is stored past the caches, if any
+        self.streamed: list[int] = []  # the parameters that are stored past the caches
         self._by_lanes = 0  # vectors so far that are read or written lane by lane
 
     def access(self, index: Node, condition: Node = ix.TRUE) -> Access:
@@ -375,7 +375,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
             text = f"({kind})({text}) & 1"
         line = f"{target} = {text};"
         if bypasses_caches(self.nest.kernel, store.parameter):
-            self.streamed = store.parameter
+            if store.parameter not in self.streamed:
+                self.streamed.append(store.parameter)
             line = f"STREAM({kind}u, {array}, {start}, {text})"
         self._store_line(store, line, point)
 

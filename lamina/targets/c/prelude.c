@@ -14,7 +14,8 @@ typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
 #define BITS(From, To, x) ((union { From from; To to; }){x}).to
 
-/* A store of a whole line goes past the caches: what is in memory there need not be read before. */
+/* A store of a whole line goes past the caches: what is in memory there need not be read before.
+   `lines`: do all arrays of the kernel that are stored so begin with a line? */
 #ifdef __AVX512F__
 #define STREAM(kind, p, at, ...) \
     if (sizeof(kind) < 64 || !lines || (at) * sizeof(*p) % 64) *(kind *)(p + (at)) = __VA_ARGS__; \
@@ -47,14 +48,6 @@ static double lamina_clock(void) {
 #endif
 /* Not inlined: beside other kernels of row blocks, GCC 12 has no registers left for the sums of tiles. */
 #define KERNEL(name) LINKAGE __attribute__((noinline)) void name(void **b, long chunk)
-/* One that streams to an array is compiled twice, so as not to ask at each store where lines begin. */
-#define STREAMING(name, number) \
-    INLINE void name##_by(void **b, long chunk, _Bool lines); \
-    KERNEL(name) { \
-        if ((u64)b[number] % 64) name##_by(b, chunk, 0); \
-        else name##_by(b, chunk, 1); \
-    } \
-    INLINE void name##_by(void **b, long chunk, _Bool lines)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
 /* Prefetches by hand what the hardware prefetcher misses. It fails in four cases: the next step of
    sums that are accumulated in memory, and the next rows of an in-register transpose, are too many

@@ -46,10 +46,10 @@ class CPrinter(MemoryPrinter):
         parallel = [axis for axis in self.nest.order if axis in self.launch_axes]
         lines = [f"POINTER({pointer});" for pointer in pointers]
         body = self.body([*lines, *scratch, *self.indices(parallel, "chunk")])
-        head = f"KERNEL({self.function})"
-        if self.streamed is not None:
-            head = f"STREAMING({self.function}, {self.streamed})"
-        return f"{head} {{\n{body}}}", points(parallel)
+        if self.streamed:
+            addresses = " | ".join(f"(u64)b[{number}]" for number in self.streamed)
+            body = f"    const _Bool lines = ({addresses}) % 64 == 0;\n{body}"
+        return f"KERNEL({self.function}) {{\n{body}}}", points(parallel)
 
     def arrays(self) -> tuple[list[str], list[str]]:
         """What macros take of each array in device memory, and the definitions of other arrays."""
