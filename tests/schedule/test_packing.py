@@ -108,6 +108,25 @@ def test_an_odd_number_of_panels_is_shared_by_halves(
     assert bound_to(plan_of_bytes(1321, 824, columns), "parallel") == shared
 
 
+@pytest.mark.parametrize("images", [8, 3, 1])
+def test_rows_along_several_axes_are_shared_by_halves(images: int) -> None:
+    """Heads lie apart in memory, so that images and rows stay two axes. There are 3 panels of 64
+    columns, for either half of the images, or of the rows of each where images are odd."""
+
+    def projected(heads: Tensor, w: Tensor) -> Tensor:
+        return heads.transpose(1, 2).reshape((images, 197, 192)) @ w.T
+
+    random = np.random.default_rng(images)
+    heads = random.standard_normal((images, 3, 197, 64), dtype=np.float32)
+    w = random.standard_normal((192, 192), dtype=np.float32)
+    lowered = lm.jit(projected).lower(Tensor(heads), Tensor(w), device="cpu")
+    *_, plan = lowered.planned.plans.values()
+    assert bound_to(plan, "parallel") == [2, 3]
+    found = lm.jit(projected)(Tensor(heads), Tensor(w)).numpy()
+    rows = heads.astype(np.float64).transpose(0, 2, 1, 3).reshape(images, 197, 192)
+    np.testing.assert_allclose(found, rows @ w.T, atol=1e-3)
+
+
 @pytest.mark.parametrize("rows", [20, 70, 200])
 @pytest.mark.parametrize("columns", [4, 12, 24])
 def test_products_of_bytes_are_exact(rows: int, columns: int) -> None:

@@ -105,9 +105,9 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
         _schedule_without_tile(plan, vector, reused)
         return []
     panel = panel_of(plan, reduction, vector)
-    halves, reduction, row = _split_rows(plan, reduction, vector, reused[-1], panel)
-    product = _product_of(plan, reduction, vector, row, panel)
-    blocks = replace(_split_blocks(plan, product), halves=halves)
+    halves = _halve_rows(plan, reduction, vector, reused[-1], panel)
+    product = _product_of(plan, halves.reduction, vector, halves.row, halves.panel)
+    blocks = replace(_split_blocks(plan, product), halves=halves.loop)
     tile = _split_tile(plan, product, blocks.columns)
     _order_loops(plan, product, blocks, tile)
     plan.bind(tile.inner_rows, "unroll")
@@ -194,39 +194,56 @@ def _has_long_rows(plan: CpuPlanner, product: Product) -> bool:
     return len(product.steps) == 1 and has_many_rows and nbytes > plan.target.l2_bytes
 
 
-def _shared_panels(
-    plan: CpuPlanner, reduction: Node, vector: Node, panel: Panel | None
-) -> int:
-    """How many panels threads share; 0 where there are none, or other loops that they share too,
-    such as those of row blocks."""
-    others = [axis for axis in plan.rows if axis is not vector]
-    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
-    if panel is None or is_packed_once or len(others) != 1 or plan.kernel.blocks:
-        return 0
-    columns: int = vector.arg.size
-    return ceil(columns / panel.columns)
+@dataclass(frozen=True)
+class Halves:
+    """The loop over halves of the rows, None if there is none, and what the kernel has in a half:
+    the reduction, the rows of the register tile, and the panel."""
+
+    loop: Node | None
+    reduction: Node
+    row: Node
+    panel: Panel | None
 
 
-def _split_rows(
+def _halve_rows(
     plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel | None
-) -> tuple[Node | None, Node, Node]:
-    """The loop over halves of `row`, the reduction, and the rows of one half; no loop, and both as
-    they are, where threads need none.
+) -> Halves:
+    """Halves of all rows, if threads need them: of the first axis around `row` in the panel's loop
+    that divides evenly, or else of `row`.
 
     Threads share the loop over panels, which are packed in it. Of an odd number, two threads leave
     one without work at the end, and of a single one all the time: 1321 rows of 24 columns. Each
-    half packs the panels for itself, so that it has `knobs.tall` rows at least."""
-    rows: int = row.arg.size
-    panels = _shared_panels(plan, reduction, vector, panel)
-    if panel is None or panels % 2 == 0 or panels > MAX_ODD_PANELS or rows < 2 * plan.knobs.tall:
-        return None, reduction, row
-    half = _rows_of_half(rows, panel)
-    if not half:
-        return None, reduction, row
-    halves, rows_of_half = plan.split(row, half)
+    half packs the panels for itself, so that it has `knobs.tall` rows at least. 8 x 197 rows of 192
+    columns are halves of 4 x 197, for each of which 3 panels of 64 columns are packed."""
+    whole = Halves(None, reduction, row, panel)
+    if panel is None or not _leaves_thread_idle(plan, reduction, vector, row, panel):
+        return whole
+    axis = next((axis for axis in panel.rows_inside if axis.arg.size % 2 == 0), row)
+    rows: int = axis.arg.size
+    half = _rows_of_half(rows, panel) if axis is row else rows // 2
+    if not half or points([*panel.rows_inside, row]) < 2 * plan.knobs.tall:
+        return whole
+    loop, rows_of_half = plan.split(axis, half)
     split = contraction((store.value for store in plan.kernel.stores), plan.rows)
     assert split is not None
-    return halves, split, rows_of_half
+    if axis is row:
+        return Halves(loop, split, rows_of_half, panel)
+    inside = [rows_of_half if other is axis else other for other in panel.rows_inside]
+    return Halves(loop, split, row, replace(panel, rows_inside=inside))
+
+
+def _leaves_thread_idle(
+    plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel
+) -> bool:
+    """Do threads share a small odd number of panels, and no other loops: all rows are inside, and
+    there are no row blocks? Constants are packed before."""
+    inside = {vector, row, *panel.rows_inside}
+    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
+    if is_packed_once or plan.kernel.blocks or not inside >= set(plan.rows):
+        return False
+    columns: int = vector.arg.size
+    panels = ceil(columns / panel.columns)
+    return panels % 2 == 1 and panels <= MAX_ODD_PANELS
 
 
 def _rows_of_half(rows: int, panel: Panel) -> int:
