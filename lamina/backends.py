@@ -30,11 +30,10 @@ from lamina.ir.kernel import AnyKernel, Kernel
 from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.runtime.buffer import Launch as GpuLaunch
-from lamina.runtime.cpu import CpuProgram, library_of
-from lamina.runtime.cuda import CudaProgram
+from lamina.runtime.cpu import library_of
 from lamina.runtime.cuda import build as cubins
 from lamina.runtime.devices import target_of
-from lamina.runtime.metal import MetalProgram, no_compiler
+from lamina.runtime.metal import no_compiler
 from lamina.runtime.source import Source
 from lamina.schedule.cost import KernelTime, joined_seconds, predict_time
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -51,20 +50,7 @@ from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
 from lamina.tiles.stage import TilePrograms
 
-Code = CpuProgram | CudaProgram | MetalProgram
 Printed = tuple[Source, tuple[GpuLaunch, ...]]
-
-
-@dataclass(frozen=True)
-class QuickCalls:
-    """Which calls of functions are quick (`lamina/frontend/quick.py`).
-
-    max_kept_bytes: results and scratch memory of so many bytes are kept for the next call
-    with_captured: whether programs that read captured tensors have quick calls
-    """
-
-    max_kept_bytes: int
-    with_captured: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +61,9 @@ class Backend:
     needs besides those of all devices; each is a step of that pass.
     knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
     and such knobs. print: from a program, its plans, its tile programs and the options to source,
-    with the launches where the source does not hold them. load: what runs on a table of buffers,
-    from those and the options. compile: the binaries of a source by name, for an architecture,
-    without loading them. quick: which calls are quick, if any. stored: whether the source is all
-    that a program needs, so that a file holds it. skips_masked_tiles: whether attention of 16-bit
-    floats computes no tile of scores that a mask leaves out. keeps_constants: whether arrays that
-    depend on constant inputs alone are kept from call to call.
+    with the launches where the source does not hold them. compile: the binaries of a source by
+    name, for an architecture, without loading them. `lamina.compiled` has what differs once a
+    program is compiled.
     """
 
     memory: Callable[[Options], FusionTarget]
@@ -88,12 +71,7 @@ class Backend:
     knobs: CpuKnobs | GpuKnobs
     schedule: Callable[[Kernel, Options, Any], Schedule]
     print: Callable[[Program, Mapping[AnyKernel, Plan], TilePrograms, Options], Printed]
-    load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     compile: Callable[[Source, str, Options], dict[str, bytes]]
-    quick: QuickCalls | None = None
-    stored: bool = False
-    skips_masked_tiles: bool = False
-    keeps_constants: bool = False
 
 
 @kept(256)
@@ -172,13 +150,7 @@ CPU = Backend(
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, tiles, options: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(
-        source.text, options, source.units, source.exchanges
-    ),
     lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
-    quick=QuickCalls(max_kept_bytes=1 << 18, with_captured=True),
-    stored=True,
-    keeps_constants=True,
 )
 CUDA = Backend(
     _cuda_memory,
@@ -188,10 +160,7 @@ CUDA = Backend(
         schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
     lambda program, plans, tiles, options:
         gpu.print_program(CudaPrinter, target_of(options), program, plans, tiles),
-    CudaProgram,
     cubins,
-    quick=QuickCalls(max_kept_bytes=1 << 20),
-    skips_masked_tiles=True,
 )  # fmt: skip
 METAL = Backend(
     lambda options: OF_GPUS,
@@ -200,7 +169,6 @@ METAL = Backend(
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
     lambda program, plans, tiles, options:
         gpu.print_program(MetalPrinter, target_of(options), program, plans, tiles),
-    MetalProgram,
     no_compiler,
 )  # fmt: skip
 BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}

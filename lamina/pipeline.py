@@ -19,16 +19,16 @@ each.
 import functools
 import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lamina import stored
-from lamina.backends import Code, backend, by_heuristic
-from lamina.core.options import Options, current
+from lamina.backends import backend, by_heuristic
+from lamina.compiled import Planned, find, key_of, with_code
+from lamina.core.options import Options
 from lamina.core.recent import kept
-from lamina.errors import CompilerNotFoundError, FormatError, LaminaError, message_of
+from lamina.errors import FormatError, LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
@@ -54,17 +54,12 @@ from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
-from lamina.reference import interpret
-from lamina.runtime.buffer import Buffer
-from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.devices import rates_of, target_of
-from lamina.runtime.profile import counter, passes, runs
-from lamina.runtime.source import Source
+from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
-from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
-from lamina.tiles.stage import TilePrograms, text_of_tiles, tile_programs, verify_tile_programs
+from lamina.tiles.stage import text_of_tiles, tile_programs, verify_tile_programs
 from lamina.tuning import searched_schedule
 
 
@@ -105,41 +100,6 @@ class PassRecord:
     before: Any
     after: Any
     options: Options
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A program, one plan for equal kernels, the tile programs of products on a GPU, and once it is
-    printed the source, with the launches where the source itself does not hold them; once it is
-    loaded, what runs on a table of memory.
-    """
-
-    program: Program
-    plans: dict[AnyKernel, Plan]
-    tiles: TilePrograms = field(default_factory=dict)
-    source: Source | None = None
-    launches: tuple[GpuLaunch, ...] = ()
-    code: Code | None = None
-    # The same of the program that makes the arrays which this one keeps from call to call.
-    once: "Planned | None" = None
-    # Of a program that was read from disk, without its kernels and plans: what it was made of.
-    graph: tuple[Node, ...] | None = None
-    key: str | None = None  # the name of its file, if it has one
-    # The user's lines of each kernel, where they are known.
-    lines: Mapping[AnyKernel, Sequence[str]] = field(default_factory=dict, compare=False)
-    # What `cost_of` has predicted.
-    costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def text(self) -> str:
-        """The whole translation unit; "" before it is printed."""
-        return "" if self.source is None else self.source.text
-
-    @property
-    def listing(self) -> str:
-        """The kernels to read, each below what it computes; "" before they are printed."""
-        kernels = {plan.name: kernel for kernel, plan in self.plans.items()}
-        return "" if self.source is None else listing(self.source, kernels, self.lines)
 
 
 def _verified(sinks: Sequence[Node], options: Options) -> list[Node]:
@@ -245,12 +205,6 @@ def _print(planned: Planned, options: Options) -> Planned:
         planned.program, planned.plans, planned.tiles, options
     )
     return replace(planned, source=source, launches=launches)
-
-
-@_of_both
-def _load(planned: Planned, options: Options) -> Planned:
-    assert planned.source is not None
-    return replace(planned, code=backend(options).load(planned.source, planned.launches, options))
 
 
 PASSES = (
@@ -374,7 +328,7 @@ PASSES = (
 )  # fmt: skip
 GRAPH_PASSES = tuple(step.function for step in PASSES if step.writes == "graph")
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
-            "code", _load)  # fmt: skip
+            "code", with_code)  # fmt: skip
 
 
 def compile_source(
@@ -476,21 +430,18 @@ def verify(value: Any) -> None:
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options: by this process, or of a large graph by an earlier one."""
-    key = _key_of(sinks, options)
-    found = stored.load(key, options) if key else None
+    found = find(sinks, options)
     if found is not None:
-        planned = planned_of(found, sinks)
-    else:
-        planned = compile_source(sinks, options)
-        if key and planned.source is not None:
-            stored.store(key, stored_of(planned), options)
+        return found
+    planned = compile_source(sinks, options)
+    key = _key_of(sinks, options)
+    if key and planned.source is not None:
+        stored.store(key, stored_of(planned), options)
     return loaded(replace(planned, key=key), options)
 
 
 def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
-    """The name of a program on disk; None where it is not stored, or its passes are recorded."""
-    is_stored = backend(options).stored and not passes
-    return stored.key_of(sinks, options, target_of(options)) if is_stored else None
+    return key_of(sinks, options, target_of(options))
 
 
 def loaded(planned: Planned, options: Options) -> Planned:
@@ -499,27 +450,12 @@ def loaded(planned: Planned, options: Options) -> Planned:
     return with_code
 
 
-@kept(1024)
-def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
-    """The program of a graph whose CALLs are not opened yet, if an earlier process stored it: then
-    they need not be. It has fewer nodes, and is large where these are as many as for `key_of`."""
-    key = _key_of(sinks, options)
-    name = stored.find_name(key, options) if key else None
-    found = stored.load(name, options) if name else None
-    return None if found is None else loaded(planned_of(found, sinks), options)
-
-
 def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
-    """Let `find_closed` find `planned`, the program of what `sinks` are when opened."""
+    """Let `lamina.compiled.find_closed` find `planned`, the program of what `sinks` are when
+    opened."""
     key = _key_of(sinks, options) if planned.key else None
     if key is not None and planned.key is not None:
         stored.store_name(key, planned.key, options)
-
-
-def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
-    """A program that was read from disk, without its kernels and plans."""
-    once = None if found.once is None else planned_of(found.once, None)
-    return Planned(found.program, {}, source=found.source, once=once, graph=graph)
 
 
 def stored_of(planned: Planned) -> stored.StoredProgram:
@@ -530,70 +466,13 @@ def stored_of(planned: Planned) -> stored.StoredProgram:
 
 
 @kept(64)
-def _with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
+def with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
     """A program that was read from disk, with what reports and checks look at: its steps."""
     opened = substitute(graph, {}, open_without_detach)
     return loaded(compile_source(opened, options), options)
 
 
-# Running.
-
-def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
-    """Run `sinks` on `device`; one buffer a sink, row-major.
-
-    BUFFER leaves hold the number of one of `inputs` as their storage. An ASSIGN sink writes into
-    its target and returns the target's own buffer; every other sink gets a new one. A machine
-    without a C compiler runs the interpreter, with a warning; one that the user named must work.
-    """
-    options = current()
-    if options.device != device:
-        options = replace(options, device=device)
-    try:
-        if device != "interp":
-            return run_compiled(compile_sinks(tuple(sinks), options), inputs, options)
-    except CompilerNotFoundError as error:
-        if options.cc:
-            raise
-        # One warning, whatever line of the user's comes.
-        why = f"programs run in the slow reference interpreter: {error.message}"
-        warnings.warn(why, stacklevel=2)
-    return interpret(sinks, inputs, device)
-
-
-def run_once(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
-    """The arrays of constants that a program keeps from call to call, computed from the buffers of
-    its inputs, of which only the constants are read."""
-    return [] if planned.once is None else run_compiled(planned.once, inputs, options)
-
-
-def run_compiled(
-    planned: Planned, inputs: Sequence[Buffer], options: Options, kept: Sequence[Buffer] = ()
-) -> list[Buffer]:
-    """Run a program on the buffers of its numbered inputs; one buffer an output. `kept`: what
-    `run_once` returned for the same constants."""
-    if planned.graph and (options.debug or options.check or runs):
-        planned = _with_steps(planned.graph, options)
-    program, code, device = planned.program, planned.code, options.device
-    assert code is not None
-    results = []
-    for slot in program.outputs:  # in a loop, because this is what every call waits for
-        results.append(inputs[slot.number] if slot.kind == "input" else Buffer(slot.nbytes, device))
-    # Steps that are checked are programs of their own, of which nobody agrees on a window.
-    arena = Buffer(program.arena, device) if options.check else code.arena(program.arena)
-    table = [arena, *results, *kept, *inputs]
-    count = len(program.steps)
-    counter.kernels += count
-    timed = count if options.debug or runs else 0
-    seconds = _checked(planned, table, options) if options.check else code.run(table, timed)
-    if timed:
-        runs.publish((planned, seconds, options))
-        if options.debug:
-            cost = cost_of(planned, options) if _can_predict(options) else None
-            print_run(planned, seconds, cost, options)
-    return results
-
-
-def _checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:
-    from lamina.explain.check import run_checked  # it loads when it is first needed
-
-    return run_checked(planned, table, options, backend(options))
+def report(planned: Planned, seconds: list[float], options: Options) -> None:
+    """With ``LAMINA_DEBUG=1`` what each step of a run took, and what was predicted."""
+    cost = cost_of(planned, options) if _can_predict(options) else None
+    print_run(planned, seconds, cost, options)

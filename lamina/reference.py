@@ -17,7 +17,7 @@ from lamina.runtime.profile import counter
 
 
 def interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
-    """The interpreter in place of the compiler: as `pipeline.execute`, for every graph.
+    """The interpreter in place of the compiler: as `execution.execute`, for every graph.
 
     Raises VerifyError for a broken graph, and OutOfMemoryError if the values of all nodes together
     do not fit in memory."""

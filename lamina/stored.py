@@ -19,8 +19,7 @@ from lamina.core.dtypes import BY_NAME
 from lamina.core.options import Options
 from lamina.core.recent import memoized
 from lamina.core.target import Target
-from lamina.fuse.launch import Slot
-from lamina.fuse.program import Program
+from lamina.fuse.launch import Program, Slot
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import line_of

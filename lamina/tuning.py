@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lamina.compiled import runner
 from lamina.core.options import HOST_DEVICES, Options
 from lamina.fuse.program import Launch, Program, Slot
 from lamina.ir.kernel import Kernel
@@ -26,8 +27,8 @@ from lamina.runtime.cpu import disk_cache
 from lamina.schedule.search import search
 
 if TYPE_CHECKING:
-    from lamina.backends import Backend, Code
-    from lamina.pipeline import Planned
+    from lamina.backends import Backend
+    from lamina.compiled import Code, Planned
 
 MIN_RUNS = 4  # of a schedule, the fastest of which counts
 MEASURED = 0.05  # seconds of further runs
@@ -51,7 +52,7 @@ def searched_schedule(
     def seconds(moves: Schedule) -> float:
         planned = compiled(_scheduled(moves))
         assert planned.source is not None
-        code = backend.load(planned.source, planned.launches, options)
+        code = runner(options).load(planned.source, planned.launches, options)
         kept = [_ones(slot, options.device) for slot in planned.program.kept_slots]
         return _fastest(code, [Buffer(0), *kept, *arrays])  # no scratch memory
 

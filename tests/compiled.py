@@ -19,6 +19,7 @@ import pytest
 from lamina import pipeline
 from lamina.core.dtypes import complex64, complex128, float32, float64
 from lamina.core.options import current
+from lamina.frontend import execution
 from lamina.graph.split_complex import split_complex
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
@@ -46,10 +47,10 @@ class Sample:
 
 
 class Recorder:
-    """Stands in for `pipeline.execute` and keeps samples of what the interpreter runs."""
+    """Stands in for `execution.execute` and keeps samples of what the interpreter runs."""
 
     def __init__(self) -> None:
-        self.execute = pipeline.execute
+        self.execute = execution.execute
         self.test = ""
         self.kept = 0
         self.samples: list[Sample] = []
@@ -95,7 +96,7 @@ def run_compiled(samples: Sequence[Sample], device: str) -> list[list[np.ndarray
     sinks = [sink for sample in samples for sink in renamed(sample, inputs, device)]
     settings = replace(current(), device=device)
     compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), settings)
-    results = iter(pipeline.run_compiled(compiled, inputs, settings))
+    results = iter(execution.run_compiled(compiled, inputs, settings))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 
 
@@ -159,7 +160,7 @@ def recorder() -> Iterator[Recorder]:
     """Record the module's programs, then compile and compare them."""
     with pytest.MonkeyPatch.context() as patch:
         one = Recorder()
-        patch.setattr(pipeline, "execute", one)
+        patch.setattr(execution, "execute", one)
         yield one
     problems = compare(one.samples)
     assert not problems, "compiled programs disagree with the interpreter:\n" + "\n".join(problems)

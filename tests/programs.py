@@ -17,6 +17,7 @@ from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import Options, using
 from lamina.core.shape import Shape, prod
+from lamina.frontend.execution import execute
 from lamina.fuse.program import Program, Slot
 from lamina.graph.split_complex import split_complex
 from lamina.ir import build
@@ -24,7 +25,6 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.pipeline import execute
 from lamina.runtime.buffer import Buffer
 from tests.generators import Array, GraphGenerator, leaf, special_value
 

@@ -16,6 +16,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.backends import backend
+from lamina.compiled import Planned
 from lamina.core.options import Options, current, using
 from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.session import SESSION
@@ -155,7 +156,7 @@ def test_a_pass_writes_the_dialect_that_it_names() -> None:
     dialects = {"graph": list, "kernels": pipeline.Program}
     assert [one.step for one in records] == [*pipeline.PASSES, pipeline.LOAD]
     for one in records:
-        assert isinstance(one.after, dialects.get(one.step.writes, pipeline.Planned))
+        assert isinstance(one.after, dialects.get(one.step.writes, Planned))
         assert (getattr(one.after, "source", None) is not None) == (
             one.step.writes in ("source", "code")
         )

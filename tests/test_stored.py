@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,3 +187,30 @@ def test_graphs_whose_calls_differ_are_other_programs(compiled: list[Any]) -> No
             value = activation(Tensor(value @ W)).numpy().astype(np.float64)
         np.testing.assert_allclose(run_layers(x, w).numpy(), value, rtol=1e-3, atol=1e-5)
     assert large(compiled) == 2
+
+
+_PROCESS = """
+import sys
+import numpy as np
+import lamina as lm
+
+def deep(x):
+    for _ in range(300):
+        x = lm.tanh(x) + x.sum()
+    return x
+
+result = lm.jit(deep)(lm.Tensor(np.ones(4, np.float32), device="cpu")).numpy()
+print(result[0] > 1, "lamina.pipeline" in sys.modules)
+"""
+
+
+def test_a_later_process_does_not_load_the_passes(tmp_path: Path) -> None:
+    environment = {**os.environ, "LAMINA_CACHE_DIR": str(tmp_path)}
+
+    def output() -> list[str]:
+        command = [sys.executable, "-c", _PROCESS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert output() == ["True", "True"]
+    assert output() == ["True", "False"]

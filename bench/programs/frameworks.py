@@ -77,7 +77,7 @@ class Lamina(Framework):
         return run
 
     def kernels(self) -> int:
-        from lamina.pipeline import counter
+        from lamina.runtime.profile import counter
 
         return counter.kernels
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lamina.compiled import runner
 from lamina.core.dtypes import accumulator
 from lamina.core.options import Options
 from lamina.errors import VerifyError
@@ -24,7 +25,7 @@ from lamina.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
     from lamina.backends import Backend
-    from lamina.pipeline import Planned
+    from lamina.compiled import Planned
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes: by
 # the shortest dtype that a result was rounded to on the way.
@@ -48,7 +49,7 @@ def run_checked(
         alone = replace(program, steps=(step,))
         source, launches = target.print(alone, plans, planned.tiles, options)
         before = _arrays(program, step, table)
-        seconds += target.load(source, launches, options).run(table, 1)
+        seconds += runner(options).load(source, launches, options).run(table, 1)
         if wrong := difference(step, before, _arrays(program, step, table)):
             names = "+".join(plan.name for plan in plans.values())
             moves = "\n".join(map(str, plans.values()))

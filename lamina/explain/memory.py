@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Planned
+    from lamina.compiled import Planned
 
 MIB = 1 << 20
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from lamina.loops.nest import Nest
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Planned
+    from lamina.compiled import Planned
     from lamina.runtime.buffer import Launch
 
 # Multiprocessors of an H200 that a collective of NCCL holds, of 132: an estimate.

@@ -13,8 +13,9 @@ from lamina.explain.overlap import has_collectives, parts_of, timeline
 from lamina.runtime.profile import runs
 
 if TYPE_CHECKING:
+    from lamina.compiled import Planned
     from lamina.ir.kernel import AnyKernel
-    from lamina.pipeline import PassRecord, Planned
+    from lamina.pipeline import PassRecord
     from lamina.schedule.cost import ProgramCost
 
 

@@ -22,7 +22,7 @@ from lamina.ir.substitute import substitute
 from lamina.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Planned
+    from lamina.compiled import Planned
 
 # Runs of a program in a row that each find other constants, after which it is made without any.
 MAX_CHANGES = 3
@@ -89,10 +89,10 @@ class KeptArrays:
         writes = [buffer.writes for buffer in constants]
         if constants == self._made_of and writes == self._writes:
             return self._arrays
-        from lamina import pipeline  # the compiler loads when it is first needed
+        from lamina.frontend.execution import run_once  # it loads when it is first needed
 
         self.drop()
-        self._arrays = pipeline.run_once(self._planned, inputs, self._options)
+        self._arrays = run_once(self._planned, inputs, self._options)
         self._made_of, self._writes = constants, writes
         self.nbytes = sum(buffer.nbytes for buffer in self._arrays)
         self.changes += 1

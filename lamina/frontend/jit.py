@@ -207,7 +207,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         arch: the architecture of the GPU that CUDA's programs are for.
         Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
         interpreter and for what is no architecture, and what a call would raise."""
-        from lamina.backends import backend  # the compiler loads when it is first needed
+        from lamina.compiled import runner  # it loads when it is first needed
 
         options = replace(current(), device=device or current().device, arch=arch)
         traced_on = _tracing_device()
@@ -219,7 +219,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         opened = memory.opened((*traced.sinks, *traced.lines))
         sinks = list(dict.fromkeys(opened[: len(traced.sinks)]))
         moved = memory.moved([*sinks, *opened[len(traced.sinks) :]], options.device)
-        if backend(options).keeps_constants:
+        if runner(options).keeps_constants:
             moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
         return lower_graph(moved[: len(sinks)], options, arch, lines)

@@ -23,7 +23,7 @@ from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node
 
 if TYPE_CHECKING:
-    from lamina.pipeline import Planned
+    from lamina.compiled import Planned
     from lamina.schedule.cost import KernelCost, ProgramCost
 
 __all__ = ["Lowered", "TensorSpec"]

@@ -194,28 +194,30 @@ class Program:
             self.note_state()
 
     def _compile(self, trace: Trace, options: Options, constants: set[int]) -> None:
-        from lamina import pipeline  # the compiler loads when it is first needed
-        from lamina.backends import backend
+        from lamina.compiled import find_closed, runner
+        from lamina.frontend.execution import run_compiled  # as they are first needed
 
         devices = dict.fromkeys(buffer.device for buffer in trace.inputs)
         if len(devices) > 1:
             raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
         self.device = next(iter(devices), trace.key.device)
         self.options = replace(options, device=self.device)
-        if not backend(self.options).keeps_constants:
+        if not runner(self.options).keeps_constants:
             constants = set()
         closed = with_constants(trace.sinks, constants)
         distinct = tuple(dict.fromkeys(closed))
-        found = None if trace.lines else pipeline.find_closed(distinct, self.options)
+        found = None if trace.lines else find_closed(distinct, self.options)
         if found is not None:
             self.compiled, self.numbers, values = found, list[Buffer](), closed
-            self._use = use_of(pipeline.find_closed, distinct, self.options)
+            self._use = use_of(find_closed, distinct, self.options)
         else:
             values = self._compile_opened(trace, closed, constants)
             if not self.numbers and len(distinct) == len({*values}):
-                pipeline.store_closed(distinct, self.compiled, self.options)
+                from lamina.pipeline import store_closed  # which has compiled them
+
+                store_closed(distinct, self.compiled, self.options)
         self.kept = KeptArrays(self.compiled, self.options, constants)
-        self.run = pipeline.run_compiled
+        self.run = run_compiled
         self.inputs = [*trace.inputs, *self.numbers]
         sinks = list(dict.fromkeys(values))
         pairs = zip(values, trace.sinks, strict=True)
@@ -231,7 +233,7 @@ class Program:
         self, trace: Trace, closed: Sequence[Node], constants: set[int]
     ) -> list[Node]:
         """Compile the sinks `closed` of a trace; what they are when opened."""
-        from lamina import pipeline
+        from lamina import pipeline  # the compiler loads when it is first needed
 
         of_lines = with_constants([*trace.lines], constants)
         opened = memory.opened((*closed, *of_lines))

@@ -42,10 +42,10 @@ def has_quick_call(program: Program) -> bool:
     """Whether there is a quick call of `program`: where it does nothing but read, return new
     tensors and write to captured ones, nothing watches the runs, and the backend has quick calls
     of such programs."""
-    from lamina.backends import backend  # the compiler loads when it is first needed
+    from lamina.compiled import runner  # it loads when it is first needed
 
     planned, options = program.compiled, program.options
-    quick = backend(options).quick
+    quick = runner(options).quick
     has_collectives = planned.source is not None and bool(planned.source.exchanges)
     if quick is None or options.debug or options.check or has_collectives:
         return False
@@ -90,12 +90,12 @@ class _QuickCall:
     """The quick call of a program for which there is one."""
 
     def __init__(self, program: Program, captured: Sequence[Buffer]) -> None:
-        from lamina.backends import backend
+        from lamina.compiled import runner
 
         planned = program.compiled
         outputs, arena = planned.program.outputs, planned.program.arena
         own, assigned = outputs[: len(program.likes)], outputs[len(program.likes) :]
-        quick = backend(program.options).quick
+        quick = runner(program.options).quick
         assert quick is not None
         self.device, self.arena, self.kernels = program.device, arena, len(planned.program.steps)
         self.code = cast("CpuProgram | CudaProgram", planned.code)

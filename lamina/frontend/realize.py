@@ -420,7 +420,7 @@ def _run_step(tensor: Tensor) -> bool:
         step = lifted(sinks, len(inputs), tensor.device)
         _steps.put(key, step)
     program, numbers = step
-    from lamina.pipeline import execute  # as in `_execute`, which handles what is written
+    from lamina.frontend.execution import execute  # as in `_execute`, which handles what is written
 
     (buffer,) = execute(program, [*inputs, *numbers], tensor.device)
     _file(tensor, node, buffer)
@@ -472,7 +472,7 @@ def _execute(
 ) -> list[Buffer]:
     """Run `program`, which writes the new values of tensors to their BUFFERs, `written`; these
     tensors then are new leaves over the same memory."""
-    from lamina.pipeline import execute  # the compiler loads when it is first needed
+    from lamina.frontend.execution import execute  # it loads when it is first needed
 
     if not program:
         return []

@@ -1,7 +1,8 @@
-"""One kernel and the parts of buffers that it reads and writes."""
+"""What a program runs: kernels, and the parts of buffers that they read and write."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
@@ -46,6 +47,53 @@ class Launch:
     kernel: AnyKernel
     slots: tuple[Slot, ...]
     values: tuple[Node, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in order. A step is the launches of one kernel, or of several that run together, for
+    one block of rows after the other. `outputs` holds a slot for each requested result.
+
+    A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
+    then comes a buffer for each output, then one for each array that is kept from call to call,
+    then one for each input. `once` is a program of its own, with the same inputs, whose outputs are
+    the arrays that are kept; None if there are none."""
+
+    steps: tuple[tuple[Launch, ...], ...]
+    outputs: tuple[Slot, ...]
+    arena: int  # bytes of scratch memory
+    block: int  # bytes that each thread needs for a block of rows
+    once: "Program | None" = None
+
+    @property
+    def kept_slots(self) -> tuple[Slot, ...]:
+        """The arrays that are kept from call to call, as the outputs of `once`."""
+        return self.once.outputs if self.once is not None else ()
+
+    @property
+    def kept(self) -> int:
+        """How many arrays are kept from call to call."""
+        return len(self.kept_slots)
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """All launches of all steps."""
+        return [launch for step in self.steps for launch in step]
+
+    def location(self, slot: Slot) -> tuple[int, int]:
+        """Where `slot` begins: the number of its buffer in the table, and the byte in that buffer.
+
+        With 2 outputs, input 3 is buffer 1 + 2 + 3 = 6. Memory for a block of rows is in no buffer
+        of the table, as each thread has its own: it has the number 0 too, and its kind tells.
+        """
+        number = 0
+        if slot.kind == "output":
+            number = 1 + slot.number
+        elif slot.kind == "kept":
+            number = 1 + len(self.outputs) + slot.number
+        elif slot.kind == "input":
+            number = 1 + len(self.outputs) + self.kept + slot.number
+        return number, slot.offset
 
 
 def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:

@@ -11,6 +11,7 @@ import pytest
 import lamina as lm
 from lamina import pipeline
 from lamina.core.options import current, using
+from lamina.frontend import execution
 from tests.compiled import Recorder, compare
 
 NETWORKS, COMPILED = 60, 6
@@ -55,7 +56,7 @@ def random_network(seed: int) -> list[lm.Tensor]:
 
 def test_random_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
-    monkeypatch.setattr(pipeline, "execute", recorder)
+    monkeypatch.setattr(execution, "execute", recorder)
     for seed in range(NETWORKS):
         recorder.test, recorder.kept = f"seed {seed}", 0
         with using(device="interp"):

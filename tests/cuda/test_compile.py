@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lamina import backends, pipeline
+from lamina.compiled import Planned
 from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import current, using
@@ -42,7 +43,7 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 
-def compiled(*values: Node) -> pipeline.Planned:
+def compiled(*values: Node) -> Planned:
     """The program of `values` for a GPU."""
     return pipeline.compile_source(values, replace(current(), device="cuda:0"))
 

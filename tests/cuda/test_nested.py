@@ -14,6 +14,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, pipeline
+from lamina.compiled import Planned
 from lamina.core import options
 from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
@@ -76,7 +77,7 @@ def wanted(arrays: list[Any], causal: bool) -> list[Any]:
 
 def planned(
     size: tuple[int, ...], dtype: lm.DType, causal: bool, arch: str = ""
-) -> pipeline.Planned:
+) -> Planned:
     """The program for a GPU."""
     given = [
         Tensor.of(Node(Op.BUFFER, (), BufferRef(number, shape, dtype, GPU)), GPU)

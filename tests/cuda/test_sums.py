@@ -12,8 +12,10 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, pipeline
+from lamina.compiled import Planned
 from lamina.core import options
 from lamina.core.dtypes import DType, bfloat16, float32
+from lamina.frontend import execution
 from lamina.frontend.realize import realize
 from lamina.ir import build
 from lamina.ir.monoids import ADD
@@ -38,7 +40,7 @@ def program_of(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> Sequence[Node
         raise CapturedError(sinks)
 
     realize()  # parameters of another test's module may wait: their program would come first
-    monkeypatch.setattr(pipeline, "execute", capture)
+    monkeypatch.setattr(execution, "execute", capture)
     with pytest.raises(CapturedError) as captured:
         tensor.numpy()
     (sinks,) = captured.value.args
@@ -50,7 +52,7 @@ def program_of(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> Sequence[Node
 MAX_TURNS = 16
 
 
-def compiled(sinks: Sequence[Node]) -> pipeline.Planned:
+def compiled(sinks: Sequence[Node]) -> Planned:
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
 
 

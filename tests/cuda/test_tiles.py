@@ -15,6 +15,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, pipeline
+from lamina.compiled import Planned
 from lamina.core import options
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
@@ -257,7 +258,7 @@ def test_few_rows_or_tiles_that_are_worth_it(
 
 def planned(
     m: int, k: int, n: int, dtype: lm.DType, schedule: str = "", tf32: bool = False, arch: str = ""
-) -> pipeline.Planned:
+) -> Planned:
     """The program of a product of two matrices."""
     a, b = leaf(0, (m, k), dtype), leaf(1, (k, n), dtype)
     wide = [build.reshape(a, (m, k, 1)), build.reshape(b, (1, k, n))]

@@ -14,6 +14,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, TensorSpec, backends, pipeline
+from lamina.compiled import Planned
 from lamina.core.options import current
 from lamina.core.target import cpu_target
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -39,7 +40,7 @@ def test_generated_code(
     golden(FOLDER / f"{name}.{suffix}", with_notes(planned))
 
 
-def with_notes(planned: pipeline.Planned) -> str:
+def with_notes(planned: Planned) -> str:
     """The kernels to read, below their schedules and launches."""
     plans = [planned.plans[launch.kernel] for launch in planned.program.launches]
     notes = [f"{plan.name}:\n{plan}" for plan in plans]

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import lamina as lm  # noqa: E402
 from lamina import pipeline  # noqa: E402
+from lamina.frontend import execution  # noqa: E402
 from lamina.interop.torch.compiled import Fallback, Steps  # noqa: E402
 from lamina.interop.torch.draws import dropout_mask  # noqa: E402
 from lamina.interop.torch.plan import Plan, make_plan  # noqa: E402
@@ -81,7 +82,7 @@ class Emulated:
         assert all(one.pointer % 64 == 0 for one in held)
         targets = [held[sink.src[0].arg.storage].pointer for sink in self.sinks]
         assert targets == list(places[1 : 1 + len(self.sinks)])
-        pipeline.execute(self.sinks, held, "interp")
+        execution.execute(self.sinks, held, "interp")
 
 
 def _bytes_of(holes: Any, number: int) -> int:

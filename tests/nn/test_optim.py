@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, pipeline
+from lamina import Tensor, nn
 from lamina.core import options
 from lamina.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from lamina.frontend import execution
 from lamina.ir.ops import Op
 from lamina.nn import optim
 
@@ -245,13 +246,13 @@ def test_a_step_stores_parameters_and_state_alone(
 ) -> None:
     parameter = Tensor([1.0, 2.0], requires_grad=True)
     optimizer = getattr(optim, name)([parameter])
-    gradient, sinks, execute = Tensor([0.5, -1.0]), [], pipeline.execute
+    gradient, sinks, execute = Tensor([0.5, -1.0]), [], execution.execute
 
     def watched(wanted: Any, *rest: Any) -> Any:
         sinks.extend(wanted)
         return execute(wanted, *rest)
 
-    monkeypatch.setattr(pipeline, "execute", watched)
+    monkeypatch.setattr(execution, "execute", watched)
     optimizer.step([gradient])
     optimizer.step(lm.gradient((parameter * parameter).sum(), [parameter]))  # which nobody keeps
     assert {one.op for one in sinks} == {Op.ASSIGN}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, pipeline
+from lamina import Tensor, nn
 from lamina.core import options
 from lamina.errors import ArgumentError, GradientError
+from lamina.frontend import execution
 from lamina.nn import optim
 from tests.nn.beside_pytorch import copied
 
@@ -74,7 +75,7 @@ def test_gradients_in_half_precision_keep_small_values() -> None:
 def test_a_step_waits_for_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = Tensor([1.0, 2.0], requires_grad=True)
     optimizer, scaler = optim.SGD([weight], lr=0.1), optim.GradScaler(init_scale=4.0)
-    runs, execute = [], pipeline.execute
+    runs, execute = [], execution.execute
 
     def watched(sinks: Any, *rest: Any) -> Any:
         runs.append(len(sinks))
@@ -82,7 +83,7 @@ def test_a_step_waits_for_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for _ in range(2):  # the second one has nothing to set up
         del runs[:]
-        monkeypatch.setattr(pipeline, "execute", watched)
+        monkeypatch.setattr(execution, "execute", watched)
         scaler.scale((weight * weight).sum()).backward()
         scaler.step(optimizer)
         scaler.update()

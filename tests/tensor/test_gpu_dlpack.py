@@ -253,7 +253,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 def values_of(x: Tensor) -> np.ndarray:
     """The values by the interpreter, which reads the memory of the fake GPU as the host's."""
-    from lamina.pipeline import execute
+    from lamina.frontend.execution import execute
 
     inputs: dict[Buffer, int] = {}
     sinks = memory.cut([x.node], inputs)

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor
 from lamina.errors import DeviceError, DTypeError, GradientError, ShapeError
+from lamina.frontend import execution
 from lamina.frontend import realize as memory
 from lamina.ir import build
 from lamina.ir.ops import Op
@@ -27,9 +28,9 @@ def address(x: Tensor) -> int:
 
 def test_nothing_runs_before_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
-    execute = pipeline.execute
+    execute = execution.execute
     monkeypatch.setattr(
-        pipeline, "execute", lambda sinks, *rest: ran.append(len(sinks)) or execute(sinks, *rest)
+        execution, "execute", lambda sinks, *rest: ran.append(len(sinks)) or execute(sinks, *rest)
     )
     x = Tensor([1.0, 2.0])
     y = (x * 2).sum()
@@ -53,9 +54,9 @@ def test_derivatives_flow_through_sequences_of_tensors() -> None:
 
 def test_realize_runs_everything_in_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     sinks = []
-    execute = pipeline.execute
+    execute = execution.execute
     monkeypatch.setattr(
-        pipeline, "execute", lambda some, *rest: sinks.append(len(some)) or execute(some, *rest)
+        execution, "execute", lambda some, *rest: sinks.append(len(some)) or execute(some, *rest)
     )
     x = Tensor([1.0, 2.0])
     lm.realize(x + 1, x + 2, x)
@@ -66,9 +67,9 @@ def test_the_graph_is_cut_at_computed_values(monkeypatch: pytest.MonkeyPatch) ->
     y = Tensor([1.0, 2.0]).exp()
     y.realize()
     seen = []
-    execute = pipeline.execute
+    execute = execution.execute
     monkeypatch.setattr(
-        pipeline, "execute", lambda given, *rest: seen.extend(given) or execute(given, *rest)
+        execution, "execute", lambda given, *rest: seen.extend(given) or execute(given, *rest)
     )
     z = (y + 1).realize()
     assert [operand.op for operand in seen[0].src] == [Op.BUFFER, Op.EXPAND]

@@ -16,6 +16,7 @@ import lamina as lm
 from lamina import pipeline
 from lamina.core import options
 from lamina.core.dtypes import Scalar
+from lamina.frontend import execution
 from lamina.frontend import realize as memory
 from lamina.frontend.session import SESSION
 from lamina.graph.rewrite import Rule, rewrite
@@ -184,7 +185,7 @@ def run(sinks: Sequence[Node], program: RandomProgram, numbers: list[Buffer]) ->
     inputs = [*(upload(program.leaves[one]) for one in leaves), *numbers]
     settings = replace(options.current(), device="cpu")
     planned = pipeline.compile_sinks(tuple(sinks), settings)
-    return [bytes(one.view()) for one in pipeline.run_compiled(planned, inputs, settings)]
+    return [bytes(one.view()) for one in execution.run_compiled(planned, inputs, settings)]
 
 
 def test_random_programs() -> None:

@@ -37,7 +37,7 @@ def scaled_dot_product_attention(
     is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
     (the axis before the last two) of key and value serves a group of the query's. A row without
     any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
-    from lamina.backends import BACKENDS  # the compiler loads when it is first needed
+    from lamina.compiled import RUNNERS  # it loads when it is first needed
 
     dtype = common_dtype(_WHAT, query, key, value)
     sum_dtype = accumulator(dtype)
@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
         key, value = (_for_groups(x, query) for x in (key, value))
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
-    whole = dtype.is_small and BACKENDS[kind_of(query.device)].skips_masked_tiles
+    whole = dtype.is_small and RUNNERS[kind_of(query.device)].skips_masked_tiles
     if whole or not is_causal or attn_mask is not None:
         mixed = attend(query, key, value, attn_mask, 0 if is_causal else None)
     else:

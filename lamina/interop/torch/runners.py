@@ -42,7 +42,7 @@ class Interpreted:
         self._code = code
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
-        from lamina.pipeline import execute
+        from lamina.frontend.execution import execute
 
         execute(self._code.sinks, [*_wrapped(tensors, "interp"), *self._code.constants], "interp")
 
@@ -66,10 +66,10 @@ class _Compiled:
 
     def _run_watched(self, tensors: Sequence[torch.Tensor]) -> None:
         """With records, checks and lines on standard error, as the options ask."""
-        from lamina import pipeline
+        from lamina.frontend.execution import run_compiled
 
         buffers = _wrapped(tensors, self.options.device)
-        pipeline.run_compiled(self._compiled, [*buffers, *self._constants], self.options)
+        run_compiled(self._compiled, [*buffers, *self._constants], self.options)
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,12 @@ class OnCpu(_Compiled):
     def __setstate__(self, written: _Written) -> None:
         """A program that a file has, with the options of now. Reports know nothing of its kernels
         but their number."""
-        from lamina import pipeline, stored
+        from lamina import stored
+        from lamina.compiled import planned_of, with_code
 
         self.options = replace(current(), device="cpu")
-        printed = pipeline.planned_of(stored.read(written.program), None)
-        self._compiled = pipeline.loaded(printed, self.options)
+        printed = planned_of(stored.read(written.program), None)
+        self._compiled = with_code(printed, self.options)
         self.kernels = len(self._compiled.program.steps)
         self._constants = [_filled(content) for content in written.constants]
         self._is_watched = False

@@ -1,0 +1,173 @@
+"""Programs that are compiled: what they are, and how they are found on disk and loaded.
+
+A process that finds its large programs on disk (`lamina.stored`) needs no other part of the
+compiler. `RUNNERS` is the table of what differs from one kind of device to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lamina import stored
+from lamina.core.options import Options
+from lamina.core.recent import kept
+from lamina.core.target import Target
+from lamina.fuse.launch import Program
+from lamina.runtime.buffer import Launch as GpuLaunch
+from lamina.runtime.cpu import CpuProgram
+from lamina.runtime.cuda import CudaProgram
+from lamina.runtime.devices import target_of
+from lamina.runtime.metal import MetalProgram
+from lamina.runtime.profile import passes
+from lamina.runtime.source import Source
+
+if TYPE_CHECKING:
+    from lamina.ir.kernel import AnyKernel
+    from lamina.ir.node import Node
+    from lamina.loops.moves import Plan
+    from lamina.schedule.cost import ProgramCost
+    from lamina.tiles.stage import TilePrograms
+
+__all__ = [
+    "RUNNERS", "Code", "Planned", "QuickCalls", "Runner", "find", "find_closed", "key_of",
+    "planned_of", "runner", "with_code",
+]  # fmt: skip
+
+Code = CpuProgram | CudaProgram | MetalProgram
+
+
+@dataclass(frozen=True)
+class QuickCalls:
+    """Which calls of functions are quick (`lamina/frontend/quick.py`).
+
+    max_kept_bytes: results and scratch memory of so many bytes are kept for the next call
+    with_captured: whether programs that read captured tensors have quick calls
+    """
+
+    max_kept_bytes: int
+    with_captured: bool = False
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What differs from one kind of device to another once a program is printed.
+
+    load: what runs on a table of buffers, from the source, the launches and the options. quick:
+    which calls are quick, if any. stored: whether the source is all that a program needs, so that a
+    file holds it. skips_masked_tiles: whether attention of 16-bit floats computes no tile of scores
+    that a mask leaves out. keeps_constants: whether arrays that depend on constant inputs alone are
+    kept from call to call.
+    """
+
+    load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
+    quick: QuickCalls | None = None
+    stored: bool = False
+    skips_masked_tiles: bool = False
+    keeps_constants: bool = False
+
+
+_CPU = Runner(
+    lambda source, launches, options: CpuProgram(
+        source.text, options, source.units, source.exchanges
+    ),
+    quick=QuickCalls(max_kept_bytes=1 << 18, with_captured=True),
+    stored=True,
+    keeps_constants=True,
+)
+RUNNERS = {
+    "cpu": _CPU,
+    "interp": _CPU,  # the interpreter's programs are the CPU's
+    "cuda": Runner(
+        CudaProgram, quick=QuickCalls(max_kept_bytes=1 << 20), skips_masked_tiles=True
+    ),
+    "metal": Runner(MetalProgram),
+}
+
+
+def runner(options: Options) -> Runner:
+    """That of the device of `options`."""
+    return RUNNERS[options.kind]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program, one plan for equal kernels, the tile programs of products on a GPU, and once it is
+    printed the source, with the launches where the source itself does not hold them; once it is
+    loaded, what runs on a table of memory.
+    """
+
+    program: Program
+    plans: dict[AnyKernel, Plan]
+    tiles: TilePrograms = field(default_factory=dict)
+    source: Source | None = None
+    launches: tuple[GpuLaunch, ...] = ()
+    code: Code | None = None
+    # The same of the program that makes the arrays which this one keeps from call to call.
+    once: Planned | None = None
+    # Of a program that was read from disk, without its kernels and plans: what it was made of.
+    graph: tuple[Node, ...] | None = None
+    key: str | None = None  # the name of its file, if it has one
+    # The user's lines of each kernel, where they are known.
+    lines: Mapping[AnyKernel, Sequence[str]] = field(default_factory=dict, compare=False)
+    # What `lamina.pipeline.cost_of` has predicted.
+    costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The whole translation unit; "" before it is printed."""
+        return "" if self.source is None else self.source.text
+
+    @property
+    def listing(self) -> str:
+        """The kernels to read, each below what it computes; "" before they are printed."""
+        from lamina.targets.formulas import listing  # it loads when it is first needed
+
+        kernels = {plan.name: kernel for kernel, plan in self.plans.items()}
+        return "" if self.source is None else listing(self.source, kernels, self.lines)
+
+
+# Finding.
+
+def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
+    """The name of a program on disk; None where it is not stored, or its passes are recorded."""
+    is_stored = runner(options).stored and not passes
+    return stored.key_of(sinks, options, target) if is_stored else None
+
+
+def find(sinks: tuple[Node, ...], options: Options) -> Planned | None:
+    """The program of a large graph that an earlier process compiled, loaded."""
+    key = key_of(sinks, options, target_of(options))
+    found = stored.load(key, options) if key else None
+    return None if found is None else replace(_loaded(found, sinks, options), key=key)
+
+
+@kept(1024)
+def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
+    """The program of a graph whose CALLs are not opened yet, if an earlier process stored it: then
+    they need not be. It has fewer nodes, and is large where these are as many as for `key_of`."""
+    key = key_of(sinks, options, target_of(options))
+    name = stored.find_name(key, options) if key else None
+    found = stored.load(name, options) if name else None
+    return None if found is None else _loaded(found, sinks, options)
+
+
+def _loaded(
+    found: stored.StoredProgram, sinks: tuple[Node, ...], options: Options
+) -> Planned:
+    return with_code(planned_of(found, sinks), options)
+
+
+def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
+    """A program that was read from disk, without its kernels and plans."""
+    once = None if found.once is None else planned_of(found.once, None)
+    return Planned(found.program, {}, source=found.source, once=once, graph=graph)
+
+
+def with_code(planned: Planned, options: Options) -> Planned:
+    """A printed program with what runs, and so the program that it needs once."""
+    assert planned.source is not None
+    code = runner(options).load(planned.source, planned.launches, options)
+    once = planned.once
+    return replace(planned, code=code, once=None if once is None else with_code(once, options))
