@@ -57,24 +57,31 @@ def _program_of(sinks: tuple[Node, ...], options: Options) -> Planned:
 
 def run_once(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
     """The arrays of constants that a program keeps from call to call, computed from the buffers of
-    its inputs, of which only the constants are read."""
-    return [] if planned.once is None else run_compiled(planned.once, inputs, options)
+    its inputs, of which only the constants are read. They are one block of memory: a large one has
+    large pages, of which the processor looks up fewer."""
+    if planned.once is None:
+        return []
+    sizes = [slot.nbytes for slot in planned.once.program.outputs]
+    return run_compiled(planned.once, inputs, options, results=Buffer.parts(sizes, options.device))
 
 
 def run_compiled(
-    planned: Planned, inputs: Sequence[Buffer], options: Options, kept: Sequence[Buffer] = ()
-) -> list[Buffer]:
+    planned: Planned, inputs: Sequence[Buffer], options: Options, kept: Sequence[Buffer] = (),
+    results: list[Buffer] | None = None,
+) -> list[Buffer]:  # fmt: skip
     """Run a program on the buffers of its numbered inputs; one buffer an output. `kept`: what
-    `run_once` returned for the same constants."""
+    `run_once` returned for the same constants. `results`: memory for the outputs, if there is."""
     if planned.graph and (options.debug or options.check or runs):
         from lamina.pipeline import with_steps
 
         planned = with_steps(planned.graph, options)
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
-    results = []
-    for slot in program.outputs:  # in a loop, because this is what every call waits for
-        results.append(inputs[slot.number] if slot.kind == "input" else Buffer(slot.nbytes, device))
+    if results is None:
+        results = []
+        for slot in program.outputs:  # in a loop, because this is what every call waits for
+            is_input = slot.kind == "input"
+            results.append(inputs[slot.number] if is_input else Buffer(slot.nbytes, device))
     # Steps that are checked are programs of their own, of which nobody agrees on a window.
     arena = Buffer(program.arena, device) if options.check else code.arena(program.arena)
     table = [arena, *results, *kept, *inputs]

@@ -10,9 +10,10 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from lamina.core.options import HOST_DEVICES as HOST_DEVICES
@@ -223,6 +224,17 @@ class Buffer:
         self = cls.__new__(cls)
         self.device, self.nbytes, self.pointer, self.owner = device, nbytes, pointer, owner
         return self
+
+    @classmethod
+    def parts(cls, sizes: Sequence[int], device: str) -> list[Buffer]:
+        """Buffers of so many bytes each, one after the other in one block of memory, which lives as
+        long as any of them. Raises OutOfMemoryError as the constructor does."""
+        spans = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+        block, ends = cls(sum(spans), device), accumulate(spans)
+        return [
+            cls.wrap(block.pointer + end - span, size, device, block)
+            for size, span, end in zip(sizes, spans, ends, strict=True)
+        ]
 
     def export(self) -> None:
         """Note that another library has this memory from now on, and may write to it unseen."""

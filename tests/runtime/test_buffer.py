@@ -152,6 +152,27 @@ def test_wrapped_memory_keeps_its_owner_and_is_not_freed() -> None:
     assert memory_stats() == before
 
 
+@given(st.lists(st.integers(0, 5000), max_size=9))
+def test_parts_of_a_block_are_aligned_and_apart(sizes: list[int]) -> None:
+    parts = Buffer.parts(sizes, "cpu")
+    assert [part.nbytes for part in parts] == sizes
+    assert all(part.pointer % 64 == 0 for part in parts)
+    for number, part in enumerate(parts):
+        part.view()[:] = bytes([number]) * part.nbytes
+    for number, part in enumerate(parts):
+        assert bytes(part.view()) == bytes([number]) * part.nbytes
+
+
+def test_a_part_keeps_its_block() -> None:
+    gc.collect()
+    before = memory_stats()["allocated"]
+    first, second = Buffer.parts([3 << 16, 1 << 16], "cpu")
+    del first
+    assert memory_stats()["allocated"] == before + (4 << 16)
+    del second
+    assert memory_stats()["allocated"] == before
+
+
 def test_errors() -> None:
     with pytest.raises(UnknownDeviceError, match="cuda"):
         Buffer(8, "cuda:99")

@@ -89,6 +89,18 @@ def len_of(fill: Store) -> int:
     return points(fill.axes)
 
 
+def test_what_is_kept_is_one_block_of_memory(large: Tensor) -> None:
+    """Which may have large pages, though each array is small."""
+    kind = BLOCK_TYPES[8]
+    packed = Packed(kind, Tensor(drawn_blocks(kind, 256, 18)))
+    product = lm.jit(lambda x: x @ packed.decode().T + large[0].cast(lm.float32))
+    product(lm.ones((1, packed.shape[1]))).realize()
+    (program,) = product._programs.values()
+    owners = {id(array.owner) for array in program.kept._arrays}
+    assert len(program.kept._arrays) > 1
+    assert len(owners) == 1
+
+
 def test_two_products_share_their_loops() -> None:
     """As the two of a gated layer do, each with scales and sums of its own."""
     kind = BLOCK_TYPES[3]
