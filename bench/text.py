@@ -2,11 +2,15 @@
 
     python -m bench.text smollm2 q4_0.gguf q8_0.gguf --output bench/results
 
-A model is a GGUF file, or the name of a published model. llama.cpp runs through the package
-xllamacpp, where that is installed. Each library and each number of threads has a process of its
-own; these take turns, and all but one are stopped. A turn reads a new prompt of 512 tokens, then
-writes 1 and 65 tokens after a short one; the difference of the last two is 64 tokens. Figures are
-medians over the rounds, of processor time with one thread and of wall-clock time with more.
+A model is a GGUF file, or the name of a published model. llama.cpp runs through two packages, where
+these are installed: a wheel of xllamacpp, which is for processors with AVX2, and llama-cpp-python
+for the processor that it runs on, with AVX-512 and AMX if this has them, where it was built there:
+``pip install --no-binary llama-cpp-python llama-cpp-python``.
+
+Each library and each number of threads has a process of its own; these take turns, and all but one
+are stopped. A turn reads a new prompt of 512 tokens, then writes 1 and 65 tokens after a short one;
+the difference of the last two is 64 tokens. Figures are medians over the rounds, of processor time
+with one thread and of wall-clock time with more.
 """
 
 from __future__ import annotations
@@ -36,7 +40,14 @@ from lamina.models.fetch import find
 PROMPT, TOKENS = 512, 64  # tokens that are read, and written
 SHORT = 16  # tokens of the prompt of what is written
 FIRST_ID, LAST_ID = 1000, 40000  # token numbers that prompts are drawn from: plain words
-LIBRARIES = {"lamina": None, "lamina, rounded": None, "llama.cpp": "xllamacpp"}
+LIBRARIES = {
+    "lamina": None, "lamina, rounded": None, "llama.cpp": "xllamacpp",
+    "llama.cpp, native": "llama-cpp-python",
+}  # fmt: skip
+RATIOS = [
+    (ours, peer)
+    for peer in ("llama.cpp", "llama.cpp, native") for ours in ("lamina", "lamina, rounded")
+]  # fmt: skip
 
 Generate = Callable[[list[int], int], Any]
 
@@ -54,12 +65,14 @@ class Spent:
 
 def serve(library: str, path: str, threads: int) -> None:
     """Answer each line on the standard input, a seed, with what the turn of that seed took."""
-    generate = (_llama if library == "llama.cpp" else _lamina)(path, threads, library)
-    with contextlib.redirect_stdout(sys.stderr):
-        _turn(generate, 0)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a library may write to the standard output
+    makers = {"llama.cpp": _llama, "llama.cpp, native": _native_llama}
+    generate = makers.get(library, _lamina)(path, threads, library)
     for line in sys.stdin:
         spent = _turn(generate, int(line))
-        print(json.dumps({name: vars(one) for name, one in spent.items()}), flush=True)
+        answer = json.dumps({name: vars(one) for name, one in spent.items()})
+        print(answer, file=answers, flush=True)
 
 
 def _turn(generate: Generate, seed: int) -> dict[str, Spent]:
@@ -110,6 +123,24 @@ def _llama(path: str, threads: int, library: str) -> Generate:
     return generate
 
 
+def _native_llama(path: str, threads: int, library: str) -> Generate:
+    import llama_cpp
+    import numpy as np
+
+    model = llama_cpp.Llama(
+        path, n_ctx=1024, n_threads=threads, n_threads_batch=threads, verbose=False
+    )
+
+    def generate(prompt: list[int], tokens: int) -> Any:
+        model.reset()
+        model.eval(prompt)
+        for _ in range(tokens - 1):
+            logits = llama_cpp.llama_get_logits_ith(model.ctx, -1)
+            model.eval([int(np.ctypeslib.as_array(logits, (model.n_vocab(),)).argmax())])
+
+    return generate
+
+
 # In the process that measures.
 
 
@@ -139,10 +170,10 @@ class Turns:
         self._process.wait()
 
 
-def rates(path: str, threads: int, rounds: int, seed: int) -> dict[str, dict[str, list[float]]]:
-    """Tokens a second that each library read and wrote in each round."""
-    there = {None: True} | {name: machine.version(name) for name in LIBRARIES.values() if name}
-    libraries = [library for library, package in LIBRARIES.items() if there[package]]
+def rates(
+    path: str, threads: int, rounds: int, seed: int, libraries: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Tokens a second that each of the `libraries` read and wrote in each round."""
     with contextlib.ExitStack() as stack:
         turns = {}
         for library in libraries:
@@ -179,29 +210,38 @@ def first_token(model: str, cache: str, modules: str) -> Spent:
     return Spent(wall, cpu)
 
 
-def page(models: Sequence[str], rounds: int, seed: int, threads: Sequence[int]) -> Iterator[str]:
+def installed() -> list[str]:
+    """The libraries that can be measured here."""
+    return [name for name, package in LIBRARIES.items() if not package or machine.version(package)]
+
+
+def page(options: argparse.Namespace) -> Iterator[str]:
+    models, rounds, seed = options.models, options.rounds, options.seed
     yield from (
         "# Text generation on a CPU", "",
         "Written by `python -m bench.text`, which says how it measures. Figures are medians of "
         f"{rounds} rounds, the fastest in brackets. A ratio is the median over the rounds of "
-        "lamina's tokens a second divided by llama.cpp's.", "",
+        "lamina's tokens a second divided by those of a build of llama.cpp.", "",
         "| | |", "| --- | --- |",
         f"| commit | {machine.commit()} |",
         f"| date | {datetime.now(UTC):%Y-%m-%d %H:%M} UTC |",
         f"| CPU | {machine.cpu_model()} |",
         f"| cores | {machine.usable_cores()} |",
         f"| load at the start | {os.getloadavg()[0]:.1f} |",
-        f"| llama.cpp | xllamacpp {machine.version('xllamacpp') or 'not installed'} |",
+        *(
+            f"| {library} | {package} {machine.version(package) or 'not installed'} |"
+            for library, package in LIBRARIES.items() if package
+        ),
         f"| seed | {seed} |", "",
-        f"| model | threads | | {' | '.join(LIBRARIES)} | ratio | ratio, rounded |",
-        "| --- " * (5 + len(LIBRARIES)) + "|",
+        f"| model | threads | | {' | '.join([*LIBRARIES, *map(' / '.join, RATIOS)])} |",
+        "| --- " * (3 + len(LIBRARIES) + len(RATIOS)) + "|",
     )  # fmt: skip
     for model in models:
-        for count in threads:
-            found = rates(str(find(model)), count, rounds, seed)
+        for count in options.threads:
+            found = rates(str(find(model)), count, rounds, seed, options.libraries)
             for name, what in (("written", "tokens/s"), ("read", f"tokens/s of {PROMPT} read")):
                 cells = [_cell(found[library][name]) for library in LIBRARIES]
-                ratios = [_ratio(found, name, library) for library in list(LIBRARIES)[:2]]
+                ratios = [_ratio(found[ours][name], found[peer][name]) for ours, peer in RATIOS]
                 yield f"| {Path(model).name} | {count} | {what} | {' | '.join(cells + ratios)} |"
     yield ""
     with tempfile.TemporaryDirectory() as folder:
@@ -221,9 +261,8 @@ def _cell(values: Sequence[float]) -> str:
     return f"{median(values):.3g} ({max(values):.3g})" if values else "-"
 
 
-def _ratio(found: dict[str, dict[str, list[float]]], name: str, library: str) -> str:
-    pairs = zip(found[library][name], found["llama.cpp"][name], strict=False)
-    ratios = [ours / theirs for ours, theirs in pairs]
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=False)]
     return f"{median(ratios):.2f}" if ratios else "-"
 
 
@@ -234,13 +273,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, machine.usable_cores()])
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--output", type=Path, help="a folder for cpu_text.md; else it is printed")
+    parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=installed())
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         library, path, threads = options.serve
         serve(library, path, int(threads))
         return
-    lines = list(page(options.models, options.rounds, options.seed, options.threads))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the processes that it has
+    lines = list(page(options))
     text = "\n".join(lines) + "\n"
     if options.output:
         (options.output / "cpu_text.md").write_text(text, encoding="utf-8")
