@@ -108,6 +108,20 @@ def test_an_odd_number_of_panels_is_shared_by_halves(
     assert bound_to(plan_of_bytes(1321, 824, columns), "parallel") == shared
 
 
+@pytest.mark.parametrize(
+    ("cores", "columns", "shared"),
+    [(2, 1152, [2, 9]), (2, 1024, [8]), (8, 512, [2, 4]), (8, 1024, [8])],
+)
+def test_halves_of_rows_leave_the_busiest_thread_less_to_do(
+    cores: int, columns: int, shared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = cpu_target(vector_bytes=64, cores=cores)
+    monkeypatch.setattr(backends, "target_of", lambda options: target)
+    shapes = lm.TensorSpec((1024, 384)), lm.TensorSpec((columns, 384))
+    plan = plan_of_last(lambda x, w: x @ w.T, *shapes)
+    assert bound_to(plan, "parallel") == shared
+
+
 @pytest.mark.parametrize("images", [8, 3, 1])
 def test_rows_along_several_axes_are_shared_by_halves(images: int) -> None:
     """Heads lie apart in memory, so that images and rows stay two axes. There are 3 panels of 64
