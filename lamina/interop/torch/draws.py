@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from lamina.interop.torch.mersenne import bernoulli
 from lamina.interop.torch.rows import ROWS
 
 aten = torch.ops.aten
@@ -19,7 +20,7 @@ def dropout_mask(
     """Where elements are kept; the same numbers as of ``torch.native_dropout``, whose kernel for
     GPUs draws others than ``bernoulli_``."""
     if device.type == "cpu":
-        return torch.empty(sizes, dtype=torch.bool).bernoulli_(1 - p)
+        return bernoulli(sizes, 1 - p)
     return torch.native_dropout(torch.ones(sizes, dtype=dtype, device=device), p, True)[1]
 
 
