@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
 
+from torch._functorch import config as functorch  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -44,7 +45,7 @@ def _fresh() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _compiling() -> Iterator[None]:
     """Every graph is compiled here; `test_torch_kept` has those that are found on disk."""
-    with torch._functorch.config.patch(enable_autograd_cache=False):
+    with functorch.patch(enable_autograd_cache=False):
         yield
 
 
@@ -157,6 +158,29 @@ def test_the_call_of_a_graph_returns_inputs_and_constants_as_they_are() -> None:
     torch.testing.assert_close(doubled, x * 2)
     assert same is x
     assert nothing is None
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_result_that_views_a_whole_tensor_is_made_as_the_view() -> None:
+    """Without a call of PyTorch for the view; not where the tensor is returned too, or the view is
+    of a part."""
+    with FakeTensorMode():
+        graph = make_fx(_results_and_views)(torch.empty(3, 4))
+    steps = Compiled(graph, Fallback.REFUSED).steps
+    assert steps is not None
+    x = torch.randn(3, 4)
+    results, expected = steps.run([x]), _results_and_views(x)
+    torch.testing.assert_close(results, expected)
+    assert [one.stride() for one in results] == [one.stride() for one in expected]
+    assert len(steps.plan.made_as) == 2
+    turned, _, whole, turned_too, _ = results
+    assert turned.untyped_storage().nbytes() == x.nbytes
+    assert whole.data_ptr() == turned_too.data_ptr()
+
+
+def _results_and_views(x: Any) -> list[Any]:
+    whole = x + 2
+    return [(x * 2).t(), (x * 3).view(12), whole, whole.t(), (x * 4)[1:]]
 
 
 def test_operations_of_pytorch_are_lines_of_the_call() -> None:

@@ -7,6 +7,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from lamina.core.options import current
 from lamina.errors import LaminaError
 from lamina.interop.torch.direct import Text, unpacked
 from lamina.interop.torch.draws import draw_apart
-from lamina.interop.torch.host import write
+from lamina.interop.torch.host import call_of
 from lamina.interop.torch.plan import (
     HostStep,
     Left,
@@ -161,13 +162,16 @@ class Steps:
         for node in plan.constants:
             names[node] = text.name("constant", getattr_of(module, node))
         names |= {node: f"v{number}" for number, node in enumerate(plan.produced)}
-        for step in plan.steps:
-            if isinstance(step, HostStep):
-                write(text, step.node, names, names[step.node])
-            else:
-                read = [names[node] for node in step.inputs]
-                results = [names[node] for node in step.outputs]
-                self.programs[step].write(text, read, results)
+        for is_host, steps in groupby(plan.steps, lambda step: isinstance(step, HostStep)):
+            if is_host:
+                text.add("with no_grad():")
+            for step in steps:
+                if isinstance(step, HostStep):
+                    text.add(f"    {names[step.node]} = {call_of(text, step.node, names)}")
+                else:
+                    read = [names[node] for node in step.inputs]
+                    made = {names[node]: plan.made_as.get(node) for node in step.outputs}
+                    self.programs[step].write(text, read, made)
         results = [_expression(text, result, names) for result in plan.results]
         text.add(f"return [{', '.join(results)}]")
         return text

@@ -62,8 +62,8 @@ def described(fake: Any) -> Described | DescribedParts | None:
     return None
 
 
-def write(text: Text, node: fx.Node, names: Mapping[fx.Node, str], result: str) -> None:
-    """The lines that run an operation on named values and give a name to its result."""
+def call_of(text: Text, node: fx.Node, names: Mapping[fx.Node, str]) -> str:
+    """The expression that runs an operation on named values."""
 
     def source(value: Any) -> str:
         if isinstance(value, fx.Node):
@@ -80,4 +80,4 @@ def write(text: Text, node: fx.Node, names: Mapping[fx.Node, str], result: str) 
     description = described(node.meta.get("val"))
     if description is not None:
         call = f"{text.name('described', description)}({call})"
-    text.add("with no_grad():", f"    {result} = {call}")
+    return call

@@ -8,6 +8,7 @@ program have stage -1. So two operations of one program may not have a host step
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import fx
 
 from lamina.core.options import current
-from lamina.interop.torch.arrays import DTYPES
+from lamina.interop.torch.arrays import DTYPES, layout_of
 from lamina.interop.torch.broken import BrokenGraphError
 from lamina.interop.torch.draws import is_draw
 from lamina.interop.torch.rows import ROWS
@@ -98,12 +99,14 @@ class HostStep:
 @dataclass(eq=False)
 class Plan:
     """inputs: the placeholders in order. constants: the graph's attributes. produced: what the
-    steps compute. results: what the graph returns. refusals: the operations of the host steps that
-    are no random draws."""
+    steps compute. made_as: of some of these, the view of their memory that they are made as.
+    results: what the graph returns. refusals: the operations of the host steps that are no random
+    draws."""
 
     inputs: list[fx.Node]
     constants: list[fx.Node]
     produced: list[fx.Node]
+    made_as: dict[fx.Node, View]
     steps: list[Segment | HostStep]
     results: list[Result]
     refusals: Refusals
@@ -145,7 +148,39 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
             steps.append(_segment(ours, needed, place))
         steps += [HostStep(node) for node in members if not here[node]]
     produced = [node for step in steps for node in step.outputs]
-    return Plan(inputs, constants, produced, steps, results, dict(refused))
+    made_as = _made_as(steps, results)
+    results = [
+        Result(result.node) if result.node in made_as else result for result in results
+    ]
+    return Plan(inputs, constants, produced, made_as, steps, results, dict(refused))
+
+
+def _made_as(
+    steps: Sequence[Segment | HostStep], results: Sequence[Result]
+) -> dict[fx.Node, View]:
+    """The tensors of programs that are returned once, as a view of the whole, and that no step
+    reads: they are made as that view, which costs no call of PyTorch. A program sees memory alone.
+    So is the derivative of a weight, (K, N), made as that of the transposed weight, (N, K)."""
+    counts = Counter(result.node for result in results)
+    read = {operand for step in steps for operand in step.inputs}
+    outputs = {node for step in steps if isinstance(step, Segment) for node in step.outputs}
+    made_as: dict[fx.Node, View] = {}
+    for result in results:
+        node, view = result.node, result.view
+        if node is None or view is None or node not in outputs - read or counts[node] > 1:
+            continue
+        if _is_whole(view, node.meta["val"]):
+            made_as[node] = view
+    return made_as
+
+
+def _is_whole(view: View, base: torch.Tensor) -> bool:
+    """Whether new memory of the view's strides has the elements of `base`, which is dense."""
+    if base.numel() == 0 or layout_of(base.shape, base.stride()) is None:
+        return False
+    steps = zip(view.sizes, view.strides, strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
+    return view.offset == 0 and last + 1 == base.numel()
 
 
 def _check_descriptions(nodes: Iterable[fx.Node]) -> None:

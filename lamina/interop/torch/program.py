@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
 from lamina.interop.torch.broken import BrokenGraphError
 from lamina.interop.torch.direct import Text
 from lamina.interop.torch.interpret import interpreted
-from lamina.interop.torch.plan import Refusals, Segment
+from lamina.interop.torch.plan import Refusals, Segment, View
 from lamina.interop.torch.runners import Code, Interpreted, OnCpu, OnGpu
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -38,9 +38,11 @@ class _Output:
     device: torch.device
     copied: bool
 
-    def making(self, text: Text) -> str:
-        """The expression of new memory."""
-        sizes, strides = self.sizes, self.strides
+    def making(self, text: Text, view: View | None) -> str:
+        """The expression of new memory; with the sizes and strides of a view of the whole, if
+        there is one."""
+        made = self if view is None else view
+        sizes, strides = made.sizes, made.strides
         if self.copied:
             strides = tuple(torch.empty(sizes, device="meta").stride())
         if self.device.type == "cpu":
@@ -137,16 +139,19 @@ class TensorProgram:
         """How many kernels a call runs; the interpreter has none."""
         return self._run.kernels
 
-    def write(self, text: Text, read: Sequence[str], results: Sequence[str]) -> None:
-        """The lines of a call on the tensors named in `read`, which give names to the results."""
+    def write(
+        self, text: Text, read: Sequence[str], results: Mapping[str, View | None]
+    ) -> None:
+        """The lines of a call on the tensors named in `read`, which give names to the results, each
+        made as a view of it if there is one."""
         read = list(read)
         for place in self._copied:
             copied = f"copy{place}"
             function = text.name("readable", readable)
             text.add(f"{copied} = {function}({read[place]}, {text.constant(self._place)})")
             read[place] = copied
-        for name, output in zip(results, self._outputs, strict=True):
-            text.add(f"{name} = {output.making(text)}")
+        for (name, view), output in zip(results.items(), self._outputs, strict=True):
+            text.add(f"{name} = {output.making(text, view)}")
         tensors = [*read, *results]
         if isinstance(self._run, OnCpu):
             self._run.write(text, tensors)
