@@ -27,7 +27,9 @@ from lamina.interop.torch import (  # noqa: E402
 )
 from lamina.interop.torch.arrays import layout_of  # noqa: E402
 from lamina.interop.torch.compiled import Compiled, Fallback  # noqa: E402
+from lamina.interop.torch.dynamo import compile_with  # noqa: E402
 from lamina.interop.torch.interpret import OF_MEMORY  # noqa: E402
+from lamina.interop.torch.plan import HostStep  # noqa: E402
 from lamina.interop.torch.rows import ROWS  # noqa: E402
 from lamina.runtime.profile import runs  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
@@ -350,6 +352,49 @@ def test_inputs_are_changed_in_place() -> None:
     expected = function(*copies)
     torch.testing.assert_close(compiled(function)(x, y), expected)
     torch.testing.assert_close((x, y), copies)
+
+
+def _averaged(x: Any, mean: Any, count: Any) -> Any:
+    mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    count.add_(1)
+    return x - mean
+
+
+def test_a_program_writes_the_inputs_that_it_changes() -> None:
+    """Twice, as the second call reads what the first has written."""
+    seen: list[Compiled] = []
+
+    def compiler(module: torch.fx.GraphModule) -> Compiled:
+        seen.append(Compiled(module, Fallback.REFUSED))
+        return seen[-1]
+
+    ours = torch.compile(_averaged, backend=lambda *graph: compile_with(*graph, compiler))
+    arguments = [torch.randn(4, 3), torch.randn(3), torch.randn(())]
+    expected = [one.clone() for one in arguments]
+    for _ in range(2):
+        torch.testing.assert_close(ours(*arguments), _averaged(*expected))
+        torch.testing.assert_close(arguments, expected)
+    (steps,) = seen[0].versions
+    assert not any(isinstance(step, HostStep) for step in steps.plan.steps)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_value_that_is_returned_too_is_copied_to_an_input() -> None:
+    def keep(x: Any, state: Any) -> Any:
+        new = state + x
+        state.copy_(new)
+        return [new]
+
+    with FakeTensorMode():
+        graph = make_fx(keep)(torch.empty(4, 3), torch.empty(4, 3))
+    steps = Compiled(graph, Fallback.REFUSED).steps
+    assert steps is not None
+    x, state = torch.randn(4, 3), torch.randn(4, 3)
+    expected = x + state
+    (result,) = steps.run([x, state])
+    torch.testing.assert_close((result, state), (expected, expected))
+    assert result.data_ptr() != state.data_ptr()
+    assert sum(isinstance(step, HostStep) for step in steps.plan.steps) == 1
 
 
 def test_results_may_be_the_same_tensor_twice_and_constants() -> None:

@@ -71,13 +71,15 @@ class Result:
 
 @dataclass(eq=False)
 class Segment:
-    """The operations of one program. place: the device that runs it. inputs: tensors it reads.
-    outputs: those that others read."""
+    """The operations of one program. place: the device that runs it. inputs: tensors it reads or
+    writes. outputs: those that it makes and others read. written: of values that an input of the
+    graph gets, that input, whose memory the program writes."""
 
     nodes: list[fx.Node]
     place: torch.device
     inputs: list[fx.Node] = field(default_factory=list)
     outputs: list[fx.Node] = field(default_factory=list)
+    written: dict[fx.Node, fx.Node] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -147,12 +149,59 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
         if ours:
             steps.append(_segment(ours, needed, place))
         steps += [HostStep(node) for node in members if not here[node]]
+    steps = _with_writes_in_programs(steps)
     produced = [node for step in steps for node in step.outputs]
     made_as = _made_as(steps, results)
     results = [
         Result(result.node) if result.node in made_as else result for result in results
     ]
     return Plan(inputs, constants, produced, made_as, steps, results, dict(refused))
+
+
+def _with_writes_in_programs(
+    steps: Sequence[Segment | HostStep],
+) -> list[Segment | HostStep]:
+    """The steps without assignments to inputs, as of running statistics, that a program can do: it
+    writes the input's memory where it would have written a new tensor."""
+    remaining: list[Segment | HostStep] = []
+    for step in steps:
+        segment = _writer(step, steps) if isinstance(step, HostStep) else None
+        if segment is None:
+            remaining.append(step)
+            continue
+        target, value = step.inputs
+        segment.outputs.remove(value)
+        segment.written[value] = target
+        if target not in segment.inputs:
+            segment.inputs.append(target)
+    return remaining
+
+
+def _writer(step: HostStep, steps: Sequence[Segment | HostStep]) -> Segment | None:
+    """The program that can write what a step assigns to an input of the graph: that which makes the
+    value, if nothing outside needs the value and nothing after it reads the input; None if there is
+    none. Programs of GPUs may get a copy of an input."""
+    if step.node.target is not _COPY or len(step.inputs) != 2:
+        return None
+    target, value = step.inputs
+    makers = [one for one in steps if isinstance(one, Segment) and value in one.outputs]
+    if not makers or makers[0].place.type != "cpu" or target.op != "placeholder":
+        return None
+    (segment,) = makers
+    later = steps[steps.index(segment) + 1 :]
+    is_read_later = any(target in one.inputs for one in later if one is not step)
+    is_needed_outside = not {*segment.nodes, step.node}.issuperset(value.users)
+    if is_read_later or is_needed_outside or not _has_place_for(target, value):
+        return None
+    return segment
+
+
+def _has_place_for(target: fx.Node, value: fx.Node) -> bool:
+    """Whether the elements of an input's memory are those of a value, in some order."""
+    to, of = target.meta["val"], value.meta["val"]
+    is_marked = to.is_conj() or to.is_neg()
+    is_alike = to.shape == of.shape and to.dtype == of.dtype and to.device == of.device
+    return is_alike and not is_marked and layout_of(to.shape, to.stride()) is not None
 
 
 def _made_as(

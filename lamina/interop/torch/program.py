@@ -74,7 +74,7 @@ class TensorProgram:
         self._copied: list[int] = []
         values: dict[fx.Node, Any] = {}
         self._numbers: dict[Buffer, int] = {}
-        holes = []
+        holes: dict[fx.Node, Node] = {}
         for place, node in enumerate(segment.inputs):
             fake = node.meta["val"]
             layout = _layout_in_memory(fake)
@@ -83,8 +83,8 @@ class TensorProgram:
                 layout = _dense(fake.shape)
             hole = self._hole(layout, fake.dtype)
             values[node] = Tensor.of(layout.of_stored(hole), self._device)
-            holes.append(hole)
-        with during(tracers, set(holes)), using(device=self._device):
+            holes[node] = hole
+        with during(tracers, set(holes.values())), using(device=self._device):
             for node in segment.nodes:
                 try:
                     values[node] = interpreted(node, values)
@@ -93,7 +93,7 @@ class TensorProgram:
                 except LaminaError as error:
                     refused[node] = error.message.partition("\n")[0] or type(error).__name__
                     return
-        self._compile(segment, values)
+        self._compile(segment, values, holes)
 
     def _hole(self, layout: Layout, dtype: torch.dtype) -> Node:
         ours = DTYPES[dtype]
@@ -102,7 +102,9 @@ class TensorProgram:
         memory.numbered(node, self._numbers)
         return node
 
-    def _compile(self, segment: Segment, values: dict[fx.Node, Any]) -> None:
+    def _compile(
+        self, segment: Segment, values: dict[fx.Node, Any], holes: dict[fx.Node, Node]
+    ) -> None:
         self._outputs: list[_Output] = []
         targets: list[Node] = []
         stored: list[Node] = []
@@ -115,6 +117,12 @@ class TensorProgram:
             )
             layout = layout or _dense(fake.shape)
             targets.append(self._hole(layout, fake.dtype))
+            stored.append(layout.to_stored(values[node].node))
+        for node, written in segment.written.items():
+            fake = written.meta["val"]
+            layout = layout_of(fake.shape, fake.stride())
+            assert layout is not None
+            targets.append(holes[written])
             stored.append(layout.to_stored(values[node].node))
         count = len(self._numbers)
         cut = memory.cut(stored, self._numbers)
