@@ -43,6 +43,9 @@ MIN_REPEATED_COST = 3
 # store and a load; an exponential costs 10, and with vectors of 8 lanes an eighth of it.
 # An estimate.
 MIN_SCATTERED_COST = 8
+# Elements that go to one place together, as the columns of an embedding do, from which on the loop
+# of a scatter has vectors along them. An estimate: fewer leave half of 16 lanes of float32 empty.
+MIN_SCATTERED_COLUMNS = 8
 
 # Products in a sum, up to which kernels may compute it again instead of reading it: the width of an
 # attention head, at most. The scheduler then says whether a kernel gains by it.
@@ -308,13 +311,16 @@ def _gathered(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
 
 
 def _scattered(users: Users, values: Set[Node]) -> set[Node]:
-    """The updates of scatters along the last axis that cost MIN_SCATTERED_COST or more: they are
-    computed in a kernel of their own, which has vectors. A scatter has none along that axis, as
-    data say where its lanes go."""
+    """The updates of scatters along the last axis, or with few columns behind it, that cost
+    MIN_SCATTERED_COST or more: they are computed in a kernel of their own, which has vectors. A
+    scatter has none along its axis, as data say where its lanes go."""
     costs = element_costs(users, values)
     stored: set[Node] = set()
     for node in users:
-        if node.op is not Op.SCATTER or node.arg.axis != len(node.shape) - 1:
+        if node.op is not Op.SCATTER:
+            continue
+        columns = prod(node.shape[node.arg.axis + 1 :])  # 1 along the last axis
+        if columns >= MIN_SCATTERED_COLUMNS:
             continue
         update = node.src[2]
         while update.op in POINTWISE - Group.ELEMENTWISE and update not in values:
