@@ -22,6 +22,7 @@ from lamina.graph.sort_axes import sorts_of_rows, whole_sorts
 from lamina.graph.split_products import cached_products_in_parts, products_apart
 from lamina.graph.split_reductions import (
     columns_in_parts,
+    gradients_in_parts,
     long_columns_in_parts,
     long_products_in_parts,
 )
@@ -144,8 +145,8 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 CPU = Backend(
     _cpu_memory,
     lambda options: (
-        cached_products_in_parts, long_columns_in_parts, log_sums_as_recurrences, shortest_orders,
-        sorts_of_rows, steps_in_rows,
+        cached_products_in_parts, gradients_in_parts, long_columns_in_parts,
+        log_sums_as_recurrences, shortest_orders, sorts_of_rows, steps_in_rows,
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

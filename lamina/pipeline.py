@@ -234,6 +234,8 @@ PASSES = (
              "lamina.graph.split_reductions:scan_in_parts"),
         Step("columns_in_parts", "takes long columns in parts, for the blocks of a GPU",
              "lamina.graph.split_reductions:columns_in_parts"),
+        Step("gradients_in_parts", "takes gradients of convolutions in parts that a cache holds",
+             "lamina.graph.split_reductions:gradients_in_parts"),
         Step("long_columns_in_parts", "takes columns in parts for the cores of a CPU",
              "lamina.graph.split_reductions:long_columns_in_parts"),
         Step("long_products_in_parts", "takes long float32 products in parts, which round less",

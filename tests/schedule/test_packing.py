@@ -189,3 +189,30 @@ def test_kept_weights_are_walked_in_blocks_that_a_cache_holds(
     exact = lm.conv2d(Tensor(images).cast(lm.float64), weights.cast(lm.float64), None, 1, 1)
     found = convolve(Tensor(images)).numpy()
     np.testing.assert_allclose(found, exact.numpy(), atol=1e-5)
+
+
+def scheduled(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> list[Nest]:
+    """The nests of a function on a CPU, in the order of the program."""
+    lowered = lm.jit(function).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    return [plan.nest for plan in lowered.planned.plans.values() if isinstance(plan.nest, Nest)]
+
+
+def loop_sizes(nest: Nest, binding: str) -> list[int]:
+    return [axis.arg.size for axis, bound in nest.binding.items() if bound == binding]
+
+
+def test_filters_are_packed_where_images_have_no_neighbours_along_the_steps() -> None:
+    """Of every second place of (14, 14), rows of 7: results lie apart along channels, and there are
+    no dot products, as channels of an image do."""
+    (nest,) = scheduled(lambda x, w: lm.conv2d(x, w, stride=2), (8, 64, 14, 14), (128, 64, 1, 1))
+    assert 16 in loop_sizes(nest, "vector")
+
+
+def test_places_of_a_filter_are_walked_inside_its_tiles() -> None:
+    """The gradient of (64, 48, 3, 3) has vectors along 64: its 9 places share cache lines."""
+
+    def slope(x: Tensor, w: Tensor) -> Tensor:
+        return lm.gradient(lm.sum(lm.conv2d(x, w) ** 2), w)
+
+    *_, nest = scheduled(slope, (4, 48, 9, 9), (64, 48, 3, 3))
+    assert [axis.arg.size for axis in nest.row_loops[-2:]] == [3, 3]

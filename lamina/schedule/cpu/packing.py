@@ -14,7 +14,7 @@ from math import ceil
 from lamina.core.dtypes import float32
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import is_of_constants, sums_bytes
@@ -69,17 +69,20 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
     """The row axis for vectors whose operands, the loads that vary along it, are packed: the one
     for which a product takes the fewest instructions. None where packing pays for no axis.
 
-    Where a single axis is reduced, results must be contiguous along the row: otherwise vectors run
-    along the reduced axis, as dot products, which need no packing. Of several reduced axes the
-    innermost alone would have the vectors, and may be as short as a window.
+    Where all that is multiplied is contiguous along a single reduced axis, results must be so along
+    the row: otherwise vectors run along the reduced axis, as dot products, which need no packing.
+    Of several reduced axes the innermost alone would have the vectors, and may be as short as a
+    window.
     """
-    has_one_axis = len(bound_axes(reduction)) == 1
+    has_dot_products = len(bound_axes(reduction)) == 1 and _are_neighbours(
+        bound_axes(reduction)[0], [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+    )
     candidates = []
     for axis in plan.rows:
         is_stored_along = store_score(plan.kernel, axis) > 0
         # Constants are packed once: that their results lie apart is all that it costs.
         is_packed_once = reads_constants(plan.kernel, loads_along(reduction, axis))
-        may_have_vectors = is_stored_along or not has_one_axis or is_packed_once
+        may_have_vectors = is_stored_along or not has_dot_products or is_packed_once
         if may_have_vectors and panel_of(plan, reduction, axis) is not None:
             candidates.append(axis)
     return min(candidates, key=lambda axis: instructions_of(plan, reduction, axis), default=None)
@@ -257,9 +260,12 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
 
 def _are_steps_neighbours(reduction: Node, vector: Node) -> bool:
     """Is what varies along `vector` contiguous along the last axis of the reduction?"""
-    innermost = bound_axes(reduction)[-1]
-    loads = loads_along(reduction, vector)
-    return all(ix.suits(innermost, *load.src) == ix.NEIGHBOURS for load in loads)
+    return _are_neighbours(bound_axes(reduction)[-1], loads_along(reduction, vector))
+
+
+def _are_neighbours(axis: Node, loads: list[Node]) -> bool:
+    """Do all `loads` read neighbours along `axis`?"""
+    return all(ix.suits(axis, *load.src) == ix.NEIGHBOURS for load in loads)
 
 
 def _spent_on_single_sums(plan: CpuPlanner, reduction: Node) -> float:

@@ -13,6 +13,7 @@ vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, ou
 from dataclasses import dataclass, replace
 from math import ceil
 
+from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -44,6 +45,7 @@ class Product:
 
     vector: the row axis of the tile's vectors. vector_loads: what varies along it
     row: the row axis of the tile's rows, of scalars. row_loads: what varies along it
+    near_rows: the rows that are walked inside the loops over tiles
     steps: the reduced axes but for the four of a dot product of bytes
     in_word: four where a step is such a dot product, or one
     panel: into which `vector_loads` are packed; None where they are read as they lie
@@ -55,6 +57,7 @@ class Product:
     row: Node
     vector_loads: list[Node]
     row_loads: list[Node]
+    near_rows: list[Node]
     steps: list[Node]
     in_word: int
     panel: Panel | None
@@ -138,6 +141,7 @@ def _product_of(
         row=row,
         vector_loads=vector_loads,
         row_loads=loads_along(in_words, row),
+        near_rows=_near_rows(plan, vector, row),
         steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
         in_word=in_word,
         panel=panel,
@@ -363,9 +367,23 @@ def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile)
     words = dot_axes(plan.kernel)
     steps = [axis for axis in reduced if axis not in words]
     shared = product.panel.rows_inside if product.panel is not None else []
-    outer = [*blocks.loops, *shared, *_tile_loops(plan, product, blocks, tile)]
+    shared = [row for row in shared if row not in product.near_rows]
+    tiles = _tile_loops(plan, product, blocks, tile)
+    outer = [*blocks.loops, *shared, *tiles, *product.near_rows]
     inner = [tile.inner_rows, tile.vectors, *_interleaved_rows(plan), tile.lane, *words]
     plan.reorder([*outer, *steps, *inner])
+
+
+def _near_rows(plan: CpuPlanner, vector: Node, row: Node) -> list[Node]:
+    """The rows beside that of the tile whose results are in the cache lines of the tile's results,
+    where these lie apart along the vectors: the places (p, q) of a filter of (512, 512, 3, 3)
+    elements with vectors along the first axis. Walked after one another for each tile, they write
+    each line while a near cache holds it. Outside of all tiles they would fetch it nine times."""
+    strides, _ = ix.terms_of(plan.kernel.stores[0].index)
+    if strides.get(vector, 0) < plan.width:
+        return []
+    others = [other for other in plan.rows if other not in (vector, row)]
+    return [other for other in others if 0 < strides.get(other, 0) < plan.width]
 
 
 def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) -> list[Node]:
