@@ -31,6 +31,7 @@ from lamina.core.recent import kept
 from lamina.errors import FormatError, LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
+from lamina.fuse.channels_last import channels_last
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
 from lamina.fuse.verify_memory import verify_memory
@@ -122,7 +123,9 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
     memory = backend(options).memory(options)
     if memory.flips_bytes:
         sinks = rewrite(sinks, (flip_bytes,))
-    return lay_out(sinks, memory.row_pitch) if memory.tiled_products else sinks
+    if memory.tiled_products:
+        return lay_out(sinks, memory.row_pitch)
+    return channels_last(sinks) if memory.row_blocks else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
@@ -267,12 +270,14 @@ PASSES = (
         Step("as_nccl_combines", "replaces collectives on types that NCCL lacks",
              "lamina.graph.nccl_types:as_nccl_combines"),
     )),
-    Pass("layout", "takes the factors of tiled products; gives them in the order that tiles read",
+    Pass("layout", "takes factors of products; gives them in the order that kernels read best",
          "graph", _lay_out, (
         Step("flip_bytes", "makes the bytes of one factor signed, of the other not, for CPUs",
              "lamina.graph.flip_bytes:flip_bytes"),
-        Step("lay_out", "stores factors with the axis last along which tiles read them",
+        Step("lay_out", "stores factors with the axis last along which tiles read them, on GPUs",
              "lamina.fuse.layout:lay_out"),
+        Step("channels_last", "stores images of convolutions with the channels last, on CPUs",
+             "lamina.fuse.channels_last:channels_last"),
     )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (

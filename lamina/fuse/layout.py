@@ -125,7 +125,7 @@ def _gains_by_longer_rows(array: Node, use: _Use, sinks: Set[Node], pitch: int) 
     is_reused = use.products >= MIN_COPIED_REUSE[array.dtype.bits] * prod(array.shape)
     is_large = use.products >= MIN_COPIED_PRODUCTS
     gains = (is_reused and is_large) or _is_filled_slowly(array, use)
-    return gains and (array in sinks or _is_made_of_inputs(array))
+    return gains and (array in sinks or is_made_of_inputs(array))
 
 
 def _is_filled_slowly(array: Node, use: _Use) -> bool:
@@ -147,11 +147,11 @@ def _gains_by_storing(array: Node, total: Node) -> bool:
     products = prod(total.src[0].shape)
     is_long = products >= MIN_STORED_STEPS * prod(total.shape)
     is_reused = products >= MIN_STORED_REUSE * prod(array.shape)
-    is_computed = array.op in Group.ELEMENTWISE and _is_made_of_inputs(array)
+    is_computed = array.op in Group.ELEMENTWISE and is_made_of_inputs(array)
     return is_long and is_reused and is_computed
 
 
-def _is_made_of_inputs(array: Node) -> bool:
+def is_made_of_inputs(array: Node) -> bool:
     """Is `array` an input, or computed from inputs without a sum? What is computed from a sum may
     never be stored, as the weights of attention are not."""
     if array.op is Op.REDUCE:

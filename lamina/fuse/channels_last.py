@@ -1,0 +1,368 @@
+"""Images in memory with their channels last, on a CPU.
+
+A convolution of images (N, C, H, W) sums up, over c, p and q,
+
+    image[n, c, h + p, w + q] * filter[k, c, p, q]
+
+Vectors along w are as long as rows are, and images of late layers have rows of 14 or 7 places. With
+(N, H, W, C) in memory vectors run along channels, of which there are many: whole vectors are loaded
+and stored by convolutions, by those of each channel alone, by pooling and by sums of each channel.
+
+Only the order in memory changes. A node whose channels are to be the last axis is built over
+operands of that order, and the rest of the graph sees it permuted back. Which nodes are so begins
+with what windows of several channels are taken of (`_seeds`), and goes on to what is computed from
+these, and what they are computed from (`_Flow`): from the first convolution to the last one. Inputs
+and results keep their order: the kernels that read or store them transpose.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from lamina.core.shape import Shape, prod
+from lamina.fuse.layout import is_made_of_inputs
+from lamina.fuse.users import Users, users_of
+from lamina.ir.build import permute, reshape
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, peel
+from lamina.ir.ops import Group, Op, Pad, Reduce
+from lamina.ir.substitute import with_operands
+
+# Channels from which on they are lanes of vectors: one vector of 64 bytes of float32.
+MIN_CHANNELS = 16
+
+# What changes indices and nothing else: the channels are traced through it.
+INDEXING = Group.MOVEMENT - {Op.PAD}
+# What has an order in memory of its own.
+COMPUTED = Group.ELEMENTWISE | {Op.PAD, Op.REDUCE}
+
+LastAxis = Mapping[Node, int]  # the axis of a value that is to be the last one
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a node, by its position in the shape."""
+
+    node: Node
+    number: int
+
+
+def channels_last(sinks: Sequence[Node]) -> list[Node]:
+    """The graph of `sinks` with the channels of images last in memory, where windows of them are
+    summed up."""
+    users = users_of(sinks)
+    flow = _Flow(users)
+    last_axis = flow.spread(_seeds(users))
+    if not last_axis:
+        return list(sinks)
+    rebuilder = _Rebuilder(last_axis, {node for node in last_axis if flow.is_read_by_sums(node)})
+    for node in users:
+        rebuilder.add(node)
+    return [rebuilder.done[sink] for sink in sinks]
+
+
+def traced(axis: Axis) -> Axis | None:
+    """The same axis of what lies beneath movement; None if it is moved along, cut or repeated
+    there, or is only a part of an axis."""
+    node, number = axis.node, axis.number
+    while node.op in INDEXING:
+        below = _below(node, number)
+        if below is None:
+            return None
+        node, number = node.src[0], below
+    return Axis(node, number)
+
+
+def _below(node: Node, number: int) -> int | None:
+    """Where the axis `number` of a movement's result is in its operand, whole and in order."""
+    source = node.src[0].shape
+    size = node.shape[number]
+    match node.op:
+        case Op.PERMUTE:
+            return int(node.arg[number])
+        case Op.RESHAPE:
+            before = prod(node.shape[:number])
+            places = (place for place, other in enumerate(source) if other == size)
+            return next((place for place in places if prod(source[:place]) == before), None)
+        case Op.EXPAND:
+            place = number - (len(node.shape) - len(source))
+            return place if place >= 0 and source[place] == size else None
+        case Op.SHRINK:
+            return number if node.arg[number] == range(source[number]) else None
+        case Op.SHEAR:
+            return None if number in (node.arg.axis, node.arg.by) else number
+        case _:
+            return None
+
+
+def _seeds(users: Users) -> Iterator[Axis]:
+    """The channels of what windows are taken of for sums of products: dense convolutions, those of
+    each channel, and their gradients. The first axis numbers images."""
+    for total in users:
+        if total.op is not Op.REDUCE or total.arg.monoid is not ADD:
+            continue
+        product = peel(total.src[0], INDEXING)
+        for factor in product.src if product.op is Op.MUL else ():
+            if not _has_windows(factor):
+                continue
+            for number, size in enumerate(factor.shape):
+                image = traced(Axis(factor, number)) if size >= MIN_CHANNELS else None
+                if image is not None and _is_channels(image):
+                    yield image
+
+
+def _has_windows(factor: Node) -> bool:
+    """Is there a SHEAR, by which windows move, in the movement above an array?"""
+    while factor.op in INDEXING:
+        if factor.op is Op.SHEAR:
+            return True
+        factor = factor.src[0]
+    return False
+
+
+def _is_channels(image: Axis) -> bool:
+    """Are these the channels of images that sums of the program make? To transpose images that
+    come from inputs costs as much as it gains. The channels of a group are a part of an axis of
+    what lies beneath their padding."""
+    node = image.node
+    if node.op is Op.PAD:
+        beneath = traced(Axis(node.src[0], image.number))
+        return beneath is not None and _is_channels(beneath)
+    return node.op in COMPUTED and image.number > 0 and not is_made_of_inputs(node)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a node reads beneath movement: `node` has `operand` among its operands, or among the
+    factors of the products that it sums up."""
+
+    node: Node
+    operand: Node
+
+
+class _Flow:
+    """From axes to those of operands and of users that are the same channels, and through a dense
+    convolution from the channels that it sums up to those of its result."""
+
+    def __init__(self, users: Users) -> None:
+        self.products = {product_of(node) for node in users} - {None}
+        self.readers: dict[Node, list[_Read]] = {}  # by what lies beneath the movement
+        for node in users:
+            if self._has_order(node):
+                for operand in _operands_of(node):
+                    self.readers.setdefault(peel(operand, INDEXING), []).append(
+                        _Read(node, operand)
+                    )
+
+    def spread(self, seeds: Iterable[Axis]) -> dict[Node, int]:
+        """The axis to be last of all nodes that seeds reach; the first to reach a node decides."""
+        last_axis: dict[Node, int] = {}
+        queue = deque(seeds)
+        while queue:
+            axis = queue.popleft()
+            if not self._has_order(axis.node) or axis.node in last_axis:
+                continue
+            last_axis[axis.node] = axis.number
+            if _is_image(axis):
+                queue.extend(_same_beneath(axis))
+                for read in self.readers.get(axis.node, ()):
+                    queue.extend(_same_above(axis, read))
+        return last_axis
+
+    def is_read_by_sums(self, node: Node) -> bool:
+        """Do sums and extremes alone read `node`, beneath movement? Then no arithmetic follows
+        that could be done before it is stored."""
+        reads = self.readers.get(node, ())
+        are_sums = all(read.node.op is Op.REDUCE and read.operand is not node for read in reads)
+        return bool(reads) and are_sums
+
+    def _has_order(self, node: Node) -> bool:
+        return node.op in COMPUTED and node not in self.products
+
+
+def product_of(node: Node) -> Node | None:
+    """The products that a sum adds up if their factors are read beneath movement, as those of a
+    convolution or of matrices are; None for any other node."""
+    if node.op is not Op.REDUCE or node.arg.monoid is not ADD:
+        return None
+    product = peel(node.src[0], INDEXING)
+    is_product = product.op is Op.MUL and any(factor.op in INDEXING for factor in product.src)
+    return product if is_product else None
+
+
+def _operands_of(node: Node) -> tuple[Node, ...]:
+    product = product_of(node)
+    return node.src if product is None else product.src
+
+
+def _in_operands(node: Node, number: int) -> int | None:
+    """Which axis of `_operands_of` a node is its axis `number`; None where padding is added along
+    that, or no axis of the products is."""
+    if node.op is Op.PAD and (node.arg.before[number] or node.arg.after[number]):
+        return None
+    if node.op is not Op.REDUCE:
+        return number
+    kept = [axis for axis in range(len(node.src[0].shape)) if axis not in node.arg.axes]
+    if product_of(node) is None:
+        return kept[number]
+    product = traced(Axis(node.src[0], kept[number]))
+    return None if product is None else product.number
+
+
+def _same_beneath(axis: Axis) -> list[Axis]:
+    """The same channels of the operands. Those of products are the same where all factors have
+    them, as with a filter for each channel."""
+    number = _in_operands(axis.node, axis.number)
+    if number is None:
+        return []
+    sources = [traced(Axis(operand, number)) for operand in _operands_of(axis.node)]
+    if product_of(axis.node) is not None and None in sources:
+        return []
+    return [source for source in sources if source is not None]
+
+
+def _same_above(axis: Axis, read: _Read) -> Iterator[Axis]:
+    """The channels of the node that reads `axis`: the same ones, or those that a dense convolution
+    makes of them, along which the filter alone varies."""
+    total = read.node
+    product = product_of(total)
+    others = [factor for factor in product.src if factor is not read.operand] if product else []
+    is_summed = any(traced(Axis(read.operand, summed)) == axis for summed in _summed(total))
+    for number, size in enumerate(total.shape):
+        below = _in_operands(total, number)
+        if below is None or any(traced(Axis(factor, below)) is None for factor in others):
+            continue
+        source = traced(Axis(read.operand, below))
+        is_of_filter = is_summed and source is None and size >= MIN_CHANNELS
+        if source == axis or is_of_filter:
+            yield Axis(total, number)
+
+
+def _summed(total: Node) -> list[int]:
+    """The axes of products along which they are summed up."""
+    if product_of(total) is None:
+        return []
+    below = [traced(Axis(total.src[0], axis)) for axis in total.arg.axes]
+    return [axis.number for axis in below if axis is not None]
+
+
+def _is_image(axis: Axis) -> bool:
+    """Has a node places after its channels, so that another order changes anything?"""
+    return prod(axis.node.shape[axis.number + 1 :]) > 1
+
+
+class _Rebuilder:
+    """Builds the graph anew, operands first, with the nodes of `last_axis` in that order. Those of
+    `stored` are in memory so: what reads them moves them, and would store them as moved."""
+
+    def __init__(self, last_axis: LastAxis, stored: Set[Node]) -> None:
+        self.last_axis = last_axis
+        self.stored = stored
+        self.done: dict[Node, Node] = {}  # what every node has become, in its own shape
+        self._permuted: dict[Node, Node] = {}  # the nodes of `last_axis` with that axis last
+
+    def add(self, node: Node) -> None:
+        """Build `node`, whose operands are done."""
+        number = self.last_axis.get(node)
+        if number is None:
+            self.done[node] = self._in_own_order(node)
+            return
+        permuted = self._in_order(node, number)
+        if node in self.stored and node.op is not Op.PAD:
+            permuted = Node(Op.CONTIGUOUS, (permuted,))
+        self._permuted[node] = permuted
+        self.done[node] = permute(permuted, _inverse(_moved_last(number, len(node.shape))))
+
+    def _in_own_order(self, node: Node) -> Node:
+        """`node` over new operands. A reduction reads images in the order that they have in memory,
+        so that fusion knows which axis is innermost there. The first operand of an ASSIGN is the
+        buffer that it writes to."""
+        operands = [self.done[operand] for operand in node.src]
+        if node.op is Op.ASSIGN:
+            operands[0] = node.src[0]
+        number = self.last_axis.get(node.src[0]) if len(node.src) == 1 else None
+        if node.op is not Op.REDUCE or number is None:
+            return with_operands(node, tuple(operands))
+        reduced = _reduce_in_order(node, [self._permuted[node.src[0]]], number)
+        kept = [axis for axis in range(len(node.src[0].shape)) if axis not in node.arg.axes]
+        if number not in kept:
+            return reduced
+        return permute(reduced, _inverse(_moved_last(kept.index(number), len(kept))))
+
+    def _in_order(self, node: Node, number: int) -> Node:
+        """`node` with its axis `number` at the end."""
+        if node.op is Op.REDUCE:
+            kept = [axis for axis in range(len(node.src[0].shape)) if axis not in node.arg.axes]
+            operands = [self._operand(operand, kept[number]) for operand in node.src]
+            return _reduce_in_order(node, operands, kept[number])
+        operands = [self._operand(operand, number) for operand in node.src]
+        if node.op is not Op.PAD:
+            return Node(node.op, tuple(operands), node.arg)
+        order = _moved_last(number, len(node.shape))
+        before = tuple(node.arg.before[axis] for axis in order)
+        after = tuple(node.arg.after[axis] for axis in order)
+        return Node(Op.PAD, tuple(operands), Pad(before, after, node.arg.value))
+
+    def _operand(self, operand: Node, number: int) -> Node:
+        """`operand` with its axis `number` at the end: as it is where it has been built so.
+        Products are built anew, and axes of size 1 are added or removed in that order."""
+        if self.last_axis.get(operand) == number:
+            return self._permuted[operand]
+        order = _moved_last(number, len(operand.shape))
+        if operand.op is Op.MUL and operand not in self.last_axis:
+            return Node(Op.MUL, tuple(self._factors(operand, number)), operand.arg)
+        below = _below(operand, number) if operand.op is Op.RESHAPE else None
+        if below is not None and _long(operand.shape) == _long(operand.src[0].shape):
+            shape = tuple(operand.shape[axis] for axis in order)
+            return reshape(self._operand(operand.src[0], below), shape)
+        return permute(self.done[operand], order)
+
+    def _factors(self, product: Node, number: int) -> list[Node]:
+        """The factors of products with their axis `number` at the end. Where all of them vary along
+        that, as images and filters of each channel do, they have it last in memory too."""
+        traces = [traced(Axis(factor, number)) for factor in product.src]
+        sources = [source for source in traces if source is not None]
+        if len(sources) < len(traces):
+            return [self._operand(factor, number) for factor in product.src]
+        return [
+            self._reordered(factor, number, source)
+            for factor, source in zip(product.src, sources, strict=True)
+        ]
+
+    def _reordered(self, factor: Node, number: int, source: Axis) -> Node:
+        """`factor` with its axis `number` at the end, of an array that is stored so."""
+        array = source.node
+        if array in self.last_axis or not _is_image(source):
+            return self._operand(factor, number)
+        order = _moved_last(source.number, len(array.shape))
+        stored = Node(Op.CONTIGUOUS, (permute(self.done[array], order),))
+        moved = _over(factor, array, permute(stored, _inverse(order)))
+        return permute(moved, _moved_last(number, len(factor.shape)))
+
+
+def _over(movement: Node, source: Node, other: Node) -> Node:
+    """`movement` of an array `other` in place of `source`."""
+    if movement is source:
+        return other
+    return with_operands(movement, (_over(movement.src[0], source, other),))
+
+
+def _long(shape: Shape) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _reduce_in_order(node: Node, operands: Sequence[Node], number: int) -> Node:
+    """A REDUCE of operands whose axis `number` has been moved to the end."""
+    order = _moved_last(number, len(node.src[0].shape))
+    axes = tuple(sorted(order.index(axis) for axis in node.arg.axes))
+    return Node(Op.REDUCE, tuple(operands), Reduce(node.arg.monoid, axes, node.arg.part))
+
+
+def _moved_last(axis: int, rank: int) -> list[int]:
+    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
+    return [*(other for other in range(rank) if other != axis), axis]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
+    return [order.index(axis) for axis in range(len(order))]

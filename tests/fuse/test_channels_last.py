@@ -1,0 +1,209 @@
+"""Images of convolutions have their channels last in memory on CPUs, and hold the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import Tensor
+from lamina.core.shape import Shape
+from lamina.frontend.realize import rebuilt
+from lamina.fuse.channels_last import Axis, channels_last, traced
+from lamina.graph import index as ix
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import Kernel
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from tests.generators import leaf
+
+IMAGES = (2, 16, 9, 8)
+
+
+def chain(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+    """A dense convolution, one of each channel, and one without windows."""
+    x = lm.relu(lm.conv2d(x, w, padding=1))
+    x = lm.relu(lm.conv2d(x, v, padding=1, groups=v.shape[0]))
+    return lm.conv2d(x, u)
+
+
+CHAIN = [IMAGES, (32, 16, 3, 3), (32, 1, 3, 3), (24, 32, 1, 1)]
+
+
+def test_images_between_convolutions_have_their_channels_last() -> None:
+    lowered = lm.jit(chain).lower(*map(lm.TensorSpec, CHAIN), device="cpu")
+    images = [
+        kernel for launch in lowered.planned.program.launches
+        if isinstance(kernel := launch.kernel, Kernel) and kernel.stores[0].axes[0].arg.size == 2
+    ]  # fmt: skip
+    for kernel in images[1:-1]:  # the last one stores the result, in its own order
+        steps, _ = ix.terms_of(kernel.stores[0].index)
+        channels = [axis for axis, step in steps.items() if step == 1]
+        assert [axis.arg.size for axis in channels] == [32]
+    assert len(images) == 4  # with the first image, an input, in its padding
+
+
+def graph_of(
+    function: Callable[..., Any], shapes: Sequence[Shape]
+) -> tuple[list[Node], list[Node]]:
+    """The leaves and the sinks of a function, for the passes over graphs."""
+    leaves = [leaf(number, shape, lm.float32) for number, shape in enumerate(shapes)]
+    results = function(*(Tensor.of(node, "cpu") for node in leaves))
+    several = results if isinstance(results, tuple | list) else (results,)
+    return leaves, rebuilt([result.node for result in several], {})
+
+
+def slopes(x: Tensor, *filters: Tensor) -> list[Tensor]:
+    y = chain(x, *filters)
+    return [y, *lm.gradient((y * y).sum(), [x, *filters])]
+
+
+def test_the_graph_holds_the_same_values() -> None:
+    leaves, sinks = graph_of(slopes, CHAIN)
+    laid = channels_last(sinks)
+    assert laid != sinks
+    rng = np.random.default_rng(0)
+    arrays = {node: rng.standard_normal(node.shape).astype(np.float32) for node in leaves}
+    for before, after in zip(evaluate(sinks, arrays), evaluate(laid, arrays), strict=True):
+        assert before.shape == after.shape
+        np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-4)
+
+
+def two(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return lm.conv2d(lm.conv2d(x, w), v)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda a, b: lm.relu(a @ b) @ b.T, [(70, 80), (80, 90)]),
+        (two, [(4, 32, 9, 9), (32, 32, 1, 1), (48, 32, 1, 1)]),  # without windows
+        (two, [(4, 32, 9, 9), (3, 32, 1, 1), (48, 3, 3, 3)]),  # of few channels
+        (lambda x, w: lm.conv2d(x, w), [(4, 32, 9, 9), (48, 32, 3, 3)]),  # of an input
+        (lambda x, w: lm.conv2d(lm.relu(x), w, padding=1), [(4, 32, 9, 9), (48, 32, 3, 3)]),
+        (lambda x: lm.softmax(x, 1).sum(0), [(4, 32, 9, 9)]),
+    ],
+)  # fmt: skip
+def test_other_graphs_stay_as_they_are(function: Any, shapes: list[Shape]) -> None:
+    _, sinks = graph_of(function, shapes)
+    assert channels_last(sinks) == sinks
+
+
+X = leaf(0, (2, 16, 6, 7), lm.float32)
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "beneath"),
+    [
+        (build.permute(X, (0, 2, 3, 1)), 3, 1),
+        (build.reshape(X, (2, 1, 16, 1, 42)), 2, 1),
+        (build.reshape(X, (2, 4, 4, 6, 7)), 1, None),  # a part of the axis
+        (build.reshape(X, (16, 2, 6, 7)), 0, None),  # as long, but other elements
+        (build.expand(X, (3, 2, 16, 6, 7)), 2, 1),
+        (build.expand(X, (16, 2, 16, 6, 7)), 0, None),
+        (build.slice_axis(X, 2, 1, 4), 1, 1),
+        (build.slice_axis(X, 1, 0, 8), 1, None),
+        (build.shear(X, 2, 3, 1), 1, 1),
+        (build.shear(X, 2, 3, 1), 2, None),
+        (build.shear(X, 2, 3, 1), 3, None),
+    ],
+)
+def test_an_axis_is_traced_through_movement(node: Node, number: int, beneath: int | None) -> None:
+    assert traced(Axis(node, number)) == (None if beneath is None else Axis(X, beneath))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What follows in a drawn network; `size` to `outputs` are of its windows and channels."""
+
+    kind: str
+    size: int
+    stride: int
+    padding: int
+    outputs: int
+
+    def apply(self, x: Tensor, filters: list[Tensor]) -> Tensor:
+        channels = x.shape[1]
+        fits = min(x.shape[2:]) + 2 * self.padding >= self.size
+        if self.kind in ("dense", "each") and fits:
+            groups = channels if self.kind == "each" else 1
+            outputs = channels if self.kind == "each" else self.outputs
+            shape = (outputs, channels // groups, self.size, self.size)
+            filters.append(Tensor.of(leaf(len(filters) + 1, shape, lm.float32), "cpu"))
+            return lm.conv2d(x, filters[-1], None, self.stride, self.padding, 1, groups)
+        if self.kind == "pool" and min(x.shape[2:]) >= self.size:
+            return lm.max_pool2d(x, self.size, self.stride, self.size // 2)
+        if self.kind == "norm":
+            return x - lm.mean(x, axis=(0, 2, 3), keepdims=True) * 0.5
+        if self.kind == "scale":
+            return x * lm.mean(x, axis=(2, 3), keepdims=True)
+        if self.kind == "join":
+            return lm.concat([x, x * 0.5], 1)
+        if self.kind == "sum over channels":
+            return x - lm.sum(x, axis=1, keepdims=True) * 0.1
+        return lm.relu(x)
+
+
+KINDS = ("dense", "dense", "each", "pool", "norm", "scale", "join", "sum over channels", "relu")
+LAYERS = st.builds(
+    Layer, st.sampled_from(KINDS), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2),
+    st.sampled_from((5, 16, 17, 24)),
+)  # fmt: skip
+
+
+@given(
+    st.tuples(
+        st.integers(1, 3), st.sampled_from((3, 16, 20)), st.integers(3, 7), st.integers(3, 7)
+    ),
+    st.lists(LAYERS, min_size=2, max_size=5), st.booleans(), st.integers(0, 1 << 30),
+)  # fmt: skip
+def test_drawn_networks_hold_the_same_values(
+    shape: Shape, layers: list[Layer], with_slopes: bool, seed: int
+) -> None:
+    filters: list[Tensor] = []
+    image = Tensor.of(leaf(0, shape, lm.float32), "cpu")
+    first = Tensor.of(leaf(100, (shape[1], shape[1], 1, 1), lm.float32), "cpu")
+    x = lm.conv2d(image, first)  # a sum, as images that are inputs keep their order
+    for each in layers:
+        x = each.apply(x, filters)
+    results = [x, *lm.gradient((x * x).sum(), [image, *filters])] if with_slopes else [x]
+    sinks = rebuilt([result.node for result in results], {})
+    laid = channels_last(sinks)
+    rng = np.random.default_rng(seed)
+    leaves = [node for node in toposort(sinks) if node.op is Op.BUFFER]
+    arrays = {node: rng.standard_normal(node.shape) for node in leaves}
+    for before, after in zip(evaluate(sinks, arrays), evaluate(laid, arrays), strict=True):
+        largest = float(np.abs(before).max(initial=1.0))
+        np.testing.assert_allclose(after, before, rtol=0, atol=1e-4 * largest)
+
+
+def test_a_network_and_its_gradients_are_those_of_pytorch() -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:])) for shape in CHAIN]
+
+    def network(module: Any, x: Any, w: Any, v: Any, u: Any) -> Any:
+        x = module.relu(module.conv2d(x, w, None, 2, 1))
+        x = module.conv2d(x, v, None, 1, 2, 2, v.shape[0])
+        return module.conv2d(x - x.mean((0, 2, 3)).reshape(1, -1, 1, 1), u)
+
+    expected = [torch.tensor(array, requires_grad=True) for array in arrays]
+    y = network(torch, *expected)
+    (y * y).sum().backward()
+
+    def slopes(*arguments: Tensor) -> list[Tensor]:
+        y = network(lm, *arguments)
+        return [y, *lm.gradient((y * y).sum(), arguments)]
+
+    results = lm.jit(slopes)(*(lm.asarray(array.astype(np.float32)) for array in arrays))
+    for result, right in zip(results, [y, *(one.grad for one in expected)], strict=True):
+        wanted = right.detach().numpy()
+        atol = 1e-5 * float(np.abs(wanted).max())
+        np.testing.assert_allclose(result.numpy(), wanted, rtol=0, atol=atol)
