@@ -31,9 +31,9 @@ MAX_PARTS = 512
 DEEP = 1 << 13
 DEEP_PART = 1 << 10
 
-# The same on CPUs: 2**12 products a result, and 2**9 for each step of the first axis, an image. Of 8
-# images of 128 channels of 28 x 28 places the gradient of a filter of 3 x 3 took 17 ms in 4 parts,
-# and 28 as a whole (measured).
+# The same on CPUs: 2**12 products a result, and 2**9 for each step of the first axis, an image. Of
+# 8 images of 128 channels of 28 x 28 places the gradient of a filter of 3 x 3 took 17 ms in 4
+# parts, and 28 as a whole (measured).
 CPU_DEEP = 1 << 12
 CPU_DEEP_STEP = 1 << 9
 

@@ -136,3 +136,15 @@ def test_what_several_gathers_read_at_places_of_their_own_is_stored(
     for number in range(gathers):
         result = result + Node(Op.GATHER, (total, leaf(1 + number, (M, K), int64)), 1)
     assert (total in choose_values([result], target).regions) == is_value
+
+
+@pytest.mark.parametrize(("row_blocks", "kernels"), [(True, 2), (False, 1)])
+def test_gradients_of_filters_are_stored_before_an_update(row_blocks: bool, kernels: int) -> None:
+    """A sum over images and places, of which a filter is then taken from another array."""
+    shape = (4, 24, 16, 6, 6)
+    slopes = build.expand(leaf(0, (4, 24, 1, 6, 6), float32), shape)
+    images = build.expand(leaf(1, (4, 1, 16, 6, 6), float32), shape)
+    total = build.reduce(ADD, [0, 3, 4], slopes * images)
+    target = FusionTarget(row_blocks=row_blocks, min_updating_results=1 << 20)
+    program = build_program([leaf(2, (24, 16), float32) - total], target)
+    assert len(program.launches) == kernels
