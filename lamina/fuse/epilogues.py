@@ -27,7 +27,9 @@ class Epilogues:
     """`ends` are the nodes that kernels of reductions and scans store, the reduction itself if it
     has no epilogue. `absorbed` are the reductions with a movement in their epilogue: the kernel
     computes them over the axes of their end, and has no place for them in a buffer of their own
-    shape. For ``(x @ w).T`` the end is the transpose, and the product is absorbed.
+    shape. For ``(x @ w).T`` the end is the transpose, and the product is absorbed. Of reductions
+    that meet before a movement, as in ``(x @ w + y.sum(0)).T``, a product alone is absorbed; the
+    others are their own ends.
     """
 
     ends: frozenset[Node]
@@ -45,21 +47,21 @@ def find_epilogues(
     in row blocks (CPUs), `tiled_products` that tiles of products are stored by rows (GPUs).
     """
     finder = _Finder(users, values, tiled_products)
-    ends: set[Node] = set()
-    absorbed: set[Node] = set()
-    products: set[Node] = set()  # moved ends of products
-    for node in sorted(values, key=finder.position.__getitem__, reverse=True):
-        if node.op is Op.REDUCE:
-            end = finder.reduction_end(node, no_arithmetic=node in stored_first)
-            is_product = end.is_moved and is_reused(node)
-            if is_product and end.node in products:
-                ends.add(node)  # a kernel has tiles for one product, here the last one
-                continue
-            ends.add(end.node)
-            if end.is_moved:
-                absorbed.add(node)
-            if is_product:
-                products.add(end.node)
+    end_of = {
+        node: finder.reduction_end(node, no_arithmetic=node in stored_first)
+        for node in values
+        if node.op is Op.REDUCE
+    }
+    # By the end the product, of several the last one: a kernel has tiles for one product. They have
+    # no room for the loop of another reduction, which would run for each element.
+    product_of = {end_of[node].node: node for node in users if node in end_of and is_reused(node)}
+    absorbed = {
+        node for node, end in end_of.items()
+        if end.is_moved and product_of.get(end.node, node) is node
+    }  # fmt: skip
+    ends = {
+        end.node if node in absorbed or not end.is_moved else node for node, end in end_of.items()
+    }
     ends |= _scan_ends(users, values, row_blocks=row_blocks)
     return Epilogues(frozenset(ends), frozenset(absorbed))
 

@@ -70,12 +70,31 @@ def test_arithmetic_on_a_sum_is_its_epilogue() -> None:
 def test_a_kernel_takes_in_the_movement_after_one_product_alone() -> None:
     """Tiles are of one product: the sum of two, which is then transposed, is in the kernel of the
     last one, and the other is stored."""
-    shape = (16, 32, 24)
-    left = [build.expand(leaf(at, (16, 32, 1), float32), shape) for at in range(2)]
-    right = [build.expand(leaf(2 + at, (1, 32, 24), float32), shape) for at in range(2)]
-    first, last = (build.reduce(ADD, [1], a * b) for a, b in zip(left, right, strict=True))
+    first, last = product(0), product(2)
     result = build.permute(first + last, [1, 0])
     assert epilogues(result) == Epilogues(frozenset({result, first}), frozenset({last}))
+
+
+def product(number: int) -> Node:
+    """(16, 32) @ (32, 24), of the leaves `number` and the next."""
+    shape = (16, 32, 24)
+    left = build.expand(leaf(number, (16, 32, 1), float32), shape)
+    right = build.expand(leaf(number + 1, (1, 32, 24), float32), shape)
+    return build.reduce(ADD, [1], left * right)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_kernel_of_a_product_takes_in_no_other_sum(is_first: bool) -> None:
+    """Its loop would run for each element of a tile; so the sum is stored."""
+    matrix, total = product(0), build.reduce(ADD, [2], leaf(2, (16, 24, 8), float32))
+    result = build.permute(total + matrix if is_first else matrix + total, [1, 0])
+    assert epilogues(result) == Epilogues(frozenset({result, total}), frozenset({matrix}))
+
+
+def test_a_sum_is_stored_before_it_is_moved_to_meet_a_product() -> None:
+    matrix, total = product(0), build.reduce(ADD, [2], leaf(2, (24, 16, 8), float32))
+    result = matrix + build.permute(total, [1, 0])
+    assert epilogues(result) == Epilogues(frozenset({result, total}), frozenset())
 
 
 def test_uses_that_meet_are_one_epilogue() -> None:

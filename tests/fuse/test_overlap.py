@@ -16,7 +16,8 @@ from lamina.distributed.mesh import Axis
 from lamina.fuse import overlap
 from lamina.fuse.launch import Slot
 from lamina.fuse.program import Program
-from lamina.ir.kernel import Collective
+from lamina.ir.kernel import Collective, Kernel
+from lamina.ir.ops import Op
 from lamina.pipeline import compile_source
 from lamina.runtime.buffer import Launch
 from tests.distributed.lockstep import hole, opened
@@ -163,6 +164,20 @@ def test_a_product_is_stored_as_it_is_sent() -> None:
         program, _ = compiled(result)
         kinds = [isinstance(launch.kernel, Collective) for launch in program.launches]
         assert kinds == [False, False, True]
+
+
+def test_a_product_is_sent_with_what_is_added_to_it() -> None:
+    """As the gradient of a table that scores tokens, and that is read at their places: a row of
+    elements, of a product and of sums. These are stored first, as their loop would run for each
+    element of a tile."""
+    x, terms = argument(0, 64, 64), argument(1, 64, 64, 8)
+    gradient = (x.exp() @ x + terms.sum(axis=2)).cast(lm.bfloat16)
+    program, _ = compiled(distributed.reduce_scatter(gradient.reshape(2, -1), over=PAIR))
+    *_, total, product, sent = (launch.kernel for launch in program.launches)
+    assert isinstance(sent, Collective)
+    for kernel in (total, product):
+        assert isinstance(kernel, Kernel)
+        assert [node.op for node in kernel.nodes].count(Op.LOOP_REDUCE) == 1
 
 
 def test_nothing_waits_without_collectives() -> None:
