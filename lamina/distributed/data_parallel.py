@@ -119,10 +119,12 @@ def averaged(
     return means
 
 
-def buckets(tensors: Sequence[Tensor], enough: int) -> Iterator[list[int]]:
+def buckets(
+    tensors: Sequence[Tensor], enough: int, span: float = SPAN_BYTES
+) -> Iterator[list[int]]:
     """The numbers of `tensors` in groups of one dtype and about `enough` bytes, from the last on:
     the gradients of the last layers are complete first. One that has as many is alone, and is sent
-    without a copy."""
+    without a copy. span: bytes that are sent in others until a group is sent that is not full."""
     filling: dict[DType, _Bucket] = {}
     sent = 0  # bytes
     for number in reversed(range(len(tensors))):
@@ -137,7 +139,7 @@ def buckets(tensors: Sequence[Tensor], enough: int) -> Iterator[list[int]]:
         complete = [
             dtype
             for dtype, bucket in filling.items()
-            if bucket.nbytes >= enough or sent - bucket.sent_before >= SPAN_BYTES
+            if bucket.nbytes >= enough or sent - bucket.sent_before >= span
         ]
         for dtype in complete:
             bucket = filling.pop(dtype)

@@ -9,7 +9,7 @@ part: so gradients, and what an optimiser keeps for them, are as short as the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from lamina.core.dtypes import DType
@@ -138,10 +138,12 @@ def _refuse_parts(names: Iterable[str], layouts: Mapping[str, Layout], over: Axi
 
 
 def _buckets(shards: Mapping[str, Tensor], ranks: int) -> dict[str, list[str]]:
-    """The names that are gathered with each one, itself included."""
+    """The names that are gathered with each one, itself included. All are ready at one time, so
+    that no short ones need to go ahead."""
     names = list(shards)
     of_each: dict[str, list[str]] = {}
-    for numbers in buckets(list(shards.values()), setup.bucket_bytes() // ranks):
+    enough = setup.bucket_bytes() // ranks
+    for numbers in buckets(list(shards.values()), enough, span=inf):
         bucket = [names[number] for number in sorted(numbers)]
         of_each |= dict.fromkeys(bucket, bucket)
     return of_each

@@ -10,7 +10,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, distributed, nn
 from lamina.core.options import Options
-from lamina.distributed import FullySharded, setup
+from lamina.distributed import FullySharded, fully_sharded, setup
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, DTypeError
 from lamina.fuse import early, overlap
@@ -185,6 +185,15 @@ def test_parts_of_other_processes_are_divided(monkeypatch: pytest.MonkeyPatch) -
     column = distributed.ColumnParallel(nn.Linear(4, 4), model)
     sharded = FullySharded(column, data)
     assert {name: one.size for name, one in sharded.shards.items()} == {"weight": 4, "bias": 1}
+
+
+def test_short_parameters_are_gathered_together_however_long_others_are() -> None:
+    """40 MB of weights lie between the biases."""
+    shards = {name: lm.zeros(size) for name, size in
+              (("first bias", 64), ("weight", 10_000_000), ("last bias", 64))}  # fmt: skip
+    bucket_of = fully_sharded._buckets(shards, 2)
+    assert bucket_of["weight"] == ["weight"]
+    assert bucket_of["first bias"] == bucket_of["last bias"] == ["first bias", "last bias"]
 
 
 def test_parameters_are_sent_as_floats() -> None:
