@@ -11,6 +11,7 @@ from lamina.core.options import Options
 from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
 from lamina.core.target import Target
+from lamina.errors import FormatError
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.exact_bytes import bytes_as_floats
@@ -30,6 +31,7 @@ from lamina.graph.steps_in_rows import steps_in_rows
 from lamina.ir.kernel import AnyKernel, Kernel
 from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
+from lamina.loops.verify import verify_nest
 from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cpu import library_of
 from lamina.runtime.cuda import build as cubins
@@ -49,7 +51,7 @@ from lamina.targets.c import program as c
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
-from lamina.tiles.stage import TilePrograms
+from lamina.tiles.stage import TilePrograms, with_pipelining
 
 Printed = tuple[Source, tuple[GpuLaunch, ...]]
 
@@ -83,6 +85,17 @@ def by_heuristic(
     form."""
     moves = backend.schedule(kernel, options, backend.knobs)
     return moves, apply(kernel, moves)
+
+
+def by_hand(kernel: Kernel, name: str, moves: Schedule, target: Target) -> tuple[Schedule, Nest]:
+    """The moves that the user wrote, with what they leave open, and their nest, which must keep
+    what the heuristic's keep. Raises FormatError, naming the kernel."""
+    try:
+        nest = apply(kernel, moves)
+        verify_nest(nest)
+        return with_pipelining(moves, nest, target)
+    except FormatError as error:
+        raise FormatError(f"kernel {name}: {error.message}") from None
 
 
 ANY_NUMBER = 1 << 62  # more results than an array has

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lamina import stored
-from lamina.backends import backend, by_heuristic
+from lamina.backends import backend, by_hand, by_heuristic
 from lamina.compiled import Planned, find, key_of, with_code
 from lamina.core.options import Options
 from lamina.core.recent import kept
-from lamina.errors import FormatError, LaminaError, message_of
+from lamina.errors import LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.channels_last import channels_last
@@ -51,7 +51,7 @@ from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.loops.moves import Plan, Schedule, apply
+from lamina.loops.moves import Plan, apply
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
@@ -60,7 +60,12 @@ from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
 from lamina.targets.legalize import legalize
-from lamina.tiles.stage import text_of_tiles, tile_programs, verify_tile_programs
+from lamina.tiles.stage import (
+    text_of_tiles,
+    tile_programs,
+    verify_tile_programs,
+    with_pipelining,
+)
 from lamina.tuning import searched_schedule
 
 
@@ -144,13 +149,14 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = asked.get(name, asked.get(""))
         if moves is not None:
-            nest = _scheduled_by_hand(kernel, name, moves)
+            moves, nest = by_hand(kernel, name, moves, target_of(options))
         else:
             if options.search and not kernel.blocks:
                 moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
                 nest = apply(kernel, moves)
             else:
                 moves, nest = by_heuristic(target, kernel, options, target_of(options))
+            moves, nest = with_pipelining(moves, nest, target_of(options))
         plans[kernel] = Plan(name, moves, nest)
     scheduled = with_kept_arrays(program, plans)
     once = scheduled.program.once
@@ -168,17 +174,6 @@ def _of_both(function: Callable[[Planned, Options], Planned]) -> Callable[..., P
         return after if once is None else replace(after, once=both(once, options))
 
     return both
-
-
-def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
-    """The nest of moves that the user wrote, which must keep what the heuristic's keep. Raises
-    FormatError, naming the kernel."""
-    try:
-        nest = apply(kernel, moves)
-        verify_nest(nest)
-    except FormatError as error:
-        raise FormatError(f"kernel {name}: {error.message}") from None
-    return nest
 
 
 def _from_kernels_to_source(program: Program, options: Options) -> Planned:
@@ -309,13 +304,15 @@ PASSES = (
     Pass("schedule", "takes kernels; gives a loop nest each, by the heuristic's or other moves",
          "nests", _schedule, (
         Step("by_hand", "takes the moves of the option `schedule`, and verifies what they give",
-             "lamina.pipeline:_scheduled_by_hand"),
+             "lamina.backends:by_hand"),
         Step("search", "measures schedules as the option `search` asks, and takes the fastest",
              "lamina.tuning:searched_schedule"),
         Step("heuristic", "chooses moves by the facts of the device",
              "lamina.backends:by_heuristic"),
         Step("apply", "applies the moves to the loops of the kernel",
              "lamina.loops.moves:apply"),
+        Step("pipelining", "decides order, depth, roles and overlap of tiles, if moves do not",
+             "lamina.tiles.stage:with_pipelining"),
         Step("kept", "fills the arrays of constants that nests keep once, before the first call",
              "lamina.schedule.kept:with_kept_arrays"),
     )),

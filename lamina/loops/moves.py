@@ -56,6 +56,7 @@ class Move:
     """One step of a schedule: data, how it reads as text, and what it does to a nest."""
 
     text: ClassVar[str]  # the format of its fields: "split(a{axis}, {factor:d}) -> ..."
+    follows_tensorize: ClassVar[bool] = False  # whether it says how tiles of a product are computed
     kinds: ClassVar[dict[str, type["Move"]]] = {}  # every move, by its name: "split" for `Split`
 
     def __init_subclass__(cls) -> None:
@@ -577,13 +578,16 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
 
     What `Keep` and `Stage` fill is laid out along the loops of that time, so that no other move may
     follow.
-    Nor may any after `Tensorize`, which sets `Nest.product`.
+    Nor may any after `Tensorize`, which sets `Nest.product`, but for those that say how its tiles
+    are computed.
     """
     # At first axes come as stores and then reductions list them, each once.
     order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
     nest = Nest(kernel, tuple(order), binding={})
     for move in schedule:
-        move.require(not nest.product, "tensorize comes last")
+        is_tiled = bool(nest.product)
+        move.require(not is_tiled or move.follows_tensorize, "it comes before tensorize")
+        move.require(is_tiled or not move.follows_tensorize, "it comes after tensorize")
         is_laid_out = bool(nest.fills or nest.kept)
         fits = not is_laid_out or isinstance(move, (Keep, Stage))
         move.require(fits, "keep and stage come last")

@@ -58,6 +58,26 @@ class SubLoops(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Pipelining:
+    """How blocks compute the tiles of a product, beyond its atom. What a schedule leaves open, None
+    here, is decided by the facts of the GPU (`lamina/tiles/decisions.py`).
+
+    order: "whole" if a block has every `blocks`th tile, "shared" if blocks share the steps of tiles
+    blocks: how many
+    depth: steps that the buffers in shared memory hold
+    filler: who fills the buffers: "producer", warps of their own, or the "consumers" themselves
+    slices: of the results of a tile, stored beside the first steps of the next one; 0 if they are
+        stored before these
+    """
+
+    order: str | None = None
+    blocks: int | None = None
+    depth: int | None = None
+    filler: str | None = None
+    slices: int | None = None
+
+
+@dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied.
 
@@ -76,6 +96,7 @@ class Nest:
           has only some of them; the fastest axis in memory is last
         - as `index` the row of y that a line of the tile belongs to, ``64 * a3 + a4``. The store of
           the tile of b has the column of y there
+    pipelining: how blocks compute the tiles of a product
     """
 
     kernel: Kernel
@@ -86,6 +107,7 @@ class Nest:
     fills: tuple[Store, ...] = ()
     product: str = ""
     tiles: tuple[Store, ...] = ()
+    pipelining: Pipelining = Pipelining()
 
     def sub_loops(self, axis: Node) -> SubLoops:
         """The sub-loops that `axis` is one of. If it was never split, that is itself alone, and the

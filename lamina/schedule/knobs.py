@@ -93,3 +93,11 @@ class GpuKnobs:
     # Which atom a product gets: 0 the fastest by the model, 1 the next one, ... Only the search
     # sets it.
     atom: int = 0
+    # How a product in tiles is divided among blocks, by the same rank; how many steps its buffers
+    # hold; who fills them, 1 the threads that multiply and 2 a producer; and slices of results that
+    # are stored beside steps, 17 for none of them. 0: as the facts of the GPU decide. Only the
+    # search sets them.
+    division: int = 0
+    depth: int = 0
+    filler: int = 0
+    slices: int = 0

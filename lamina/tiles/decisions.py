@@ -1,10 +1,10 @@
-"""What the kernel of a product does beyond what its atom says: decided once, from its nest and the
-facts of the GPU, for the tile program (`lower.py`), and for the text of products that have none
-(`targets/cuda/products.py`).
+"""What the kernel of a product does beyond what its atom says: what its schedule says, and the rest
+by the facts of the GPU; for the tile program (`lower.py`), and for the text of products that have
+none (`targets/cuda/products.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd
 
 from lamina.core.dtypes import bfloat16, float16
@@ -13,9 +13,19 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
-from lamina.loops.nest import Axes, Nest
+from lamina.loops.moves import Schedule
+from lamina.loops.nest import Axes, Nest, Pipelining
 from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, Atom
-from lamina.schedule.gpu.stream_k import StreamK, stream_k
+from lamina.schedule.gpu.pipelining import (
+    CONSUMERS,
+    PRODUCER,
+    Depth,
+    Overlap,
+    Roles,
+    order_of,
+    why_not_pipelined,
+)
+from lamina.schedule.gpu.stream_k import StreamK, division_of
 from lamina.tiles.barriers import MAX_LEAD
 from lamina.tiles.copies import EngineCopy, engine_copy
 
@@ -25,6 +35,7 @@ MAX_ROW_STORES = 2
 # half as many: the steps of the next tile beside it must last as long.
 SLICE_SUMS = 16
 LONG_SLICE_SUMS = 8
+FEW_SUMS = 8  # whose results are put into lines of shared memory at once, so that a slice has them
 # Shared memory that is left for barriers, and to align the buffers.
 RESERVED_BYTES = 1 << 10
 
@@ -48,18 +59,6 @@ class Steps:
     def count(self) -> int:
         """All steps of a tile of results."""
         return self.lines_of_inner * points(self.outer)
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """The epilogue of a tile beside the steps of the next one.
-
-    value       of 16 bits, which threads keep until then
-    slice_sums  of a thread, which become results at a time
-    """
-
-    value: Node
-    slice_sums: int
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,14 @@ class ProductDecisions:
     grid           the axes that number tiles of results, the fastest last
     division       how blocks divide the steps
     copies         how the copy engine fills the left and the right tile; None where threads do
-    has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
-                   multiply; products have to run by themselves meanwhile
     result_bytes   shared memory for results on their way to memory
     row_stores     the stores by whole rows, and these
-    overlap        of the epilogue, where blocks have whole tiles of enough steps: `overlaps`; None
-                   where products do not run by themselves
+    has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
+                   multiply; products have to run by themselves meanwhile
+    depth          steps that the buffers hold; 0 for a product without a tile program
+    kept           the value of 16 bits that threads keep of each result, where the epilogue of a
+                   tile overlaps with steps of the next one; None where it does not
+    slices         of columns that the epilogue has then, one beside each step; otherwise 0
     """
 
     atom: Atom
@@ -105,71 +106,83 @@ class ProductDecisions:
     steps: Steps
     division: StreamK
     copies: tuple[EngineCopy | None, EngineCopy | None]
-    has_producers: bool
     result_bytes: int
     row_stores: Mapping[Store, Rows]
-    overlap: Overlap | None
+    has_producers: bool = False
+    depth: int = 0
+    kept: Node | None = None
+    slices: int = 0
 
     @property
-    def slice_sums(self) -> int:
-        """Sums of a thread in a slice of the epilogue; 0 if no value can be kept for it."""
-        return self.overlap.slice_sums if self.overlap else 0
-
-    @property
-    def slices(self) -> int:
-        """Slices of a tile: of 256 columns a thread has 128 sums, which are 8 slices of 16."""
-        return self.atom.n // 2 // self.slice_sums if self.overlap else 0
-
-    def stages(self, target: Target) -> int:
-        """Steps that the buffers hold on a GPU whose copy engine fills them beside the results: of
-        128 rows and 256 columns (226 - 16) // 48 KiB = 4 on an H100."""
-        stage_bytes = (self.atom.m + self.atom.n) * LINE_BYTES
-        free_bytes = target.shared_bytes - RESERVED_BYTES - self.result_bytes
-        return min(self.atom.stages, free_bytes // stage_bytes)
-
-    def running(self, stages: int) -> int:
+    def running(self) -> int:
         """How many products may still run when the next step begins."""
-        has_many = stages > 4 and self.atom.kind != "tf32"
-        return 2 if has_many else min(stages - 1, 1)
+        has_many = self.depth > 4 and self.atom.kind != "tf32"
+        return 2 if has_many else min(self.depth - 1, 1)
 
-    def overlaps(self, stages: int) -> bool:
-        """Does the epilogue overlap with steps of the next tile? It does where a tile has a step
-        for each slice, and those that the buffers hold when a group pauses before its last ones."""
-        has_whole_tiles = self.division.steps >= self.steps.count
-        enough = self.steps.count >= self.slices + min(stages, MAX_LEAD)
-        runs = self.has_producers and self.atom.kind != "tf32"
-        return self.overlap is not None and has_whole_tiles and enough and runs
+    @property
+    def moves(self) -> Schedule:
+        """All that a schedule can say of them."""
+        order = order_of(self.division, self.steps.count)
+        filler = PRODUCER if self.has_producers else CONSUMERS
+        return order, Depth(self.depth), Roles(filler), Overlap(self.slices)
 
 
 def decide(nest: Nest, target: Target) -> ProductDecisions:
-    """The decisions for a nest with a product in tiles."""
+    """The decisions for a nest with a product in tiles. Raises FormatError, naming the move, where
+    what its schedule says does not fit."""
     atom = ATOMS[nest.product]
     (reduction,) = (node for node in nest.kernel.nodes if bound_axes(node))
     grid = tuple(axis for axis in nest.order if nest.bound(axis) == "grid")
     steps = _steps(nest, reduction, atom)
     left, right = nest.tiles
     width = LINE_BYTES // atom.dtype.itemsize  # elements of a line
-    copies = _copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))
-    # Do products run while threads do other work? If they do not, threads that only ask the copy
-    # engine for tiles gain nothing, and take registers that sums need.
-    runs_beside = "wgmma" in target.engines and atom.instruction != "fma"
-    has_producers = all(copies) and runs_beside
     # For each store, whether it goes by whole rows or not: the buffers leave room for them.
     result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
     inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
-    row_stores = stores_by_rows(nest, *result_sides(nest), inside)
-    return ProductDecisions(
+    decisions = ProductDecisions(
         atom,
         reduction,
         grid,
         steps,
-        stream_k(atom, points(grid), steps.count, target.multiprocessors),
-        copies,
-        has_producers,
+        division_of(nest.pipelining, atom, points(grid), steps.count, target.multiprocessors),
+        (_copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))),
         result_lines * LINE_BYTES,
-        row_stores,
-        _overlap(nest.kernel, reduction, row_stores) if runs_beside else None,
+        stores_by_rows(nest, *result_sides(nest), inside),
     )
+    if why_not_pipelined(nest, target):
+        # Products do not run while threads do other work: threads that only ask the copy engine for
+        # tiles gain nothing, and take registers that sums need.
+        return decisions
+    decisions = replace(
+        decisions,
+        has_producers=_has_producers(nest.pipelining, decisions),
+        depth=_depth(nest.pipelining, decisions, target),
+    )
+    return _with_overlap(nest, decisions)
+
+
+def _has_producers(pipelining: Pipelining, decisions: ProductDecisions) -> bool:
+    """Whether a role of its own fills the buffers, which the copy engine has to do alone."""
+    by_engine = all(decisions.copies)
+    if pipelining.filler is None:
+        return by_engine
+    move, is_producer = Roles(pipelining.filler), pipelining.filler == PRODUCER
+    move.require(by_engine or not is_producer, "the copy engine cannot fill all tiles")
+    return is_producer
+
+
+def _depth(pipelining: Pipelining, decisions: ProductDecisions, target: Target) -> int:
+    """Steps that the buffers hold: as many as fit beside the results, of 128 rows and 256 columns
+    (226 - 16) // 48 KiB = 4 on an H100, or fewer."""
+    atom = decisions.atom
+    stage_bytes = (atom.m + atom.n) * LINE_BYTES
+    free_bytes = target.shared_bytes - RESERVED_BYTES - decisions.result_bytes
+    max_depth = min(atom.stages, free_bytes // stage_bytes)
+    if pipelining.depth is None:
+        return max_depth
+    move = Depth(pipelining.depth)
+    move.require(move.depth <= max_depth, f"shared memory has room for {max_depth} steps")
+    return move.depth
 
 
 def _steps(nest: Nest, reduction: Node, atom: Atom) -> Steps:
@@ -264,8 +277,48 @@ def _rows(
     return Rows(pitch, elements * itemsize)
 
 
-def _overlap(kernel: Kernel, reduction: Node, row_stores: Mapping[Store, Rows]) -> Overlap | None:
-    """How the epilogue overlaps with the steps of the next tile; None if it does not.
+def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
+    """`decisions` with the value that is kept and the slices, where the epilogue overlaps. It does
+    where a tile has a step for each slice, and those that the buffers hold when a group pauses
+    before its last ones."""
+    asked = nest.pipelining.slices
+    if asked == 0:
+        return decisions
+    kept = _kept_value(nest.kernel, decisions.reduction, decisions.row_stores)
+    sums = decisions.atom.n // 2  # of a thread: 128 threads have 64 rows
+    slices = asked
+    if slices is None:
+        is_long = bool(_long_nodes(nest.kernel, decisions.reduction))
+        slices = sums // (LONG_SLICE_SUMS if is_long else SLICE_SUMS)
+    steps = decisions.steps.count
+    lead = min(decisions.depth, MAX_LEAD)
+    runs_beside = decisions.has_producers and decisions.atom.kind != "tf32"
+    conditions = {
+        "no value of 16 bits stands for the sums": kept is not None,
+        "the order is not whole": decisions.division.steps >= steps,
+        "no producer fills the buffers, with factors of 16 bits": runs_beside,
+        f"a tile has {steps} steps, and needs {slices + lead}": steps >= slices + lead,
+        f"{sums} sums of a thread are no slices of {FEW_SUMS}": sums % (slices * FEW_SUMS) == 0,
+    }
+    problems = [problem for problem, holds in conditions.items() if not holds]
+    if asked is not None:
+        Overlap(asked).require(not problems, "; ".join(problems))
+    return decisions if problems else replace(decisions, kept=kept, slices=slices)
+
+
+def _nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
+    """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
+    return toposort(roots, lambda other: other is not node)
+
+
+def _long_nodes(kernel: Kernel, reduction: Node) -> set[Node]:
+    """The long arithmetic of results: transcendental functions."""
+    nodes = _nodes_without(reduction, [store.value for store in kernel.stores])
+    return {node for node in nodes if node.op in Group.TRANSCENDENTAL}
+
+
+def _kept_value(kernel: Kernel, reduction: Node, row_stores: Mapping[Store, Rows]) -> Node | None:
+    """The value that threads can keep of each result until the steps of the next tile, if any.
 
     Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
     time. So all results must depend on the sums through this value alone, and all must be stored by
@@ -276,21 +329,13 @@ def _overlap(kernel: Kernel, reduction: Node, row_stores: Mapping[Store, Rows]) 
     if len(row_stores) < len(kernel.stores):
         return None
     values = [store.value for store in kernel.stores]
-
-    def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
-        """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
-        return toposort(roots, lambda other: other is not node)
-
-    nodes = nodes_without(reduction, values)
-    long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
-    kept: list[Node] = []  # what could be
-    for node in nodes:
+    long = _long_nodes(kernel, reduction)
+    candidates: list[Node] = []
+    for node in _nodes_without(reduction, values):
         has_16_bits = node.dtype in (bfloat16, float16)
-        is_before_long = long.isdisjoint(nodes_without(reduction, [node]))
+        is_before_long = long.isdisjoint(_nodes_without(reduction, [node]))
         # Without it, results would not reach the sums: they need nothing else of these.
-        stands_for_sums = reduction not in nodes_without(node, values)
+        stands_for_sums = reduction not in _nodes_without(node, values)
         if has_16_bits and is_before_long and stands_for_sums:
-            kept.append(node)
-    if not kept:
-        return None
-    return Overlap(kept[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)
+            candidates.append(node)
+    return candidates[-1] if candidates else None

@@ -12,11 +12,12 @@ from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.errors import LaminaError
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES
+from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER, order_of, why_not_pipelined
 from lamina.tiles.barriers import synchronised
 from lamina.tiles.decisions import (
     ProductDecisions,
@@ -53,7 +54,6 @@ from lamina.tiles.program import (
 )
 
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
-FILLER, USER = "producer", "consumers"
 # Registers of a thread where a group of producers gives away what two groups of consumers take:
 # 128 * 24 + 256 * 240 = 64,512 of 65,536.
 FILLER_REGISTERS, USER_REGISTERS = 24, 240
@@ -70,17 +70,10 @@ class _NoViewError(LaminaError):
 def lower(name: str, nest: Nest, target: Target) -> TileProgram:
     """The program of a nest with a product in tiles, with its barriers. Raises UnloweredError,
     naming what the dialect cannot say yet."""
-    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
-    _require(len(reductions) == 1, "products back to back")
-    _require(ATOMS[nest.product].instruction == "mma", "float32 without tensor cores")
-    _require("wgmma" in target.engines, f"tensor cores of {target.arch}")
-    decisions = decide(nest, target)
-    return synchronised(_Lowering(nest, decisions, decisions.stages(target)).program(name))
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise UnloweredError(f"tiles: not in the dialect yet: {what}")
+    reason = why_not_pipelined(nest, target)
+    if reason:
+        raise UnloweredError(f"tiles: not in the dialect yet: {reason}")
+    return synchronised(_Lowering(nest, decide(nest, target)).program(name))
 
 
 def _require_view(holds: bool) -> None:
@@ -94,7 +87,6 @@ class _Lowering:
 
     nest: Nest
     decisions: ProductDecisions
-    stages: int
 
     def program(self, name: str) -> TileProgram:
         """The program without its barriers."""
@@ -105,14 +97,15 @@ class _Lowering:
         fills = self._factor(0), self._factor(1)
         filling, using = self._tiles((self._steps(fills),)), self._tiles(self._use())
         groups = self.decisions.atom.m // GROUP_ROWS
+        user_warps = groups * GROUP_WARPS
         if not self.decisions.has_producers:
-            roles = Role(FILLER, 0, filling, USER), Role(USER, groups * GROUP_WARPS, using)
+            roles = Role(PRODUCER, 0, filling, CONSUMERS), Role(CONSUMERS, user_warps, using)
         elif groups == 1:  # whose threads have enough registers
-            roles = Role(FILLER, GROUP_WARPS, filling), Role(USER, GROUP_WARPS, using)
+            roles = Role(PRODUCER, GROUP_WARPS, filling), Role(CONSUMERS, user_warps, using)
         else:
             roles = (
-                Role(FILLER, GROUP_WARPS, filling, registers=FILLER_REGISTERS),
-                Role(USER, groups * GROUP_WARPS, using, registers=USER_REGISTERS),
+                Role(PRODUCER, GROUP_WARPS, filling, registers=FILLER_REGISTERS),
+                Role(CONSUMERS, user_warps, using, registers=USER_REGISTERS),
             )
         return TileProgram(name, parameters, self._allocs(), (), roles)
 
@@ -126,7 +119,8 @@ class _Lowering:
             axes = (side, Axis("step", width))
             if is_tile_transposed(tile):
                 axes = axes[::-1]
-            allocs.append(Alloc(name, "shared", atom.dtype, self.stages, axes, SWIZZLE_128))
+            stages = self.decisions.depth
+            allocs.append(Alloc(name, "shared", atom.dtype, stages, axes, SWIZZLE_128))
         for number, store in enumerate(self.decisions.row_stores):
             dtype = store.value.dtype
             layout = layout_of_lines(dtype)
@@ -141,7 +135,7 @@ class _Lowering:
         decisions = self.decisions
         tiles, steps = points(decisions.grid), decisions.steps.count
         blocks, share = decisions.division.blocks, decisions.division.steps
-        order = "shared" if share < steps else "whole"
+        order = order_of(decisions.division, steps).order
         # An axis of one step is always 0, and stands in no index.
         axes = [axis for axis in decisions.grid if axis.arg.size > 1] or decisions.grid[-1:]
         over = tuple(Extent(_name(axis), axis.arg.size) for axis in axes)
@@ -159,7 +153,7 @@ class _Lowering:
             self.nest.tiles[0]
         )
         unit = "wgmma_left_in_registers" if is_left_read_by_threads else "wgmma"
-        mma = Mma(SUMS, LEFT, RIGHT, unit, decisions.running(self.stages))
+        mma = Mma(SUMS, LEFT, RIGHT, unit, decisions.running)
         join = (Join(SUMS),) if decisions.division.steps < decisions.steps.count else ()
         return (self._steps((mma,)), *join, self._epilogue())
 
@@ -207,9 +201,8 @@ class _Lowering:
         decisions, kernel = self.decisions, self.nest.kernel
         names = {decisions.reduction: SUMS}
         body: list[Map | Store] = []
-        kept = None
-        if decisions.overlap is not None and decisions.overlaps(self.stages):
-            kept = decisions.overlap.value
+        kept = decisions.kept
+        if kept is not None:
             self._compute([kept], names, body)
             names = {kept: names[kept]}
         self._compute([store.value for store in kernel.stores], names, body)

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 from lamina.core.target import Target
 from lamina.ir.kernel import AnyKernel
-from lamina.loops.moves import Plan
+from lamina.loops.moves import Plan, Schedule
 from lamina.loops.nest import Nest
+from lamina.schedule.gpu.pipelining import why_not_pipelined
+from lamina.targets.legalize import legalize
+from lamina.tiles.decisions import decide
 from lamina.tiles.lower import UnloweredError, lower
 from lamina.tiles.program import TileProgram
 from lamina.tiles.text import to_text
@@ -25,6 +28,25 @@ def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TileProgra
             except UnloweredError as error:
                 programs[kernel] = error.message
     return programs
+
+
+def with_pipelining(moves: Schedule, nest: Nest, target: Target) -> tuple[Schedule, Nest]:
+    """A schedule and its nest, with all that moves can say of how a product in tiles is computed:
+    what they leave open is decided. Raises FormatError, naming the move, where what they say does
+    not fit the kernel or the GPU."""
+    if not nest.product:
+        return moves, nest
+    reason = why_not_pipelined(nest, target)
+    if reason:
+        for move in moves:
+            says_more = move.follows_tensorize
+            move.require(not says_more, f"not in the dialect of tiles yet: {reason}")
+        return moves, nest
+    decided = decide(legalize(nest), target).moves
+    for move in decided:
+        nest = move.apply(nest)
+    before = (move for move in moves if not move.follows_tensorize)
+    return (*before, *decided), nest
 
 
 def program_of(programs: TilePrograms, kernel: AnyKernel) -> TileProgram | None:

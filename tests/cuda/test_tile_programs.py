@@ -22,6 +22,8 @@ from lamina.tiles import decisions
 from lamina.tiles.program import Epilogue, Fill, Mma, TileProgram, statements
 from lamina.tiles.text import parse, to_text
 from tests.cuda.test_frames import frame_bytes
+from tests.tiles import test_lower
+from tests.tiles.test_pipelining import MOVES, SHAPES
 
 MAX_INSTRUCTIONS = 400  # lines
 
@@ -95,6 +97,15 @@ def test_products_whose_tiles_threads_fill_compile(monkeypatch: pytest.MonkeyPat
         assert {fill.agent for fill in fills} == {"threads"}
         assert "copy_box(" not in of.source.partition(BEFORE_KERNELS)[2]
         assert frame_bytes(compile_source(of.source, "sm_90a")) == 0
+
+
+@pytest.mark.parametrize("moves", MOVES[3::3])
+@pytest.mark.usefixtures("nvrtc")
+def test_other_moves_compile(moves: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = test_lower.lowered(
+        lm.matmul, SHAPES, lm.bfloat16, monkeypatch, "mma_bf16_64x64", then=moves
+    )
+    assert frame_bytes(compile_source(of.source, "sm_90a")) == 0
 
 
 def test_a_program_decides_what_is_printed() -> None:

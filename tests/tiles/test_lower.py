@@ -66,12 +66,14 @@ def lowered(
     monkeypatch: pytest.MonkeyPatch,
     atom: str = "",
     tf32: bool = True,
+    then: str = "",
 ) -> Lowered:
     """`function` of arrays of a dtype at every stage, for a GPU of few multiprocessors; with an
-    atom in place of the heuristic's, if the arrays need no copies in other orders."""
+    atom in place of the heuristic's, if the arrays need no copies in other orders, and `then` other
+    moves."""
     for module in (pipeline, backends):
         monkeypatch.setattr(module, "target_of", lambda options: FEW)
-    schedule = f"tensorize({atom})" if atom else ""
+    schedule = f"tensorize({atom}); {then}" if atom else ""
     with lm.using(tf32=tf32, schedule=schedule, check=True, search=0):
         specs = [lm.TensorSpec(shape, dtype) for shape in shapes]
         return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")

@@ -13,7 +13,7 @@ from lamina.schedule.cost.body import sums_products
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES
-from lamina.schedule.gpu.stream_k import stream_k
+from lamina.schedule.gpu.stream_k import division_of
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 2e-6
@@ -55,12 +55,12 @@ def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:
     return Need(read, written, operations_of(nest, target, rates))
 
 
-def _tiles(nest: Nest) -> int:
+def tiles_of(nest: Nest) -> int:
     """How many tiles of results there are."""
     return points(axis for axis in nest.order if nest.bound(axis) == "grid")
 
 
-def _steps(nest: Nest) -> int:
+def steps_of(nest: Nest) -> int:
     """Steps of a tile of results, of LINE_BYTES of a row of each factor: 100 numbers of 2 bytes are
     2 steps, of 128 bytes each. Axes that the tiles of factors do not walk repeat these. Of products
     back to back these are the steps of the first one."""
@@ -78,7 +78,8 @@ def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
     rate = rates.tensor * 2 / itemsize  # of products of this dtype, a second
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
-    division = stream_k(ATOMS[nest.product], _tiles(nest), _steps(nest), target.multiprocessors)
+    atom, tiles, steps = ATOMS[nest.product], tiles_of(nest), steps_of(nest)
+    division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
     # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes; without tensor cores
     # it has their slowdown already.
     return division.time * (LINE_BYTES // itemsize) / rate
@@ -94,7 +95,7 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
     """
     sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
     products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
-    blocks = _tiles(nest)
+    blocks = tiles_of(nest)
     workers = min(blocks, target.multiprocessors)
     turns = ceil(blocks / workers)
     return turns * (products / blocks) / rate
@@ -108,7 +109,7 @@ def _filling(nest: Nest, rates: Rates) -> float:
     for tile, lines_of_tile in zip(nest.tiles, (atom.m, atom.n), strict=False):
         if not _is_in_chunks(tile.value):
             lines += lines_of_tile
-    elements = _tiles(nest) * _steps(nest) * lines * (LINE_BYTES // atom.dtype.itemsize)
+    elements = tiles_of(nest) * steps_of(nest) * lines * (LINE_BYTES // atom.dtype.itemsize)
     return elements * rates.filling
 
 
@@ -130,4 +131,4 @@ def _tile_bytes(nest: Nest) -> float:
     and not bytes bound attention.
     """
     atom = ATOMS[nest.product]
-    return float(_tiles(nest) * _steps(nest) * (atom.m + atom.n) * LINE_BYTES)
+    return float(tiles_of(nest) * steps_of(nest) * (atom.m + atom.n) * LINE_BYTES)

@@ -21,6 +21,7 @@ from lamina.loops.moves import Atomic, Partition, Schedule, apply
 from lamina.loops.nest import Axes, Nest, has_atomics, scatter_indices, serial_axes
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
+from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.tensorize import Tensorize
@@ -61,6 +62,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
         choice = best_product(plan.kernel, factor_kind, knobs.atom, target.multiprocessors)
         if choice:
             in_tiles = (*plan.moves, Tensorize(choice.atom))
+            in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))
             if choice.is_sure:
                 return in_tiles
     loops = _best_loops(plan)

@@ -5,6 +5,7 @@ takes.
 from dataclasses import dataclass
 from math import ceil
 
+from lamina.loops.nest import Pipelining
 from lamina.schedule.gpu.atoms import Atom, product_atoms
 
 # How long it takes to write, or to read, the partial sums of a tile: as long as so many of its
@@ -55,25 +56,40 @@ class StreamK:
 
 
 def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
-    """The fastest division of `tiles`, each of so many `steps`, of three: whole tiles for each
-    block, and, where there are fewer tiles than multiprocessors, equal parts of each tile, or equal
-    shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18 blocks of 256,
-    by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
-    whole_tiles = _in_whole_tiles(atom, tiles, steps, multiprocessors)
+    """The fastest of `divisions`."""
+    return divisions(atom, tiles, steps, multiprocessors)[0]
+
+
+def division_of(
+    pipelining: Pipelining, atom: Atom, tiles: int, steps: int, multiprocessors: int
+) -> StreamK:
+    """The division that a schedule says, or else the fastest one."""
+    if pipelining.blocks is None:
+        return stream_k(atom, tiles, steps, multiprocessors)
+    if pipelining.order == "shared":
+        return _divided(atom, tiles, steps, pipelining.blocks)
+    return _in_whole_tiles(atom, tiles, steps, pipelining.blocks)
+
+
+def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[StreamK]:
+    """The divisions of `tiles`, each of so many `steps`, the fastest first, of three: whole tiles
+    for each block, and, where there are fewer tiles than multiprocessors, equal parts of each tile,
+    or equal shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18
+    blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
+    tiles_each = ceil(tiles / multiprocessors)
+    whole_tiles = _in_whole_tiles(atom, tiles, steps, ceil(tiles / tiles_each))
     if tiles >= multiprocessors:
-        return whole_tiles
+        return [whole_tiles]
     blocks_of_tile = multiprocessors // tiles
     equal_parts = _divided(atom, tiles, steps, blocks_of_tile * tiles)
     equal_shares = _divided(atom, tiles, steps, multiprocessors)
-    return min(whole_tiles, equal_parts, equal_shares)
+    return sorted({whole_tiles, equal_parts, equal_shares})
 
 
-def _in_whole_tiles(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
-    """The division by which each block has the same number of whole tiles, but for the last one:
-    200 tiles on 132 multiprocessors are 100 blocks of 2."""
-    tiles_each = ceil(tiles / multiprocessors)
-    steps_each = tiles_each * steps
-    blocks = ceil(tiles / tiles_each)
+def _in_whole_tiles(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
+    """The division by which each of `blocks` has the same number of whole tiles, but for some that
+    have one less: 200 tiles on 100 blocks are 2 each."""
+    steps_each = ceil(tiles / blocks) * steps
     return StreamK(_computing(atom, steps_each), steps_each, blocks)
 
 

@@ -52,10 +52,9 @@ class EpiloguePrinter(TileFillPrinter):
             self._begin_row_stores(decisions)
             self.stores(self.nest.kernel.stores)
             return
-        overlap = decisions.overlap
-        assert overlap is not None
+        assert decisions.kept is not None
         for number, point in enumerate(self.points(free_axes(decisions.reduction))):
-            value = self.value_of_root(overlap.value, point)
+            value = self.value_of_root(decisions.kept, point)
             self.line(f"kept.put({number}, {value.text});")
         self.line("kept_tile = tile;")
 
@@ -79,17 +78,16 @@ class EpiloguePrinter(TileFillPrinter):
 
     def _print_slice(self, decisions: ProductDecisions, numbers: range) -> None:
         """Print the results of the sums of these numbers, from what is kept of them."""
-        overlap = decisions.overlap
-        assert overlap is not None
+        kept = decisions.kept
+        assert kept is not None
         self.first_result = numbers.start
         self._begin_row_stores(decisions)
         sum_points = list(self.points(free_axes(decisions.reduction)))
         cache = self.scopes[-1].cache
         for number in numbers:
-            kept = Value(f"kept[{number}]", overlap.value.dtype)
-            cache[self.key(overlap.value, sum_points[number])] = kept
+            cache[self.key(kept, sum_points[number])] = Value(f"kept[{number}]", kept.dtype)
         filled = self.filled
-        self.filled |= {overlap.value}  # what is computed from it does not enter the sums again
+        self.filled |= {kept}  # what is computed from it does not enter the sums again
         self.stores_at(self.nest.kernel.stores, sum_points[numbers.start : numbers.stop])
         self.filled = filled
 

@@ -1,0 +1,140 @@
+"""Moves that say how blocks compute the tiles of a product, after `tensorize` has said how large
+these are.
+
+A product of 4096 x 4096 x 4096 in bfloat16 on an H100, with all that a schedule can say of it:
+
+    tensorize(mma_bf16_128x256)
+    order(whole, 128)      a block has every 128th tile
+    depth(4)               the buffers of both factors hold 4 steps
+    roles(producer)        warps of their own fill them
+    overlap(8)             results are stored in 8 slices, each beside a step of the next tile
+
+What a schedule leaves out is decided by the facts of the GPU, and whether all of it fits is known
+there too (`lamina/tiles/decisions.py`). Barriers are in no schedule: they are derived
+(`lamina/tiles/barriers.py`).
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from lamina.core.target import Target
+from lamina.ir.kernel import Kernel, bound_axes
+from lamina.loops.moves import Move, Schedule, apply
+from lamina.loops.nest import Nest
+from lamina.schedule.cost.products import steps_of, tiles_of
+from lamina.schedule.gpu.atoms import ATOMS
+from lamina.schedule.gpu.stream_k import StreamK, divisions
+from lamina.schedule.knobs import GpuKnobs
+
+ORDERS = ("whole", "shared")
+PRODUCER, CONSUMERS = "producer", "consumers"
+FILLERS = (PRODUCER, CONSUMERS)
+MAX_SLICES = 16  # of a tile of 256 columns: 8 sums of a thread each
+
+
+@dataclass(frozen=True)
+class Order(Move):
+    """Which tiles each of `blocks` has. In the order "whole", each `blocks`th one from its own
+    number on; in the order "shared" a part of the steps of a tile, of which there are fewer than
+    blocks (stream-K)."""
+
+    order: str
+    blocks: int
+    text = "order({order}, {blocks:d})"
+    follows_tensorize = True
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.order in ORDERS, f"an order is one of {', '.join(ORDERS)}")
+        tiles, steps = tiles_of(nest), steps_of(nest)
+        if self.order == "whole":
+            self.require(1 <= self.blocks <= tiles, f"1 to {tiles} blocks have whole tiles")
+        else:
+            is_each_shared = ceil(tiles * steps / max(self.blocks, 1)) < steps
+            has_steps = self.blocks <= tiles * steps
+            self.require(
+                is_each_shared and has_steps,
+                f"{tiles} tiles of {steps} steps have no part for each of {self.blocks} blocks",
+            )
+        return replace(nest, pipelining=replace(nest.pipelining, **vars(self)))
+
+
+@dataclass(frozen=True)
+class Depth(Move):
+    """How many steps the buffers of both factors hold in shared memory."""
+
+    depth: int
+    text = "depth({depth:d})"
+    follows_tensorize = True
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.depth > 0, "buffers hold a step or more")
+        return replace(nest, pipelining=replace(nest.pipelining, depth=self.depth))
+
+
+@dataclass(frozen=True)
+class Roles(Move):
+    """Who fills the buffers: a "producer" with warps of its own, which asks the copy engine, or the
+    "consumers", the threads that multiply."""
+
+    filler: str
+    text = "roles({filler})"
+    follows_tensorize = True
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.filler in FILLERS, f"those who fill are {' or '.join(FILLERS)}")
+        return replace(nest, pipelining=replace(nest.pipelining, filler=self.filler))
+
+
+@dataclass(frozen=True)
+class Overlap(Move):
+    """Store the results of a tile in `slices` of its columns, each beside one of the first steps of
+    the next tile; all results before these steps if there are 0 slices."""
+
+    slices: int
+    text = "overlap({slices:d})"
+    follows_tensorize = True
+
+    def apply(self, nest: Nest) -> Nest:
+        return replace(nest, pipelining=replace(nest.pipelining, slices=self.slices))
+
+
+def why_not_pipelined(nest: Nest, target: Target) -> str:
+    """Why these moves say nothing of a nest with products, as blocks do not compute it from a tile
+    program; "" if they do."""
+    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
+    if len(reductions) > 1:
+        return "products back to back"
+    if ATOMS[nest.product].instruction != "mma":
+        return "float32 without tensor cores"
+    if "wgmma" not in target.engines:
+        return f"tensor cores of {target.arch}"
+    return ""
+
+
+def pipelining_of_knobs(
+    kernel: Kernel, in_tiles: Schedule, target: Target, knobs: GpuKnobs
+) -> Schedule:
+    """The moves that a search draws beyond those that put a product `in_tiles`: none for a knob of
+    0, nor for a kernel of which they say nothing."""
+    if not any((knobs.division, knobs.depth, knobs.filler, knobs.slices)):
+        return ()
+    nest = apply(kernel, in_tiles)
+    if why_not_pipelined(nest, target):
+        return ()
+    moves: list[Move] = []
+    if knobs.division:
+        atom, tiles, steps = ATOMS[nest.product], tiles_of(nest), steps_of(nest)
+        ranked = divisions(atom, tiles, steps, target.multiprocessors)
+        moves.append(order_of(ranked[knobs.division % len(ranked)], steps))
+    if knobs.depth:
+        moves.append(Depth(knobs.depth))
+    if knobs.filler:
+        moves.append(Roles(FILLERS[knobs.filler % len(FILLERS)]))
+    if knobs.slices:
+        moves.append(Overlap(knobs.slices % (MAX_SLICES + 1)))
+    return tuple(moves)
+
+
+def order_of(division: StreamK, steps: int) -> Order:
+    """The move for a division of tiles of so many steps."""
+    return Order("shared" if division.steps < steps else "whole", division.blocks)
