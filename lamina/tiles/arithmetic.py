@@ -1,5 +1,6 @@
 """What the interpreter of tile programs computes: numbers of tiles, factors, epilogues."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,31 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 from lamina.schedule.gpu.atoms import CHUNK_BYTES
 from lamina.tiles.layouts import Swizzle, elements_of
-from lamina.tiles.memory import Slot
-from lamina.tiles.program import GROUP_WARPS, Alloc, Extent, Map, Store, TileError
+from lamina.tiles.memory import GlobalArray, Slot, Tile, value_of
+from lamina.tiles.program import (
+    GROUP_WARPS,
+    Alloc,
+    Computed,
+    Extent,
+    Gather,
+    Index,
+    Map,
+    Operand,
+    Position,
+    Store,
+    TileError,
+    View,
+    Walk,
+)
 
 Array = Any  # numpy.ndarray
 GROUP_THREADS = 32 * GROUP_WARPS
 
 
-def digits(over: tuple[Extent, ...], number: int) -> dict[str, int]:
-    """The variables that a number stands for, the fastest last: 5 over (a 2, b 3) is a 1, b 2."""
-    values: dict[str, int] = {}
+def digits(over: tuple[Extent, ...], number: Array) -> dict[str, Array]:
+    """The variables that a number, or each of an array, stands for, the fastest last: 5 over (a 2,
+    b 3) is a 1, b 2."""
+    values: dict[str, Array] = {}
     for extent in reversed(over):
         number, values[extent.name] = divmod(number, extent.size)
     return values
@@ -45,21 +61,93 @@ def elements_of_group(alloc: Alloc, is_across: bool, group: int, groups: int) ->
     return np.repeat(mine, chunk_elements, axis=1)
 
 
-def head_through(body: tuple[Map | Store, ...], name: str) -> tuple[Map | Store, ...]:
-    """The statements up to the map that computes a value."""
+def head_through(body: tuple[Computed | Store, ...], name: str) -> tuple[Computed | Store, ...]:
+    """The statements up to the one that computes a value."""
     for number, statement in enumerate(body, 1):
-        if isinstance(statement, Map) and statement.target == name:
+        if not isinstance(statement, Store) and statement.target == name:
             return body[:number]
-    raise TileError(f"no map computes {name}")
+    raise TileError(f"no statement computes {name}")
+
+
+class TileBody:
+    """Runs a body for a part of a tile: the elements at `ranges` of indices along both sides.
+
+    values: numbers of variables, and arrays of what is computed, by name
+    inside: which elements lie before the ends of both sides
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, GlobalArray],
+        clock: Mapping[str, int],
+        variables: Mapping[str, int],
+        ranges: tuple[range, range],
+    ) -> None:
+        self.arrays, self.clock, self.variables, self.ranges = arrays, clock, variables, ranges
+        self.shape = len(ranges[0]), len(ranges[1])
+        self.values: dict[str, Array] = dict(variables)
+        self.inside: Array = np.ones(self.shape, bool)
+
+    def walk(self, sides: tuple[Walk, ...]) -> None:
+        """Let the variables along the sides of the tile have their values."""
+        for number, (side, indices) in enumerate(zip(sides, self.ranges, strict=False)):
+            numbers = value_of(side.first, self.variables) + np.array(indices)
+            along = numbers.reshape((-1, 1) if number == 0 else (1, -1))
+            self.inside = self.inside & (along < side.end)
+            self.values |= digits(side.over, np.broadcast_to(along, self.shape))
+
+    def run(self, statement: Computed) -> Array:
+        """Compute a statement; the result is its value."""
+        match statement:
+            case Map():
+                value = mapped(statement, [self.operand(one) for one in statement.operands])
+            case Gather(index=index, condition=condition):
+                array = self.arrays[statement.array]
+                inside = self.inside & self.values[condition] if condition else self.inside
+                places = np.where(inside, self.places(index), 0)
+                array.require_inside(places)
+                array.check(places[inside], self.clock, "read")
+                elements = array.elements[places]
+                value = np.where(inside, elements, np.zeros((), elements.dtype))
+            case Position(index=index):
+                value = self.places(index)
+        self.values[statement.target] = value
+        return value
+
+    def places(self, index: Index) -> Array:
+        """An index, for each element."""
+        return np.broadcast_to(np.int64(value_of(index, self.values)), self.shape)
+
+    def operand(self, operand: Operand) -> Array | float:
+        """The value of an operand: an array, or a number."""
+        if isinstance(operand, View):
+            tile = Tile.of(operand, self.variables, self.ranges)
+            return tile.read(self.arrays[operand.array], self.clock)
+        if isinstance(operand, str):
+            return np.broadcast_to(self.values[operand], self.shape)
+        return operand
+
+    def store(self, store: Store, value: Array, agent: str) -> None:
+        """Write a value of each element to an array."""
+        array = self.arrays[store.to.array]
+        if isinstance(store.to, View):
+            tile = Tile.of(store.to, self.variables, self.ranges)
+        else:
+            condition = store.to.condition
+            inside = self.inside & self.values[condition] if condition else self.inside
+            tile = Tile(np.where(inside, self.places(store.to.index), 0), inside)
+            array.require_inside(tile.places)
+        tile.write(array, value, agent, self.clock)
 
 
 def mapped(statement: Map, operands: list[Array | float]) -> Array:
     """The value of an elementwise operation, as the interpreter of graphs has it. A number has the
     dtype of the first operand that is neither a number nor a bool, or of the result."""
-    dtypes = [BY_NAME[one.dtype.name] for one in operands if not isinstance(one, float)]
+    dtypes = [BY_NAME[one.dtype.name] for one in operands if not isinstance(one, (float, int))]
     of_numbers = next((dtype for dtype in dtypes if dtype.kind != "bool"), statement.dtype)
     arrays = [
-        np.asarray(one, of_numbers.numpy) if isinstance(one, float) else one for one in operands
+        np.asarray(one, of_numbers.numpy) if isinstance(one, (float, int)) else one
+        for one in operands
     ]
     holes = [
         Node(Op.HOLE, (), Hole(f"x{number}", BY_NAME[one.dtype.name]))

@@ -15,7 +15,7 @@ where
 - what threads wrote is read by the asynchronous proxy without a fence (`ProxyError`)
 - sums are read, or a role ends, while its products still run (`TileError`)
 - nobody can go on (`DeadlockError`)
-- a tile has elements that no view says (`TileError`)
+- an element is read or stored beyond an array (`TileError`)
 
 and counts bank conflicts. It does not model registers, caches or time.
 """
@@ -29,7 +29,13 @@ from typing import Any
 
 import numpy as np
 
-from lamina.tiles.arithmetic import digits, elements_of_group, factor, head_through, mapped
+from lamina.tiles.arithmetic import (
+    TileBody,
+    digits,
+    elements_of_group,
+    factor,
+    head_through,
+)
 from lamina.tiles.layouts import conflicts_of_columns, conflicts_of_pairs, elements_of
 from lamina.tiles.memory import (
     BarrierState,
@@ -38,7 +44,6 @@ from lamina.tiles.memory import (
     GlobalArray,
     PhaseError,
     Slot,
-    Tile,
     filled,
     join,
 )
@@ -50,15 +55,14 @@ from lamina.tiles.program import (
     Advance,
     Alloc,
     Barrier,
+    Computed,
     Drain,
     Elements,
     Epilogue,
     Fence,
     Fill,
     Join,
-    Map,
     Mma,
-    Operand,
     Pause,
     Release,
     Resume,
@@ -301,33 +305,41 @@ class _Worker:
         alloc = self.program.alloc(fill.buffer)
         slot = self._slot(fill.buffer, self.step)
         rows, length = alloc.shape
-        view = self._view(fill.view)
-        tile = Tile.of(view, variables, (range(rows), range(length)))
-        array = self.machine.arrays[view.array]
+        ranges = range(rows), range(length)
+        values = partial(self._filling, fill.source, ranges, dict(variables))
         if fill.agent == "threads":
-            self._fill_by_threads(view, alloc, slot, tile.read(array, self.clock))
+            self._fill_by_threads(fill.source.is_across, alloc, slot, values(self.clock))
         elif self.group == 0:  # one thread of the block asks the copy engine
-            self._copy(fill, alloc, slot, tile, array)
+            self._copy(fill, alloc, slot, values)
 
-    def _view(self, tile: View | Elements) -> View:
-        """A tile that a view says; raises TileError for others."""
-        if isinstance(tile, Elements):
-            arrays = ", ".join(tile.arrays)
-            raise TileError(f"tiles {self.program.name}: no view says the elements of {arrays}")
-        return tile
+    def _filling(
+        self,
+        source: View | Elements,
+        ranges: tuple[range, range],
+        variables: Mapping[str, int],
+        clock: Clock,
+    ) -> Array:
+        """The elements of a tile, read by an agent of this clock."""
+        body = TileBody(self.machine.arrays, clock, variables, ranges)
+        if isinstance(source, View):
+            return body.operand(source)
+        body.walk(source.sides)
+        for statement in source.body:
+            value = body.run(statement)
+        return np.where(body.inside, value, np.zeros((), value.dtype))
 
-    def _fill_by_threads(self, view: View, alloc: Alloc, slot: Slot, values: Array) -> None:
+    def _fill_by_threads(self, is_across: bool, alloc: Alloc, slot: Slot, values: Array) -> None:
         """Write this group's chunks."""
         slot.begin_fill(self.clock, self.step, self.agent, self.clock[self.agent])
         slot.unfenced.add(self.agent)
-        if view.is_across:
+        if is_across:
             conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
             self._count(f"fill {alloc.name}", conflicts // self.group_count)
-        elements = elements_of_group(alloc, view.is_across, self.group, self.group_count)
+        elements = elements_of_group(alloc, is_across, self.group, self.group_count)
         places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
         slot.elements[places[elements]] = filled(values, alloc.dtype)[elements]
 
-    def _copy(self, fill: Fill, alloc: Alloc, slot: Slot, tile: Tile, array: GlobalArray) -> None:
+    def _copy(self, fill: Fill, alloc: Alloc, slot: Slot, values: Callable[[Clock], Array]) -> None:
         """Begin a copy of the copy engine, which lands at a random time."""
         engine = f"copy into {slot.name} of block {self.block.number}"
         clock = self.clock | {engine: self.step + 1}
@@ -340,7 +352,7 @@ class _Worker:
 
         def land() -> None:
             places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
-            slot.elements[places] = filled(tile.read(array, clock), alloc.dtype)
+            slot.elements[places] = filled(values(clock), alloc.dtype)
             slot.landing -= 1
             barrier.bring(clock, nbytes)
 
@@ -509,60 +521,42 @@ class _Worker:
         columns = sums.shape[1]
         values = {sums.name: self.values[sums.name]}
         if not epilogue.kept:
-            self._run_slice(epilogue.body, values, range(columns), variables)
+            self._run_slice(epilogue, epilogue.body, values, range(columns), variables)
             return
         while self.slices:  # of the tile before, if its steps were more than this one's
             self.slices.pop(0)()
         now = head_through(epilogue.body, epilogue.kept)
-        self._run_slice(now, values, range(columns), variables)
+        self._run_slice(epilogue, now, values, range(columns), variables)
         kept = values[epilogue.kept]
         later = epilogue.body[len(now) :]
         width = columns // epilogue.slices
         for first in range(0, columns, width):
             numbers = range(first, first + width)
             own = {epilogue.kept: kept[:, first : first + width]}
-            self.slices.append(partial(self._run_slice, later, own, numbers, variables))
+            self.slices.append(partial(self._run_slice, epilogue, later, own, numbers, variables))
 
     def _run_slice(
         self,
-        body: tuple[Map | Store, ...],
+        epilogue: Epilogue,
+        part: tuple[Computed | Store, ...],
         values: dict[str, Array],
         columns: range,
         variables: Mapping[str, int],
     ) -> None:
-        """Run maps and stores for some columns of the group's rows. `values` are those columns of
-        what is known, to which this adds."""
+        """Run a part of an epilogue for some columns of the group's rows. `values` are those
+        columns of what is known, to which this adds."""
         rows = range(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
-        for statement in body:
-            if isinstance(statement, Map):
-                operands = [
-                    self._operand(one, values, rows, columns, variables)
-                    for one in statement.operands
-                ]
-                values[statement.target] = mapped(statement, operands)
+        body = TileBody(self.machine.arrays, self.clock, variables, (rows, columns))
+        body.walk(epilogue.sides)
+        body.values |= values
+        for statement in part:
+            if not isinstance(statement, Store):
+                values[statement.target] = body.run(statement)
                 continue
-            value = self._operand(statement.value, values, rows, columns, variables)
-            view = self._view(statement.view)
-            tile = Tile.of(view, variables, (rows, columns))
-            array = self.machine.arrays[view.array]
-            value = np.broadcast_to(value, tile.places.shape)
+            value = np.broadcast_to(body.operand(statement.value), body.shape)
             if statement.through:
                 value = self._through_lines(statement, value, rows, columns)
-            tile.write(array, value, self.agent, self.clock)
-
-    def _operand(
-        self,
-        operand: Operand,
-        values: Mapping[str, Array],
-        rows: range,
-        columns: range,
-        variables: Mapping[str, int],
-    ) -> Array | float:
-        if isinstance(operand, (View, Elements)):
-            view = self._view(operand)
-            tile = Tile.of(view, variables, (rows, columns))
-            return tile.read(self.machine.arrays[view.array], self.clock)
-        return values[operand] if isinstance(operand, str) else operand
+            body.store(statement, value, self.agent)
 
     def _through_lines(self, store: Store, value: Array, rows: range, columns: range) -> Array:
         """What comes out of the lines of results, which each warp writes and then reads: the same,

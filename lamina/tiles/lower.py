@@ -1,12 +1,14 @@
 """From the nest of a product to its tile program.
 
 What is read and stored comes from the nest; everything else, such as stages, orders and who fills
-tiles, from `ProductDecisions`. What no view says of what is read or stored is `Elements` there.
-`lower` raises UnloweredError for kernels that the dialect cannot say yet.
+tiles, from `ProductDecisions`. What no view says of what is read or stored is computed element by
+element: `Elements`, and statements of the epilogue. `lower` raises UnloweredError for kernels that
+the dialect cannot say yet.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lamina.core.dtypes import float32
 from lamina.core.target import Target
@@ -14,11 +16,12 @@ from lamina.errors import LaminaError
 from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER, order_of, why_not_pipelined
 from lamina.tiles.barriers import synchronised
+from lamina.tiles.computed import Body, axis_name
 from lamina.tiles.decisions import (
     ProductDecisions,
     decide,
@@ -39,10 +42,9 @@ from lamina.tiles.program import (
     Fill,
     Index,
     Join,
-    Map,
     Mma,
-    Operand,
     Parameter,
+    Places,
     Role,
     Side,
     Statement,
@@ -51,6 +53,7 @@ from lamina.tiles.program import (
     TileLoop,
     TileProgram,
     View,
+    Walk,
 )
 
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
@@ -138,13 +141,12 @@ class _Lowering:
         order = order_of(decisions.division, steps).order
         # An axis of one step is always 0, and stands in no index.
         axes = [axis for axis in decisions.grid if axis.arg.size > 1] or decisions.grid[-1:]
-        over = tuple(Extent(_name(axis), axis.arg.size) for axis in axes)
+        over = _extents(axes)
         return (TileLoop(order, tiles, steps, blocks, share, over, body),)
 
     def _steps(self, body: tuple[Statement, ...]) -> StepLoop:
         steps = self.decisions.steps
-        outer = tuple(Extent(_name(axis), axis.arg.size) for axis in steps.outer)
-        return StepLoop((*outer, Extent(LINE, steps.lines_of_inner)), body)
+        return StepLoop((*_extents(steps.outer), Extent(LINE, steps.lines_of_inner)), body)
 
     def _use(self) -> tuple[Statement, ...]:
         """What multiplies and stores, for a tile."""
@@ -161,14 +163,30 @@ class _Lowering:
 
     def _factor(self, number: int) -> Fill:
         """The fill of the left (0) or the right (1) tile."""
-        value = self.nest.tiles[number].value
         try:
-            view: View | Elements = self._factor_view(number)
+            source: View | Elements = self._factor_view(number)
         except _NoViewError:
-            loads = (node for node in toposort([value]) if node.op is Op.LOAD)
-            view = Elements(tuple(dict.fromkeys(f"p{load.arg.parameter}" for load in loads)))
+            source = self._factor_elements(number)
         agent = "tma" if self.decisions.copies[number] else "threads"
-        return Fill((LEFT, RIGHT)[number], view, agent)
+        return Fill((LEFT, RIGHT)[number], source, agent)
+
+    def _factor_elements(self, number: int) -> Elements:
+        """What computes a factor by its places along all rows and all steps."""
+        tile = self.nest.tiles[number]
+        rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
+        steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
+        row_side = Walk(self._first(tile.index), _extents(rows))
+        step_side = Walk(Index(((LINE, self._line_elements),)), _extents(steps))
+        body = Body(view_of=lambda load: None)
+        body.compute([tile.value])
+        computed = tuple(one for one in body.statements if not isinstance(one, Store))
+        is_transposed = is_tile_transposed(tile)
+        sides = (step_side, row_side) if is_transposed else (row_side, step_side)
+        return Elements(sides, computed)
+
+    @property
+    def _line_elements(self) -> int:
+        return LINE_BYTES // self.decisions.atom.dtype.itemsize
 
     def _factor_view(self, number: int) -> View:
         """A load of an array, of whose index the rows and the steps of the tile are one stride
@@ -181,9 +199,8 @@ class _Lowering:
         steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
         row_stride, step_stride = _stride(index, rows), _stride(index, steps)
         offset = _index(_without(index, (*rows, *steps)))
-        width = LINE_BYTES // self.decisions.atom.dtype.itemsize
         row_side = Side(row_stride, self._first(tile.index), points(rows))
-        step_side = Side(step_stride, Index(((LINE, width),)), points(steps))
+        step_side = Side(step_stride, Index(((LINE, self._line_elements),)), points(steps))
         sides = (step_side, row_side) if is_tile_transposed(tile) else (row_side, step_side)
         return View(f"p{load.arg.parameter}", offset, sides)
 
@@ -199,55 +216,58 @@ class _Lowering:
         the value that threads keep first, and the rest from it: a cast of a bias that both need is
         computed twice."""
         decisions, kernel = self.decisions, self.nest.kernel
-        names = {decisions.reduction: SUMS}
-        body: list[Map | Store] = []
+        body = Body(view_of=self._view_of_load)
+        body.names = {decisions.reduction: SUMS}
         kept = decisions.kept
         if kept is not None:
-            self._compute([kept], names, body)
-            names = {kept: names[kept]}
-        self._compute([store.value for store in kernel.stores], names, body)
+            body.compute([kept])
+            body.names = {kept: body.names[kept]}
+        body.compute([store.value for store in kernel.stores])
         lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_stores)}
         for store in kernel.stores:
-            view = self._results(store.parameter, store.index, (store.condition,))
-            if store.monoid is not None:
-                view = Elements((f"p{store.parameter}",))
-            value = self._operand(store.value, names)
-            body.append(Store(view, value, lines.get(store, "")))
-        if kept is not None:
-            return Epilogue(tuple(body), names[kept], decisions.slices)
-        return Epilogue(tuple(body))
+            to: View | Places
+            try:
+                to = self._result_view(store.parameter, store.index, (store.condition,))
+            except _NoViewError:
+                to = body.places(store.parameter, store.index, store.condition)
+            value = body.operand(store.value)
+            body.statements.append(Store(to, value, lines.get(store, "")))
+        name = "" if kept is None else body.names[kept]
+        sides = self._result_sides() if body.has_places else ()
+        return Epilogue(tuple(body.statements), name, decisions.slices, sides)
 
-    def _compute(
-        self, values: Sequence[Node], names: dict[Node, str], body: list[Map | Store]
-    ) -> None:
-        """Append to `body` the arithmetic of `values` from those that have names, and name it."""
+    def _result_sides(self) -> tuple[Walk, Walk]:
+        """The sub-loops of a tile of results: its rows, and its columns."""
+        rows, columns = (self._sub_loops(tile.index) for tile in self.nest.tiles)
+        return Walk(Index(), _extents(rows)), Walk(Index(), _extents(columns))
 
-        def is_new(node: Node) -> bool:
-            return node.op in Group.ELEMENTWISE and node not in names
+    def _sub_loops(self, index: Node) -> Axes:
+        """Those that number the rows or the columns of a tile, whose index this is, the fastest
+        last: of ``1024*a3 + 64*a5 + 16*a6 + a7``, where a3 numbers tiles, a5, a6 and a7."""
+        strides, _ = ix.terms_of(index)
+        within = [axis for axis in strides if self.nest.bound(axis) != "grid"]
+        return tuple(sorted(within, key=lambda axis: -strides[axis]))
 
-        for node in toposort(values, is_new):
-            operands = tuple(self._operand(operand, names) for operand in node.src)
-            body.append(Map(f"v{len(body)}", node.dtype, node.op, operands))
-            names[node] = f"v{len(body) - 1}"
-
-    def _operand(self, node: Node, names: Mapping[Node, str]) -> Operand:
-        if node in names:
-            return names[node]
-        if node.op is Op.LOAD:
-            index, *conditions = node.src
-            return self._results(node.arg.parameter, index, conditions)
-        if node.op is Op.CONST:
-            value = node.arg.value
-            is_exact = value != value or float(value) == value  # a NaN is not equal to itself
-            return float(value) if is_exact else Elements(())
-        return Elements(())  # the number of a row or a column
-
-    def _results(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View | Elements:
-        """The tile of results in an array that is read or stored at `index`."""
+    def _view_of_load(self, load: Node) -> View | None:
+        """The view of what a load reads for each result, if there is one. An index or a condition
+        that is itself loaded is a value."""
+        if load.op is not Op.LOAD or load in self._placing_loads:
+            return None
+        index, *conditions = load.src
         try:
-            return self._result_view(parameter, index, conditions)
+            return self._result_view(load.arg.parameter, index, conditions)
         except _NoViewError:
-            return Elements((f"p{parameter}",))
+            return None
+
+    @cached_property
+    def _placing_loads(self) -> frozenset[Node]:
+        """Loads that say where other loads read, or stores write, and whether they do."""
+        stores = self.nest.kernel.stores
+        placing = [node for store in stores for node in (store.index, store.condition)]
+        for node in toposort(store.value for store in stores):
+            if node.op is Op.LOAD:
+                placing += node.src
+        return frozenset(node for node in toposort(placing) if node.op is Op.LOAD)
 
     def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
         sides = result_sides(self.nest)
@@ -265,9 +285,9 @@ class _Lowering:
         return View(f"p{parameter}", _index(rest), (first, last))
 
 
-def _name(axis: Node) -> str:
-    """The variable of an axis, as texts name it: a3, and r7 if it is reduced."""
-    return f"{'r' if axis.arg.reduce else 'a'}{axis.arg.number}"
+def _extents(axes: Sequence[Node]) -> tuple[Extent, ...]:
+    """The variables of axes, and how many values each has."""
+    return tuple(Extent(axis_name(axis), axis.arg.size) for axis in axes)
 
 
 def _without(index: Node, axes: Sequence[Node]) -> Node:
@@ -281,7 +301,7 @@ def _index(index: Node) -> Index:
     """An index of a program, of a sum of axes."""
     terms, constant = ix.terms_of(index)
     _require_view(all(term.op is Op.AXIS for term in terms))  # no division, and nothing of data
-    named = [(_name(axis), factor) for axis, factor in terms.items() if axis.arg.size > 1]
+    named = [(axis_name(axis), factor) for axis, factor in terms.items() if axis.arg.size > 1]
     return Index(tuple(named), constant)
 
 

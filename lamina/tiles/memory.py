@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lamina.core.dtypes import DType, float32
-from lamina.tiles.program import Alloc, Barrier, Parameter, TileError, View
+from lamina.tiles.program import Alloc, Barrier, Index, Parameter, TileError, View
 
 Clock = dict[str, int]
 Array = Any  # numpy.ndarray
@@ -172,6 +172,13 @@ class GlobalArray:
                 name = self.parameter.name
                 raise UnorderedError(f"{name} is {what} and written by {agent} in no order")
 
+    def require_inside(self, places: Array) -> None:
+        """Raise TileError unless the array has all places."""
+        low, high = int(places.min()), int(places.max())
+        if low < 0 or high >= self.elements.size:
+            name, size = self.parameter.name, self.elements.size
+            raise TileError(f"{name} has {size} elements; a place is {low if low < 0 else high}")
+
     def write(self, places: Array, values: Array, agent: str, clock: Mapping[str, int]) -> None:
         """Write elements, and remember who did."""
         self.check(places, clock, "written")
@@ -180,6 +187,11 @@ class GlobalArray:
         self.elements[places] = values
         self._writer[places] = self._agents.index(agent)
         self._interval[places] = clock[agent]
+
+
+def value_of(index: Index, values: Mapping[str, Array]) -> Array:
+    """An index where its terms have these values, numbers or arrays."""
+    return index.constant + sum(factor * values[name] for name, factor in index.terms)
 
 
 @dataclass(frozen=True)
@@ -193,15 +205,11 @@ class Tile:
     def of(view: View, variables: Mapping[str, int], ranges: tuple[range, range]) -> "Tile":
         """Of a view, where the variables of loops have these values, the part in `ranges` of the
         rows and columns of the tile."""
-
-        def value(terms: tuple[tuple[str, int], ...], constant: int) -> int:
-            return constant + sum(factor * variables[name] for name, factor in terms)
-
-        places: Array = np.int64(value(view.offset.terms, view.offset.constant))
+        places: Array = np.int64(value_of(view.offset, variables))
         inside: Array = np.True_
         for number, (side, numbers) in enumerate(zip(view.sides, ranges, strict=True)):
             shape = (-1, 1) if number == 0 else (1, -1)
-            index = value(side.first.terms, side.first.constant) + np.array(numbers)
+            index = value_of(side.first, variables) + np.array(numbers)
             places = places + side.stride * index.reshape(shape)
             inside = inside & (index < side.end).reshape(shape)
         return Tile(*np.broadcast_arrays(places, inside))
@@ -213,7 +221,9 @@ class Tile:
         values = array.elements[places]
         return np.where(self.inside, values, np.zeros((), values.dtype))
 
-    def write(self, array: GlobalArray, values: Array, agent: str, clock: Clock) -> None:
+    def write(
+        self, array: GlobalArray, values: Array, agent: str, clock: Mapping[str, int]
+    ) -> None:
         """Write those that there are."""
         array.write(self.places[self.inside], values[self.inside], agent, clock)
 

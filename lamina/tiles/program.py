@@ -27,6 +27,7 @@ barriers, waits, arrivals, fences. `lamina/tiles/text.py` prints and parses prog
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TypeVar
 
 from lamina.core.dtypes import DType
@@ -109,15 +110,6 @@ class View:
 
 
 @dataclass(frozen=True)
-class Elements:
-    """Elements that no view says, of these arrays: of an index with a division or from data, under
-    a condition, computed as a tile is filled, or combined as they are stored. They come from the
-    nest; what the arrays are is all that a program says of them, and the interpreter refuses it."""
-
-    arrays: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Parameter:
     """An array of the kernel, `size` elements."""
 
@@ -168,7 +160,7 @@ class Fill:
     """Fill the next slot of a buffer with a tile of an array."""
 
     buffer: str
-    view: View | Elements
+    source: "View | Elements"
     agent: str
     barrier: str = ""  # that the copy engine reports to
 
@@ -189,17 +181,100 @@ class Mma:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """A variable of a loop, and how many values it has."""
+
+    name: str
+    size: int
+
+
+Operand = str | View | float | int
+
+
+@dataclass(frozen=True)
 class Map:
-    """``map v1: f32 = add v0 3.0``: an elementwise operation on values of the tile of results. An
-    operand is the name of a value, a tile of an array, or a number."""
+    """``map v1: f32 = add v0 3.0``: an elementwise operation on values, each of which has a number
+    for every element of a tile. An operand is the name of a value, a tile of an array, or a number.
+    """
 
     target: str
     dtype: DType
     op: Op
-    operands: tuple["Operand", ...]
+    operands: tuple[Operand, ...]
 
 
-Operand = str | View | Elements | float
+@dataclass(frozen=True)
+class Gather:
+    """``gather v1: bf16 = p0[300*a3 + 1*v0] if v2``: an element of an array for every element of a
+    tile; zero where the condition does not hold. Terms of the index are variables and values."""
+
+    target: str
+    dtype: DType
+    array: str
+    index: Index
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Position:
+    """``position v0 = 64*a3 + 1*a4``: an index as a value, int64."""
+
+    target: str
+    index: Index
+
+
+Computed = Map | Gather | Position
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One side of a tile: its index i is the number ``first + i``, of which the variables `over`
+    are the digits, the fastest last. From as many points as these have on, there is nothing.
+
+    In tiles of 128 rows the side ``128*a3: a8 30, a9 100`` has at i = 5, for a3 = 2, the row 261,
+    which is a8 = 2 and a9 = 61.
+    """
+
+    first: Index
+    over: tuple[Extent, ...]
+
+    @property
+    def end(self) -> int:
+        """From this number on there is nothing."""
+        return prod(extent.size for extent in self.over)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A tile that no view says: each element is computed from its place along both sides. The last
+    statement of the body gives it; beyond the ends there are zeros."""
+
+    sides: tuple[Walk, Walk]
+    body: tuple[Computed, ...]
+
+    @property
+    def is_across(self) -> bool:
+        """As of a view: are neighbours in memory along the first side of the tile?"""
+        first, last = self.sides
+        gathers = [one for one in self.body if isinstance(one, Gather)]
+        names = {name for gather in gathers for name in _neighbours_along(gather)}
+        is_along_first = first.over[-1].name in names and last.over[-1].name not in names
+        return is_along_first and len(first.over) == 1
+
+
+def _neighbours_along(gather: Gather) -> list[str]:
+    """The variables along which a gather reads neighbours in memory."""
+    return [name for name, factor in gather.index.terms if factor == 1]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where elements of a tile are stored that no view says: terms of the index, and the condition,
+    are as in a gather."""
+
+    array: str
+    index: Index
+    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,7 +282,7 @@ class Store:
     """Write a value to an array: through the lines of `through`, so that whole rows are written,
     or, without these, element by element."""
 
-    view: View | Elements
+    to: View | Places
     value: Operand
     through: str = ""
 
@@ -219,11 +294,13 @@ class Epilogue:
     kept: the value that threads keep of each result, where the epilogue overlaps with steps of the
         next tile; "" where it does not
     slices: how many slices of columns it has then, one beside each of the first steps
+    sides: of the tile of results, where its body needs the variables along them
     """
 
-    body: tuple["Map | Store", ...]
+    body: tuple["Computed | Store", ...]
     kept: str = ""
     slices: int = 0
+    sides: tuple[Walk, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -299,14 +376,6 @@ class Sync:
 
 
 @dataclass(frozen=True)
-class Extent:
-    """A variable of a loop, and how many values it has."""
-
-    name: str
-    size: int
-
-
-@dataclass(frozen=True)
 class TileLoop:
     """A loop over the tiles of results that a block has, or has a part of the steps of.
 
@@ -334,7 +403,7 @@ class StepLoop:
 
 
 Statement = (
-    TileLoop | StepLoop | Fill | Mma | Map | Store | Epilogue | Join
+    TileLoop | StepLoop | Fill | Mma | Map | Gather | Position | Store | Epilogue | Join
     | Wait | Release | Pause | Resume | Advance | Drain | Fence | Sync
 )  # fmt: skip
 

@@ -1,8 +1,13 @@
 """Tile programs as text, printed and parsed: one statement a line, bodies indented by two spaces.
 
 `lamina/tiles/program.py` shows a program. An index is a sum such as ``128*a4 + 5``; a view is
-``p0[offset | stride: first < end | stride: first < end]``, with both sides of the tile. Elements
-that no view says are ``elements(p0, p3)``, with their arrays.
+``p0[offset | stride: first < end | stride: first < end]``, with both sides of the tile. What
+computes the elements of a tile is the body of its fill:
+
+    fill left <- elements over 128*a4: a9 200 | 64*line: r2 100 by threads
+      gather v0: bf16 = p0[100*a9 + 1*r2]
+      map v1: f32 = cast v0
+      map v2: f32 = mul v1 0.5
 """
 
 import re
@@ -25,6 +30,7 @@ from lamina.tiles.program import (
     Extent,
     Fence,
     Fill,
+    Gather,
     Index,
     Join,
     Map,
@@ -32,6 +38,8 @@ from lamina.tiles.program import (
     Operand,
     Parameter,
     Pause,
+    Places,
+    Position,
     Release,
     Resume,
     Role,
@@ -44,9 +52,11 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
+    Walk,
 )
 
 OPS = {op.name.lower(): op for op in Op}
+_COMPUTED = (Map, Gather, Position)
 
 
 def to_text(program: TileProgram) -> str:
@@ -84,6 +94,8 @@ def _body_text(body: tuple[Statement, ...]) -> Iterator[str]:
         yield f"  {statement_text(statement)}"
         if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
             yield from (f"  {line}" for line in _body_text(statement.body))
+        elif isinstance(statement, Fill) and isinstance(statement.source, Elements):
+            yield from (f"  {line}" for line in _body_text(statement.source.body))
 
 
 def statement_text(statement: Statement) -> str:
@@ -94,19 +106,25 @@ def statement_text(statement: Statement) -> str:
             return f"for tile in {order} {sizes} over {_extents_text(over)}"
         case StepLoop(over):
             return f"for step over {_extents_text(over)}"
-        case Fill(buffer, view, agent, barrier):
+        case Fill(buffer, source, agent, barrier):
             to = f" to {barrier}" if barrier else ""
-            return f"fill {buffer} <- {operand_text(view)} by {agent}{to}"
+            return f"fill {buffer} <- {_source_text(source)} by {agent}{to}"
         case Mma(sums, left, right, unit, running):
             return f"mma {sums} += {left} * {right} by {unit} running={running}"
         case Map(target, dtype, op, operands):
             words = " ".join(map(operand_text, operands))
             return f"map {target}: {SHORT[dtype]} = {op.name.lower()} {words}"
-        case Store(view, value, through):
+        case Gather(target, dtype, array, index, condition):
+            place = _place_text(array, index, condition)
+            return f"gather {target}: {SHORT[dtype]} = {place}"
+        case Position(target, index):
+            return f"position {target} = {index_text(index)}"
+        case Store(to, value, through):
             lines = f" through {through}" if through else ""
-            return f"store {operand_text(view)} <- {operand_text(value)}{lines}"
-        case Epilogue(_, kept, slices):
-            return f"epilogue keeping {kept} in {slices} slices" if kept else "epilogue"
+            return f"store {_target_text(to)} <- {operand_text(value)}{lines}"
+        case Epilogue(_, kept, slices, sides):
+            of_sides = f" over {_sides_text(sides)}" if sides else ""
+            return f"epilogue{of_sides}" + (f" keeping {kept} in {slices} slices" if kept else "")
         case Join(sums):
             return f"join {sums}"
         case Wait(barrier, before):
@@ -131,14 +149,32 @@ def _extents_text(over: tuple[Extent, ...]) -> str:
     return ", ".join(f"{extent.name} {extent.size}" for extent in over)
 
 
+def _source_text(source: View | Elements) -> str:
+    """What fills a tile, without the body that it may have."""
+    if isinstance(source, Elements):
+        return f"elements over {_sides_text(source.sides)}"
+    return view_text(source)
+
+
+def _target_text(to: View | Places) -> str:
+    """Where a store writes."""
+    if isinstance(to, Places):
+        return _place_text(to.array, to.index, to.condition)
+    return view_text(to)
+
+
+def _sides_text(sides: tuple[Walk, ...]) -> str:
+    return " | ".join(f"{index_text(side.first)}: {_extents_text(side.over)}" for side in sides)
+
+
+def _place_text(array: str, index: Index, condition: str) -> str:
+    guard = f" if {condition}" if condition else ""
+    return f"{array}[{index_text(index)}]{guard}"
+
+
 def operand_text(operand: Operand) -> str:
-    """A view, elements, the name of a value, or a number."""
-    match operand:
-        case View():
-            return view_text(operand)
-        case Elements(arrays):
-            return f"elements({', '.join(arrays)})"
-    return str(operand)
+    """A view, the name of a value, or a number."""
+    return view_text(operand) if isinstance(operand, View) else str(operand)
 
 
 def view_text(view: View) -> str:
@@ -159,9 +195,9 @@ _NAME = r"[A-Za-z_]\w*"
 _INDEX = r"[\w*+ -]+?"
 _SIDE = rf"-?\d+: {_INDEX} < \d+"
 _VIEW = rf"{_NAME}\[{_INDEX} \| {_SIDE} \| {_SIDE}\]"
-_ELEMENTS = rf"elements\((?:{_NAME}(?:, {_NAME})*)?\)"
-_TILE = rf"{_VIEW}|{_ELEMENTS}"
 _EXTENTS = rf"{_NAME} \d+(?:, {_NAME} \d+)*"
+_SIDES = rf"{_INDEX}: {_EXTENTS} \| {_INDEX}: {_EXTENTS}"
+_PLACE = rf"({_NAME})\[({_INDEX})\](?: if ({_NAME}))?"
 
 
 @dataclass
@@ -239,10 +275,17 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
             inside, at = _parse_body(lines, at, level + 1)
-            ends = [one for one in inside if isinstance(one, (Map, Store))]
-            if len(ends) < len(inside):
-                raise FormatError(f"tiles, line {line.number}: it has maps and stores alone")
-            statement = replace(statement, body=tuple(ends))
+            results = [one for one in inside if isinstance(one, (*_COMPUTED, Store))]
+            if len(results) < len(inside):
+                raise FormatError(f"tiles, line {line.number}: it computes and stores alone")
+            statement = replace(statement, body=tuple(results))
+        elif isinstance(statement, Fill) and isinstance(statement.source, Elements):
+            inside, at = _parse_body(lines, at, level + 1)
+            computed = [one for one in inside if isinstance(one, _COMPUTED)]
+            if len(computed) < len(inside):
+                raise FormatError(f"tiles, line {line.number}: it computes elements alone")
+            elements = replace(statement.source, body=tuple(computed))
+            statement = replace(statement, source=elements)
         body.append(statement)
     return tuple(body), at
 
@@ -259,8 +302,11 @@ def _tile_loop(order: str, tiles: str, steps: str, blocks: str, share: str, over
     return TileLoop(order, int(tiles), int(steps), int(blocks), int(share), _extents(over), ())
 
 
-def _fill(buffer: str, view: str, agent: str, barrier: str | None) -> Fill:
-    return Fill(buffer, _tile(view), agent, barrier or "")
+def _fill(
+    buffer: str, view: str | None, sides: str | None, agent: str, barrier: str | None
+) -> Fill:
+    source = Elements(_sides(sides), ()) if sides else _view(view or "")
+    return Fill(buffer, source, agent, barrier or "")
 
 
 def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
@@ -270,23 +316,37 @@ def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
 def _map(target: str, dtype: str, op: str, operands: str) -> Map:
     if op not in OPS:
         raise FormatError(f"{op!r} is no operation")
-    words = re.findall(rf"{_TILE}|\S+", operands)
+    words = re.findall(rf"{_VIEW}|\S+", operands)
     return Map(target, _dtype(dtype), OPS[op], tuple(map(_operand, words)))
 
 
 def _operand(word: str) -> Operand:
-    if re.fullmatch(_TILE, word):
-        return _tile(word)
+    if re.fullmatch(_VIEW, word):
+        return _view(word)
     if re.fullmatch(_NAME, word) and word not in ("inf", "nan"):
         return word
+    if re.fullmatch(r"-?\d+", word):
+        return int(word)
     try:
         return float(word)
     except ValueError:
         raise FormatError(f"{word!r} is no operand") from None
 
 
-def _epilogue(kept: str | None, slices: str | None) -> Epilogue:
-    return Epilogue((), kept or "", int(slices or 0))
+def _gather(target: str, dtype: str, array: str, index: str, condition: str | None) -> Gather:
+    return Gather(target, _dtype(dtype), array, _index(index), condition or "")
+
+
+def _store(
+    view: str | None, array: str | None, index: str | None, condition: str | None, value: str,
+    through: str | None,
+) -> Store:  # fmt: skip
+    to = Places(array, _index(index), condition or "") if array and index else _view(view or "")
+    return Store(to, _operand(value), through or "")
+
+
+def _epilogue(sides: str | None, kept: str | None, slices: str | None) -> Epilogue:
+    return Epilogue((), kept or "", int(slices or 0), _sides(sides) if sides else ())
 
 
 # What a line of a statement looks like, and what makes it of the groups.
@@ -294,12 +354,14 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})",
      _tile_loop),
     (rf"for step over ({_EXTENTS})", lambda over: StepLoop(_extents(over), ())),
-    (rf"fill ({_NAME}) <- ({_TILE}) by (\w+)(?: to ({_NAME}))?", _fill),
+    (rf"fill ({_NAME}) <- (?:({_VIEW})|elements over ({_SIDES})) by (\w+)(?: to ({_NAME}))?",
+     _fill),
     (rf"mma ({_NAME}) \+= ({_NAME}) \* ({_NAME}) by (\w+) running=(\d+)", _mma),
     (rf"map ({_NAME}): (\w+) = (\w+) (.+)", _map),
-    (rf"store ({_TILE}) <- ({_TILE}|\S+)(?: through ({_NAME}))?",
-     lambda view, value, lines: Store(_tile(view), _operand(value), lines or "")),
-    (rf"epilogue(?: keeping ({_NAME}) in (\d+) slices)?", _epilogue),
+    (rf"gather ({_NAME}): (\w+) = {_PLACE}", _gather),
+    (rf"position ({_NAME}) = ({_INDEX})", lambda name, index: Position(name, _index(index))),
+    (rf"store (?:({_VIEW})|{_PLACE}) <- ({_VIEW}|\S+)(?: through ({_NAME}))?", _store),
+    (rf"epilogue(?: over ({_SIDES}))?(?: keeping ({_NAME}) in (\d+) slices)?", _epilogue),
     (rf"join ({_NAME})", Join),
     (rf"wait (before )?({_NAME})", lambda before, barrier: Wait(barrier, bool(before))),
     (rf"release ({_NAME}) but (\d+)", lambda to, but: Release(to, int(but))),
@@ -332,10 +394,9 @@ def _extents(text: str) -> tuple[Extent, ...]:
     return tuple(Extent(name, int(size)) for name, size in re.findall(rf"({_NAME}) (\d+)", text))
 
 
-def _tile(text: str) -> View | Elements:
-    if found := re.fullmatch(r"elements\((.*)\)", text):
-        return Elements(tuple(filter(None, found[1].split(", "))))
-    return _view(text)
+def _sides(text: str) -> tuple[Walk, Walk]:
+    first, last = (side.split(": ") for side in text.split(" | "))
+    return Walk(_index(first[0]), _extents(first[1])), Walk(_index(last[0]), _extents(last[1]))
 
 
 def _view(text: str) -> View:

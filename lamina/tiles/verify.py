@@ -4,12 +4,12 @@
 2. One allocation, in registers, has sums of float32. Tiles in shared memory have whole lines of 128
    bytes, a multiple of eight, so that a swizzle stays inside a tile.
 3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
-   index is one of a loop around it. Stores write arrays that are written. Of elements that no view
-   says, the arrays are parameters.
-4. Values of an epilogue are computed before they are used, and stored with their dtypes; fills have
-   the dtypes of their arrays. The factors of an mma have the sides row and step, step and column,
-   in either order each, of the sums' sizes, as many stages, and the layout that its unit reads.
-   Rows are 64 for each group.
+   index is one of a loop around it, or of a side of the tile. Stores write arrays that are written.
+   What no view says is checked where it runs.
+4. Values are computed before they are used, and stored with their dtypes; fills have the dtypes of
+   their arrays, or of what computes them. The factors of an mma have the sides row and step, step
+   and column, in either order each, of the sums' sizes, as many stages, and the layout that its
+   unit reads. Rows are 64 for each group.
 5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
    Its variables number the tiles, and those of a step loop the steps.
 6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from lamina.core.dtypes import DType, float32
+from lamina.core.dtypes import DType, float32, int64
 from lamina.ir.ops import Group
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.tiles.layouts import BANKS
@@ -34,16 +34,18 @@ from lamina.tiles.program import (
     UNITS,
     Advance,
     Alloc,
-    Elements,
+    Computed,
     Epilogue,
     Extent,
     Fill,
+    Gather,
     Index,
     Join,
     Map,
     Mma,
     Operand,
     Pause,
+    Position,
     Release,
     Resume,
     Role,
@@ -55,6 +57,7 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
+    Walk,
     statements,
 )
 
@@ -194,8 +197,8 @@ def _body(
                 yield count > 0, f"{name} advances by {count}, not by 1 or more"
             case Join(sums=name):
                 yield name in values, f"{name} are no sums in registers"
-            case Map() | Store():
-                yield False, "a map or a store is outside of an epilogue"
+            case Map() | Gather() | Position() | Store():
+                yield False, "what computes or stores is outside of an epilogue"
 
 
 def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Checks:
@@ -220,10 +223,17 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     alloc = program.alloc(fill.buffer)
     yield alloc.memory == "shared", f"{fill.buffer} is not in shared memory"
     yield fill.agent in AGENTS, f"an agent is one of {', '.join(AGENTS)}, not {fill.agent}"
-    if isinstance(fill.view, View):
-        dtype = program.parameter(fill.view.array).dtype
-        yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
-    yield from _tile(program, fill.view, alloc.shape, variables)
+    if isinstance(fill.source, View):
+        dtype = program.parameter(fill.source.array).dtype
+        yield from _view(program, fill.source, alloc.shape, variables)
+    else:
+        known = dict.fromkeys((*variables, *_along(fill.source.sides)), int64)
+        for one in fill.source.body:
+            yield from _computed(program, one, alloc.shape, known, variables)
+            known[one.target] = _dtype_of(one)
+        yield bool(fill.source.body), f"nothing computes {fill.buffer}"
+        dtype = _dtype_of(fill.source.body[-1])
+    yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
     by_engine = fill.agent == "tma" and bool(program.barriers)
     yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
     if fill.barrier:
@@ -258,72 +268,90 @@ def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) ->
     """4. Values are computed before they are used; once the value that is kept is there, nothing
     else is. The tile of results is that of the sums."""
     (sums,) = (alloc for alloc in program.allocs if alloc.memory == "registers")
-    known = {sums.name: sums.dtype}
+    places = dict.fromkeys((*variables, *_along(epilogue.sides)), int64)
+    known = {**places, sums.name: sums.dtype}
     kept, slices = epilogue.kept, epilogue.slices
-    made = {one.target for one in epilogue.body if isinstance(one, Map)}
-    yield kept in {"", *made}, f"the epilogue keeps {kept}, which no map computes"
+    made = {one.target for one in epilogue.body if not isinstance(one, Store)}
+    yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"
     columns = sums.shape[1]
     yield not kept or columns % slices == 0, f"{columns} columns are not {slices} equal slices"
     for statement in epilogue.body:
-        if isinstance(statement, Map):
-            yield from _map(program, statement, sums, known, variables)
-            known = {} if statement.target == kept else known
-            known[statement.target] = statement.dtype
-        else:
+        if isinstance(statement, Store):
             yield from _store(program, statement, sums, known, variables)
+            continue
+        yield from _computed(program, statement, sums.shape, known, variables)
+        known = dict(places) if statement.target == kept else known
+        known[statement.target] = _dtype_of(statement)
 
 
-def _map(
-    program: TileProgram, map_: Map, sums: Alloc, known: Mapping[str, DType], variables: Variables
-) -> Checks:
-    yield map_.op in Group.ELEMENTWISE, f"{map_.op.name} is not elementwise"
-    yield map_.target not in known, f"{map_.target} is computed twice"
-    for operand in map_.operands:
-        yield from _operand(program, operand, sums, known, variables)
+def _along(sides: tuple[Walk, ...]) -> list[str]:
+    """The variables along the sides of a tile."""
+    return [extent.name for side in sides for extent in side.over]
+
+
+def _dtype_of(statement: Computed) -> DType:
+    return int64 if isinstance(statement, Position) else statement.dtype
+
+
+def _computed(
+    program: TileProgram, statement: Computed, shape: tuple[int, int], known: Mapping[str, DType],
+    variables: Variables,
+) -> Checks:  # fmt: skip
+    """1. and 4., of what computes a value."""
+    yield statement.target not in known, f"{statement.target} is computed twice"
+    match statement:
+        case Map(op=op, operands=operands):
+            yield op in Group.ELEMENTWISE, f"{op.name} is not elementwise"
+            for operand in operands:
+                yield from _operand(program, operand, shape, known, variables)
+        case Gather(array=array, index=index, condition=condition):
+            dtype = program.parameter(array).dtype
+            yield dtype is statement.dtype, f"{array} has {dtype.name}, and not {statement.target}"
+            yield from _terms(index, condition, known)
+        case Position(index=index):
+            yield from _terms(index, "", known)
+
+
+def _terms(index: Index, condition: str, known: Mapping[str, DType]) -> Checks:
+    """3. The terms of an index, and the condition of an access."""
+    for name, _ in index.terms:
+        yield name in known, f"{name} is no variable, and not computed before"
+        yield name not in known or not known[name].is_float, f"{name} is no integer"
+    yield condition in ("", *known), f"{condition} is not computed before"
 
 
 def _store(
     program: TileProgram, store: Store, sums: Alloc, known: Mapping[str, DType],
     variables: Variables,
 ) -> Checks:  # fmt: skip
-    yield from _operand(program, store.value, sums, known, variables)
-    arrays = store.view.arrays if isinstance(store.view, Elements) else (store.view.array,)
-    for name in arrays:
-        array = program.parameter(name)
-        yield array.written, "a store into what is only read"
-        if isinstance(store.value, str):
-            dtype = known[store.value]
-            yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
-        if store.through:
-            lines = program.alloc(store.through)
-            yield lines.memory == "shared", f"{lines.name} is not in shared memory"
-            yield (
-                lines.dtype is array.dtype,
-                f"a store of {array.dtype.name} through {lines.dtype.name}",
-            )
-    yield from _tile(program, store.view, sums.shape, variables)
+    yield from _operand(program, store.value, sums.shape, known, variables)
+    array = program.parameter(store.to.array)
+    yield array.written, "a store into what is only read"
+    if isinstance(store.value, str):
+        dtype = known[store.value]
+        yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
+    if store.through:
+        lines = program.alloc(store.through)
+        yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+        yield (
+            lines.dtype is array.dtype,
+            f"a store of {array.dtype.name} through {lines.dtype.name}",
+        )
+    if isinstance(store.to, View):
+        yield from _view(program, store.to, sums.shape, variables)
+    else:
+        yield from _terms(store.to.index, store.to.condition, known)
 
 
 def _operand(
-    program: TileProgram, operand: Operand, sums: Alloc, known: Mapping[str, DType],
+    program: TileProgram, operand: Operand, shape: tuple[int, int], known: Mapping[str, DType],
     variables: Variables,
 ) -> Checks:  # fmt: skip
     """1. and 4., of what a map or a store takes."""
-    if isinstance(operand, (View, Elements)):
-        yield from _tile(program, operand, sums.shape, variables)
+    if isinstance(operand, View):
+        yield from _view(program, operand, shape, variables)
     elif isinstance(operand, str):
         yield operand in known, f"{operand} is not computed before"
-
-
-def _tile(
-    program: TileProgram, tile: View | Elements, shape: tuple[int, int], variables: Variables
-) -> Checks:
-    """3. A view, or the arrays of elements that none says."""
-    if isinstance(tile, View):
-        yield from _view(program, tile, shape, variables)
-        return
-    for array in tile.arrays:
-        program.parameter(array)
 
 
 def _view(program: TileProgram, view: View, shape: tuple[int, int], variables: Variables) -> Checks:

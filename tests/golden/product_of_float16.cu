@@ -8,6 +8,10 @@ bind(a2, grid)
 
 reduce1_512x512:
 tensorize(mma_f16_64x64)
+order(whole, 64)
+depth(12)
+roles(producer)
+overlap(0)
 
 map0_512x300<<<150, 256>>>
 

@@ -1,6 +1,10 @@
 /*
 reduce0_512x512:
 tensorize(mma_tf32_64x64)
+order(whole, 64)
+depth(12)
+roles(producer)
+overlap(0)
 
 reduce0_512x512<<<64, 256>>>
 */

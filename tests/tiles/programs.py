@@ -34,3 +34,18 @@ BY_THREADS = (
     .replace("role producer: warps=1", "role producer: inside consumers")
     .replace(f"{LEFT}tma", f"{LEFT}threads")
 )
+
+# The same again, and no view says what is read and stored: the left factor is computed.
+COMPUTED = BY_THREADS.replace(
+    "fill left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100] by threads",
+    "fill left <- elements over 128*a: i 20, m 10 | 64*line: k 100 by threads\n"
+    "        gather v0: bf16 = p0[1000*i + 100*m + 1*k]\n"
+    "        map v1: f32 = cast v0\n"
+    "        map v2: f32 = mul v1 1.0\n"
+    "        map v3: bf16 = cast v2",
+)
+COMPUTED = COMPUTED.replace("epilogue", "epilogue over 128*a: r 200 | 64*b: c 80")
+COMPUTED = COMPUTED.replace(
+    "store p2[0 | 80: 128*a < 200 | 1: 64*b < 80]",
+    "position v1 = 1*c\n      map v2: bool = lt v1 80\n      store p2[80*r + 1*v1] if v2",
+)

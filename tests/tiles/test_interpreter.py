@@ -24,7 +24,7 @@ from lamina.tiles.memory import (
 )
 from lamina.tiles.program import TileError
 from lamina.tiles.text import parse, to_text
-from tests.tiles.programs import BY_ENGINE, BY_THREADS
+from tests.tiles.programs import BY_ENGINE, BY_THREADS, COMPUTED
 
 ROWS, COLUMNS, STEPS = 200, 80, 100
 SEEDS = range(5)
@@ -215,11 +215,30 @@ def test_a_group_that_is_resumed_twice_in_one_pause_is_found() -> None:
     assert PhaseError in caught(text[:begin] + text[end:])
 
 
-def test_elements_that_no_view_says_are_refused() -> None:
-    old = "p0[0 | 100: 128*a < 200 | 1: 64*line < 100]"
-    for text in (BY_ENGINE, BY_THREADS):
-        with pytest.raises(TileError, match="no view says the elements of p0"):
-            run(with_barriers(text, old, "elements(p0)"), 0)
+def test_computed_tiles_are_those_of_views() -> None:
+    for seed in SEEDS:
+        got, want, _ = run(with_barriers(COMPUTED), seed)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("1000*i + 100*m + 1*k]", "1001*i + 200*m + 1*k]", "p0 has 20000 elements; a place is"),
+        ("1*k]", "1*k + -5]", "p0 has 20000 elements; a place is -5"),
+        ("80*r + 1*v1", "101*r + 1*v1", "p2 has 20000 elements; a place is"),
+    ],
+)
+def test_a_place_beyond_an_array_is_found(old: str, new: str, says: str) -> None:
+    with pytest.raises(TileError, match=says):
+        run(with_barriers(COMPUTED, old, new), 0)
+
+
+def test_defects_of_computed_tiles_are_found() -> None:
+    """The fills that compute are ordered as others: a fence that is missing, and two stores of one
+    element."""
+    assert caught(with_barriers(COMPUTED, "      fence\n", "")) == {ProxyError}
+    assert UnorderedError in caught(with_barriers(COMPUTED, "p2[80*r + 1*v1]", "p2[1*v1]"))
 
 
 def test_conflicts_of_lines_are_counted() -> None:

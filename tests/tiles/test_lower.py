@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,20 +62,21 @@ FAMILIES = [
 def lowered(
     function: Callable[..., Tensor],
     shapes: list[tuple[int, ...]],
-    dtype: DType,
+    dtypes: DType | Sequence[DType],
     monkeypatch: pytest.MonkeyPatch,
     atom: str = "",
     tf32: bool = True,
     then: str = "",
 ) -> Lowered:
-    """`function` of arrays of a dtype at every stage, for a GPU of few multiprocessors; with an
-    atom in place of the heuristic's, if the arrays need no copies in other orders, and `then` other
-    moves."""
+    """`function` of arrays of one dtype, or of one each, at every stage, for a GPU of few
+    multiprocessors; with an atom in place of the heuristic's, if the arrays need no copies in other
+    orders, and `then` other moves."""
     for module in (pipeline, backends):
         monkeypatch.setattr(module, "target_of", lambda options: FEW)
     schedule = f"tensorize({atom}); {then}" if atom else ""
     with lm.using(tf32=tf32, schedule=schedule, check=True, search=0):
-        specs = [lm.TensorSpec(shape, dtype) for shape in shapes]
+        each = [dtypes] * len(shapes) if isinstance(dtypes, DType) else dtypes
+        specs = [lm.TensorSpec(*spec) for spec in zip(shapes, each, strict=True)]
         return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")
 
 

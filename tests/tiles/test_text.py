@@ -24,12 +24,15 @@ from lamina.tiles.program import (
     Extent,
     Fence,
     Fill,
+    Gather,
     Index,
     Join,
     Map,
     Mma,
     Parameter,
     Pause,
+    Places,
+    Position,
     Release,
     Resume,
     Role,
@@ -41,6 +44,7 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
+    Walk,
 )
 from lamina.tiles.text import parse, to_text
 from tests.tiles.programs import BY_ENGINE, BY_THREADS
@@ -64,18 +68,24 @@ TERMS = tuples(st.tuples(NAMES, st.integers(-300, 300)))
 INDICES = st.builds(Index, TERMS, st.integers(-9, 9))
 SIDES = st.builds(Side, st.integers(-9, 900), INDICES, SIZES)
 VIEWS = st.builds(View, NAMES, INDICES, st.tuples(SIDES, SIDES))
-ELEMENTS = st.builds(Elements, tuples(NAMES))
-TILES = VIEWS | ELEMENTS
-NUMBERS = st.floats(allow_nan=False)
+NUMBERS = st.floats(allow_nan=False) | st.integers(-(2**62), 2**62)
 EXTENTS = one_or_more(st.builds(Extent, NAMES, SIZES))
+SIDES_OF_TILES = st.tuples(*[st.builds(Walk, INDICES, EXTENTS)] * 2)
 ELEMENTWISE = st.sampled_from([Op.ADD, Op.CAST, Op.WHERE, Op.EXP])
-MAPS = st.builds(Map, NAMES, DTYPES, ELEMENTWISE, one_or_more(NAMES | TILES | NUMBERS))
-STORES = st.builds(Store, TILES, NAMES | TILES | NUMBERS, st.just("") | NAMES)
-EPILOGUES = st.builds(Epilogue, tuples(MAPS | STORES)) | st.builds(
-    Epilogue, tuples(MAPS | STORES), NAMES, SIZES
-)
+GUARDS = st.just("") | NAMES
+MAPS = st.builds(Map, NAMES, DTYPES, ELEMENTWISE, one_or_more(NAMES | VIEWS | NUMBERS))
+GATHERS = st.builds(Gather, NAMES, DTYPES, NAMES, INDICES, GUARDS)
+COMPUTED = MAPS | GATHERS | st.builds(Position, NAMES, INDICES)
+ELEMENTS = st.builds(Elements, SIDES_OF_TILES, tuples(COMPUTED))
+PLACES = st.builds(Places, NAMES, INDICES, GUARDS)
+STORES = st.builds(Store, VIEWS | PLACES, NAMES | VIEWS | NUMBERS, st.just("") | NAMES)
+EPILOGUES = st.builds(
+    Epilogue, tuples(COMPUTED | STORES), sides=st.just(()) | SIDES_OF_TILES
+) | st.builds(Epilogue, tuples(COMPUTED | STORES), NAMES, SIZES)
 SIMPLE = st.one_of(
-    st.builds(Fill, NAMES, TILES, st.sampled_from(["threads", "tma"]), st.just("") | NAMES),
+    st.builds(
+        Fill, NAMES, VIEWS | ELEMENTS, st.sampled_from(["threads", "tma"]), st.just("") | NAMES
+    ),
     st.builds(Mma, NAMES, NAMES, NAMES, NAMES, SIZES),
     st.builds(Join, NAMES),
     st.builds(Wait, NAMES, st.booleans()),
@@ -145,7 +155,7 @@ def edited(old: str, new: str) -> str:
         (lambda: edited("= cast", "= round_up"), "'round_up' is no operation"),
         (lambda: edited("cast sums", "cast -"), "'-' is no operand"),
         (lambda: edited("    epilogue", "        epilogue"), "line 19: it is indented too far"),
-        (lambda: edited("      map v0: bf16 = cast sums", "      sync"), "maps and stores alone"),
+        (lambda: edited("      map v0: bf16 = cast sums", "      sync"), "and stores alone"),
         (lambda: edited("role producer: warps=1", "rule producer"), "is no declaration"),
     ],
 )  # fmt: skip

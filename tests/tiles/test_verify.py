@@ -11,7 +11,7 @@ from lamina.tiles.barriers import synchronised
 from lamina.tiles.program import TileError
 from lamina.tiles.text import parse, to_text
 from lamina.tiles.verify import verify_tiles
-from tests.tiles.programs import BY_ENGINE, BY_THREADS
+from tests.tiles.programs import BY_ENGINE, BY_THREADS, COMPUTED
 
 
 def test_the_program_that_the_dialect_shows_is_valid() -> None:
@@ -72,7 +72,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("map v0: bf16 = cast", "map v0: bf16 = load", "LOAD is not elementwise"),
         ("map v0", "map sums", "sums is computed twice"),
         ("<- v0 through", "<- v1 through", "v1 is not computed before"),
-        ("epilogue", "epilogue keeping v5 in 2 slices", "keeps v5, which no map computes"),
+        ("epilogue", "epilogue keeping v5 in 2 slices", "keeps v5, which nothing computes"),
         ("<- v0 through lines", "<- v0 through sums", "sums is not in shared memory"),
         (" written", "", "a store into what is only read"),
         ("map v0: bf16", "map v0: f16", "a store of float16 into bfloat16"),
@@ -83,8 +83,6 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
          "    epilogue keeping v1 in 4 slices\n      map v0: bf16 = cast sums\n"
          "      map v1: bf16 = neg v0\n", "v0 is not computed before"),
         ("    epilogue", "    join left\n    epilogue", "left are no sums in registers"),
-        ("left <- p0[0 | 100: 128*a < 200 | 1: 64*line < 100]", "left <- elements(p7)",
-         "no parameter 'p7'"),
         ("consumers: warps=8", "consumers: warps=8 registers=257", "65792 registers; a block has"),
     ],
 )  # fmt: skip
@@ -105,7 +103,7 @@ def test_a_broken_program_is_refused(old: str, new: str, says: str) -> None:
         ("advance producer 2", "advance consumers 2", "consumers is not inside consumers"),
         (" to full", "", "the fill of right reports to no barrier"),
         ("full: stages=2", "full: stages=3", "full and right have other stages"),
-        ("      sync\n", "      map v1: f32 = neg sums\n", "a map or a store is outside"),
+        ("      sync\n", "      map v1: f32 = neg sums\n", "what computes or stores is outside"),
         ("      fill left", "      sync\n      fill left", "inside another one, and does more"),
     ],
 )  # fmt: skip
@@ -158,3 +156,26 @@ def test_a_role_without_a_loop_over_tiles_is_refused() -> None:
     twice = replace(idle, roles=(producer, replace(consumers, body=consumers.body * 2)))
     with pytest.raises(TileError, match="role consumers has 2 loops over tiles, not one"):
         verify_tiles(twice)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("gather v0: bf16 = p0", "gather v0: bf16 = p7", "no parameter 'p7'"),
+        ("gather v0: bf16", "gather v0: f16", "p0 has bfloat16, and not v0"),
+        ("100*m", "100*n", "n is no variable, and not computed before"),
+        ("1*k]", "1*k] if v9", "v9 is not computed before"),
+        ("map v1: f32 = cast v0", "map v0: f32 = cast v0", "v0 is computed twice"),
+        ("        map v3: bf16 = cast v2\n", "", "a fill of bfloat16 with float32"),
+        ("position v1 = 1*c", "position v1 = 1*v0", "v0 is no integer"),
+        ("80*r + 1*v1] if v2", "80*i + 1*v1] if v2", "i is no variable"),
+        ("80*r + 1*v1] if v2", "80*r + 1*v1] if v8", "v8 is not computed before"),
+        ("store p2", "store p1", "a store into what is only read"),
+    ],
+)
+def test_a_broken_computed_program_is_refused(old: str, new: str, says: str) -> None:
+    verify_tiles(parse(COMPUTED))
+    assert old in COMPUTED
+    with pytest.raises(TileError) as raised:
+        verify_tiles(parse(COMPUTED.replace(old, new)))
+    assert says in str(raised.value)
