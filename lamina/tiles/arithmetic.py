@@ -16,6 +16,7 @@ from lamina.tiles.program import (
     GROUP_WARPS,
     Alloc,
     Computed,
+    Digits,
     Extent,
     Gather,
     Index,
@@ -25,7 +26,6 @@ from lamina.tiles.program import (
     Store,
     TileError,
     View,
-    Walk,
 )
 
 Array = Any  # numpy.ndarray
@@ -88,7 +88,7 @@ class TileBody:
         self.values: dict[str, Array] = dict(variables)
         self.inside: Array = np.ones(self.shape, bool)
 
-    def walk(self, sides: tuple[Walk, ...]) -> None:
+    def number(self, sides: tuple[Digits, ...]) -> None:
         """Let the variables along the sides of the tile have their values."""
         for number, (side, indices) in enumerate(zip(sides, self.ranges, strict=False)):
             numbers = value_of(side.first, self.variables) + np.array(indices)

@@ -323,7 +323,7 @@ class _Worker:
         body = TileBody(self.machine.arrays, clock, variables, ranges)
         if isinstance(source, View):
             return body.operand(source)
-        body.walk(source.sides)
+        body.number(source.sides)
         for statement in source.body:
             value = body.run(statement)
         return np.where(body.inside, value, np.zeros((), value.dtype))
@@ -547,7 +547,7 @@ class _Worker:
         columns of what is known, to which this adds."""
         rows = range(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
         body = TileBody(self.machine.arrays, self.clock, variables, (rows, columns))
-        body.walk(epilogue.sides)
+        body.number(epilogue.sides)
         body.values |= values
         for statement in part:
             if not isinstance(statement, Store):

@@ -36,6 +36,7 @@ from lamina.tiles.program import (
     GROUP_WARPS,
     Alloc,
     Axis,
+    Digits,
     Elements,
     Epilogue,
     Extent,
@@ -53,7 +54,6 @@ from lamina.tiles.program import (
     TileLoop,
     TileProgram,
     View,
-    Walk,
 )
 
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
@@ -175,8 +175,8 @@ class _Lowering:
         tile = self.nest.tiles[number]
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
         steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
-        row_side = Walk(self._first(tile.index), _extents(rows))
-        step_side = Walk(Index(((LINE, self._line_elements),)), _extents(steps))
+        row_side = Digits(self._first(tile.index), _extents(rows))
+        step_side = Digits(Index(((LINE, self._line_elements),)), _extents(steps))
         body = Body(view_of=lambda load: None)
         body.compute([tile.value])
         computed = tuple(one for one in body.statements if not isinstance(one, Store))
@@ -236,10 +236,10 @@ class _Lowering:
         sides = self._result_sides() if body.has_places else ()
         return Epilogue(tuple(body.statements), name, decisions.slices, sides)
 
-    def _result_sides(self) -> tuple[Walk, Walk]:
+    def _result_sides(self) -> tuple[Digits, Digits]:
         """The sub-loops of a tile of results: its rows, and its columns."""
         rows, columns = (self._sub_loops(tile.index) for tile in self.nest.tiles)
-        return Walk(Index(), _extents(rows)), Walk(Index(), _extents(columns))
+        return Digits(Index(), _extents(rows)), Digits(Index(), _extents(columns))
 
     def _sub_loops(self, index: Node) -> Axes:
         """Those that number the rows or the columns of a tile, whose index this is, the fastest

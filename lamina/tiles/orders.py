@@ -9,7 +9,7 @@ is divided among the other blocks, one tile after the other. 72 tiles of 256 ste
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
 before it, and fewer for writing its own sums, so that all end at about the same time.
-`targets/cuda/walks.py` prints it; a test compares the two.
+`targets/cuda/tile_loops.py` prints it; a test compares the two.
 """
 
 from collections.abc import Iterator

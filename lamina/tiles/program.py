@@ -227,7 +227,7 @@ Computed = Map | Gather | Position
 
 
 @dataclass(frozen=True)
-class Walk:
+class Digits:
     """One side of a tile: its index i is the number ``first + i``, of which the variables `over`
     are the digits, the fastest last. From as many points as these have on, there is nothing.
 
@@ -249,7 +249,7 @@ class Elements:
     """A tile that no view says: each element is computed from its place along both sides. The last
     statement of the body gives it; beyond the ends there are zeros."""
 
-    sides: tuple[Walk, Walk]
+    sides: tuple[Digits, Digits]
     body: tuple[Computed, ...]
 
     @property
@@ -300,7 +300,7 @@ class Epilogue:
     body: tuple["Computed | Store", ...]
     kept: str = ""
     slices: int = 0
-    sides: tuple[Walk, ...] = ()
+    sides: tuple[Digits, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from lamina.tiles.program import (
     Alloc,
     Axis,
     Barrier,
+    Digits,
     Drain,
     Elements,
     Epilogue,
@@ -52,7 +53,6 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
-    Walk,
 )
 
 OPS = {op.name.lower(): op for op in Op}
@@ -163,7 +163,7 @@ def _target_text(to: View | Places) -> str:
     return view_text(to)
 
 
-def _sides_text(sides: tuple[Walk, ...]) -> str:
+def _sides_text(sides: tuple[Digits, ...]) -> str:
     return " | ".join(f"{index_text(side.first)}: {_extents_text(side.over)}" for side in sides)
 
 
@@ -394,9 +394,9 @@ def _extents(text: str) -> tuple[Extent, ...]:
     return tuple(Extent(name, int(size)) for name, size in re.findall(rf"({_NAME}) (\d+)", text))
 
 
-def _sides(text: str) -> tuple[Walk, Walk]:
+def _sides(text: str) -> tuple[Digits, Digits]:
     first, last = (side.split(": ") for side in text.split(" | "))
-    return Walk(_index(first[0]), _extents(first[1])), Walk(_index(last[0]), _extents(last[1]))
+    return Digits(_index(first[0]), _extents(first[1])), Digits(_index(last[0]), _extents(last[1]))
 
 
 def _view(text: str) -> View:

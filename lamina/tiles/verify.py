@@ -35,6 +35,7 @@ from lamina.tiles.program import (
     Advance,
     Alloc,
     Computed,
+    Digits,
     Epilogue,
     Extent,
     Fill,
@@ -57,7 +58,6 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
-    Walk,
     statements,
 )
 
@@ -284,7 +284,7 @@ def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) ->
         known[statement.target] = _dtype_of(statement)
 
 
-def _along(sides: tuple[Walk, ...]) -> list[str]:
+def _along(sides: tuple[Digits, ...]) -> list[str]:
     """The variables along the sides of a tile."""
     return [extent.name for side in sides for extent in side.over]
 

@@ -13,7 +13,7 @@ import pytest
 
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.stream_k import stream_k
-from lamina.targets.cuda.walks import join_lines, walk_of
+from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
 from lamina.tiles.orders import Part, given_parts, parts_of
 from lamina.tiles.program import Extent, TileLoop
 from tests.cuda.test_shares import UNITS
@@ -57,12 +57,12 @@ int main() {
 
 def walk_text(loop: TileLoop) -> str:
     """The walk of all blocks through a loop."""
-    walk = walk_of(loop)
-    place = walk.place
-    own = [f"const u32 first_step = {walk.first}, end_step = {walk.end};", "u32 sums = 0;"]
+    text = text_of_loop(loop)
+    filler = text.filler
+    own = [f"const u32 first_step = {text.first}, end_step = {text.end};", "u32 sums = 0;"]
     if loop.order == "shared":
         # Of the lines that join sums those that say where these are.
-        lines = [line.strip() for line in join_lines(loop, 32, 128, walk.leave)]
+        lines = [line.strip() for line in join_lines(loop, 32, 128, text.leave)]
         own += [line for line in lines if re.match(r"const u32 (before|sharing|others) =", line)]
         (place_of,) = (
             found[1]
@@ -72,19 +72,19 @@ def walk_text(loop: TileLoop) -> str:
         own.append(f"sums = first > 0 ? {place_of} : others;")
     return "\n".join([
         f"for (BLOCK = 0; BLOCK < {loop.blocks}; BLOCK++) {{",
-        *walk.opening,
-        place.declaration,
-        walk.head,
-        *walk.start,
+        *text.opening,
+        filler.declaration,
+        text.head,
+        *text.start,
         *own,
         'std::printf("%u %u %u %u %u\\n", BLOCK, tile, first_step, end_step - first_step, sums);',
         "for (u32 step = first_step; step < end_step; step++) {",
-        f"    if (!({place.has_step}) || {place.tile} != tile || {place.step} != step)",
+        f"    if (!({filler.has_step}) || {filler.tile} != tile || {filler.step} != step)",
         '        std::printf("other\\n");',
-        *place.advance,
+        *filler.advance,
         "}",
         "}",
-        f'if ({place.has_step}) std::printf("more\\n");',
+        f'if ({filler.has_step}) std::printf("more\\n");',
         "}",
         'std::printf("end\\n");',
     ])  # fmt: skip

@@ -18,6 +18,7 @@ from lamina.tiles.program import (
     Alloc,
     Axis,
     Barrier,
+    Digits,
     Drain,
     Elements,
     Epilogue,
@@ -44,7 +45,6 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
-    Walk,
 )
 from lamina.tiles.text import parse, to_text
 from tests.tiles.programs import BY_ENGINE, BY_THREADS
@@ -70,7 +70,7 @@ SIDES = st.builds(Side, st.integers(-9, 900), INDICES, SIZES)
 VIEWS = st.builds(View, NAMES, INDICES, st.tuples(SIDES, SIDES))
 NUMBERS = st.floats(allow_nan=False) | st.integers(-(2**62), 2**62)
 EXTENTS = one_or_more(st.builds(Extent, NAMES, SIZES))
-SIDES_OF_TILES = st.tuples(*[st.builds(Walk, INDICES, EXTENTS)] * 2)
+SIDES_OF_TILES = st.tuples(*[st.builds(Digits, INDICES, EXTENTS)] * 2)
 ELEMENTWISE = st.sampled_from([Op.ADD, Op.CAST, Op.WHERE, Op.EXP])
 GUARDS = st.just("") | NAMES
 MAPS = st.builds(Map, NAMES, DTYPES, ELEMENTWISE, one_or_more(NAMES | VIEWS | NUMBERS))

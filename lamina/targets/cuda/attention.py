@@ -250,9 +250,9 @@ class AttentionPrinter(ProductPrinter):
         0) { ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile,
         that of the tile of steps, here k1_tile, the stage and its barrier."""
         head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
-        with self._function(head, (steps.tile,), "};"):
+        with self.block(head, (steps.tile,), "};"):
             for number, tile in enumerate(tiles):
-                with self._function(f"if (tile == {number}) {{", (), "}"):
+                with self.block(f"if (tile == {number}) {{"):
                     start = self._walk([tile.step_axis], "0")
                     self._fill_tile(f"tile{number}", tile.store, start, tile.shape, corner)
 
@@ -292,12 +292,12 @@ class AttentionPrinter(ProductPrinter):
         tests = self._print_masks(sums, known)
         indices = (steps.tile, steps.lane)
         unrolled = (steps.group, steps.neighbour)
-        with self._function(f"ELEMENTS({self.index}, {self.axis_name(steps.tile)}) {{", (), "};"):
+        with self.block(f"ELEMENTS({self.index}, {self.axis_name(steps.tile)}) {{", (), "};"):
             if tests:
-                with self._function(f"if ({' || '.join(tests)}) {{", indices, "}", unrolled):
+                with self.block(f"if ({' || '.join(tests)}) {{", indices, "}", unrolled):
                     self._print_tile_elements(sums, {})
             head = "else {" if tests else "{"
-            with self._function(head, indices, "}", unrolled):
+            with self.block(head, indices, "}", unrolled):
                 self._print_tile_elements(sums, known)
 
     def _print_masks(self, sums: _Sums, known: Known) -> list[str]:

@@ -27,7 +27,7 @@ from lamina.core.dtypes import float32
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node
 from lamina.targets.cuda.tile_fills import TileFillPrinter
-from lamina.targets.language import Point, Value
+from lamina.targets.language import Value
 from lamina.tiles.decisions import ProductDecisions, result_sides
 from lamina.tiles.program import Epilogue
 
@@ -37,14 +37,12 @@ NO_TILE = "~0u"
 class EpiloguePrinter(TileFillPrinter):
     """One kernel; prints results from the sums of tiles."""
 
-    def keep_sums(self, reduction: Node) -> list[Point]:
+    def keep_sums(self, reduction: Node, array: str = "sums") -> None:
         """Keep ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
-        thread has; the result is these points, in order. The order is that of the unrolled axes,
-        which the schedule puts as the atom's instruction numbers its accumulators."""
-        sum_points = list(self.points(free_axes(reduction)))
-        for number, point in enumerate(sum_points):
-            self.keep(reduction, point, (Value(f"sums[{number}]", float32),))
-        return sum_points
+        thread has. The order is that of the unrolled axes, which the schedule puts as the atom's
+        instruction numbers its accumulators."""
+        for number, point in enumerate(self.points(free_axes(reduction))):
+            self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
 
     def print_epilogue(self, epilogue: Epilogue, decisions: ProductDecisions) -> None:
         """Print what follows the steps of a tile: all results, or what is kept of them."""
@@ -71,7 +69,7 @@ class EpiloguePrinter(TileFillPrinter):
         size = sums // epilogue.slices
         for number in range(epilogue.slices):
             head = f"const auto store_slice{number} = [&](u32 tile) INLINED {{"
-            with self._function(head, [*self.grid, *self.rows_inside], "};", self.registers):
+            with self.block(head, [*self.grid, *self.rows_inside], "};", self.registers):
                 for line in self.indices(self.grid, "tile"):
                     self.line(line)
                 self._print_slice(decisions, range(size * number, size * (number + 1)))

@@ -17,18 +17,16 @@ The arguments of PIPELINE are the threads, how many tiles the copy engine fills,
 multiplies, and whether the left and the right tile are transposed.
 """
 
-from lamina.core.dtypes import float32
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import points
 from lamina.ir.node import Node
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.targets.cuda.programs import ProgramPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
-from lamina.targets.language import Point, Value
+from lamina.targets.language import Point
 from lamina.tiles.decisions import (
     ProductDecisions,
     Steps,
-    decide,
     is_tile_transposed,
     result_sides,
 )
@@ -40,11 +38,13 @@ class ProductPrinter(ProgramPrinter):
     def _print_product(self, reduction: Node) -> None:
         """Print the pipeline of a sum of products, as the module's example shows, and keep the
         texts of a thread's sums as the values of `reduction`."""
-        decisions = decide(self.nest, self.target)
+        decisions = self.decisions
         corner = self.corner()
         self._print_buffers(decisions)
         self._print_fills_of_step(decisions.steps, corner)
-        self._keep_sums(reduction)
+        # Without tensor cores `opaque` is a copy of the sums that has passed an optimisation
+        # barrier: see `products.cu`.
+        self.keep_sums(reduction, "opaque" if self.atom.instruction == "fma" else "sums")
         lines = self.row_lines(decisions.row_stores)
         self.print_row_functions(lines)
         self.begin_row_stores(lines, *result_sides(self.nest))
@@ -71,18 +71,6 @@ class ProductPrinter(ProgramPrinter):
         # Without tensor cores a thread holds the factors of a step in registers too.
         self.has_all_registers = atom.instruction == "fma"
 
-    def _keep_sums(self, reduction: Node) -> None:
-        """Keep the texts of a thread's sums as the values of `reduction`. Without tensor cores the
-        array is `opaque`, a copy that has passed an optimisation barrier: see `products.cu`."""
-        array = "opaque" if self.atom.instruction == "fma" else "sums"
-        for number, point in enumerate(self.points(free_axes(reduction))):
-            self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
-
-    @property
-    def _line_elements(self) -> int:
-        """The steps in a line of a tile."""
-        return LINE_BYTES // self.atom.dtype.itemsize
-
     def _print_fills_of_step(self, steps: Steps, corner: Point) -> None:
         """Print the function that fills both tiles of a step of a tile of results.
 
@@ -92,9 +80,9 @@ class ProductPrinter(ProgramPrinter):
         the outer axes, and line 2, whose first element is 64 * 2.
         """
         left, right = self.nest.tiles
-        atom, width = self.atom, self._line_elements
+        atom, width = self.atom, self.line_elements
         head = "FILL(tile, number, slot, full) {"
-        with self._function(head, [*self.grid, *steps.outer], "};"):
+        with self.block(head, [*self.grid, *steps.outer], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(steps.outer, f"number / {steps.lines_of_inner}")
             line_of_inner = f"number % {steps.lines_of_inner}"

@@ -34,7 +34,7 @@ CHUNKS = {2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 WARP, WARP_ROWS = 32, 16
 LOADS = 4  # chunks of a thread that are read before they are written
 # Rows and columns that are left fit into an int: no tile has more of them.
-MOST_LEFT = 1024
+MAX_LEFT = 1024
 
 
 @dataclass(frozen=True)
@@ -73,67 +73,88 @@ class RowLines:
         """Lines that fill lines with the results of the sums from number `first` on: 8, whose
         texts are `values`. has_matrices: whether one instruction stores four matrices of 8 rows by
         16 bytes from the registers of a warp (stmatrix)."""
+        # Four sums of a thread are of 8 columns.
+        first_byte = first // 4 * 8 % self.width * self.dtype.itemsize
+        if has_matrices and self.dtype.itemsize == 2:
+            yield self._fill_by_matrices(first_byte, values)
+        else:
+            yield from self._fill_by_pairs(first_byte, values)
+
+    def _fill_by_matrices(self, first_byte: int, values: Sequence[str]) -> str:
+        """Each thread says where a row of 16 bytes of one of the matrices goes."""
+        byte = f"{first_byte} + THREAD % {WARP} / 16 * 16"
+        place = self.place(f"THREAD % {WARP_ROWS}", byte)
+        return f"store_matrices(lines{self.number} + {place}, {', '.join(values)});"
+
+    def _fill_by_pairs(self, first_byte: int, values: Sequence[str]) -> Iterator[str]:
+        """Values 0 and 1 of a thread are neighbours in its row, 2 and 3 lie 8 rows below these, and
+        4 to 7 are the same of the next 8 columns."""
         size = self.dtype.itemsize
-        column = first // 4 * 8 % self.width * size
-        to = f"lines{self.number}"
-        if has_matrices and size == 2:
-            place = self.place(f"THREAD % {WARP_ROWS}", f"{column} + THREAD % {WARP} / 16 * 16")
-            yield f"store_matrices({to} + {place}, {', '.join(values)});"
-            return
-        element = ELEMENTS[self.dtype]
         for i in range(0, FEW, 2):
             row = f"{i // 2 % 2 * 8} + THREAD % {WARP} / 4"
-            byte = f"{column + i // 4 * 8 * size} + THREAD % 4 * {2 * size}"
+            byte = f"{first_byte + i // 4 * 8 * size} + THREAD % 4 * {2 * size}"
             place = self.place(row, byte)
-            yield f"*(Pair<{element}> *)({to} + {place}) = {{{values[i]}, {values[i + 1]}}};"
+            pair = f"{{{values[i]}, {values[i + 1]}}}"
+            yield f"*(Pair<{self._element}> *)(lines{self.number} + {place}) = {pair};"
 
     def function(self) -> list[str]:
         """The lines of a warp, and a function that writes them: to the results of a block, which
         has so many rows and columns left, from its column `first` on."""
-        size, number = self.dtype.itemsize, self.number
-        element = ELEMENTS[self.dtype]
-        row_chunks = LINE_BYTES // self.chunk_bytes
-        lanes = self.chunk_bytes // size  # elements of a chunk
-        row = f"THREAD % {WARP} / {row_chunks}"
-        column = f"THREAD % {min(row_chunks, WARP)} * {lanes}"
-        warp_row = f"THREAD / {WARP} * {WARP_ROWS}"
-        body = [
-            "WARP_BARRIER;",
-            f"const int row = {row}, column = {column};",
-            f"const int rows = min(rows_left, (i64){MOST_LEFT}) - {warp_row} - row;",
-            f"const int columns = min(columns_left, (i64){MOST_LEFT}) - column;",
-            f"{element} *const start = to + (i64)({warp_row} + row) * {self.pitch} + column;",
-        ]
-        some = f"(some + {WARP} * i)"
-        chunks = self._chunks(f"{some} / {row_chunks}", f"{some} % {row_chunks} * {lanes}")
-        every = f"int some = 0; some < {WARP_ROWS * row_chunks}; some += {WARP * LOADS}"
-        body += [
-            f"UNROLLED for ({every}) {{",
-            *(f"    {line}" for line in chunks),
-            "}",
-            "WARP_BARRIER;",
-        ]
-        head = f"[&]({element} *to, i64 rows_left, i64 columns_left, int first) INLINED {{"
         warp_bytes = WARP_ROWS * LINE_BYTES
+        arguments = f"{self._element} *to, i64 rows_left, i64 columns_left, int first"
+        place = f"shared + {self.offset} + THREAD / {WARP} * {warp_bytes}"
         return [
-            f"u8 *const lines{number} = shared + {self.offset} + THREAD / {WARP} * {warp_bytes};",
-            f"const auto write_rows{number} = {head}",
-            *(f"    {line}" for line in body),
+            f"u8 *const lines{self.number} = {place};",
+            f"const auto write_rows{self.number} = [&]({arguments}) INLINED {{",
+            "    WARP_BARRIER;",
+            *(f"    {line}" for line in self._first_chunk()),
+            *(f"    {line}" for line in self._copy_loop()),
+            "    WARP_BARRIER;",
             "};",
         ]
 
-    def _chunks(self, row: str, column: str) -> Iterator[str]:
-        """Lines that read chunks of the lines, then write them: those of these rows and columns,
-        from the thread's first ones on."""
-        chunk = CHUNKS[self.chunk_bytes]
+    @property
+    def _element(self) -> str:
+        return ELEMENTS[self.dtype]
+
+    @property
+    def _row_chunks(self) -> int:
+        """Chunks of a line, which neighbouring threads write: 8 of 16 bytes."""
+        return LINE_BYTES // self.chunk_bytes
+
+    @property
+    def _chunk_elements(self) -> int:
+        return self.chunk_bytes // self.dtype.itemsize
+
+    def _first_chunk(self) -> Iterator[str]:
+        """The row and the column of a thread's first chunk in the lines of its warp, how many rows
+        and columns there are from there on, and where it goes."""
+        row = f"THREAD % {WARP} / {self._row_chunks}"
+        column = f"THREAD % {min(self._row_chunks, WARP)} * {self._chunk_elements}"
+        warp_row = f"THREAD / {WARP} * {WARP_ROWS}"
+        start = f"to + (i64)({warp_row} + row) * {self.pitch} + column"
+        yield f"const int row = {row}, column = {column};"
+        yield f"const int rows = min(rows_left, (i64){MAX_LEFT}) - {warp_row} - row;"
+        yield f"const int columns = min(columns_left, (i64){MAX_LEFT}) - column;"
+        yield f"{self._element} *const start = {start};"
+
+    def _copy_loop(self) -> Iterator[str]:
+        """A loop over the chunks of a thread, LOADS of which are read before they are written. The
+        chunk ``some + 32 * i`` lies so many rows and columns behind the thread's first one."""
+        count, chunk = f"(some + {WARP} * i)", CHUNKS[self.chunk_bytes]
+        row = f"{count} / {self._row_chunks}"
+        column = f"{count} % {self._row_chunks} * {self._chunk_elements}"
         place = self.place(f"row + {row}", f"(column + {column}) * {self.dtype.itemsize}")
         within = f"{row} < rows && first + {column} < columns"
         to = f"start + (i64)({row}) * {self.pitch} + first + {column}"
-        yield f"{chunk} chunks[{LOADS}];"
-        yield f"UNROLLED for (int i = 0; i < {LOADS}; i++)"
-        yield f"    chunks[i] = *(const {chunk} *)(lines{self.number} + {place});"
-        yield f"UNROLLED for (int i = 0; i < {LOADS}; i++)"
-        yield f"    if ({within}) store_chunk({to}, chunks[i]);"
+        end, stride = WARP_ROWS * self._row_chunks, WARP * LOADS
+        yield f"UNROLLED for (int some = 0; some < {end}; some += {stride}) {{"
+        yield f"    {chunk} chunks[{LOADS}];"
+        yield f"    UNROLLED for (int i = 0; i < {LOADS}; i++)"
+        yield f"        chunks[i] = *(const {chunk} *)(lines{self.number} + {place});"
+        yield f"    UNROLLED for (int i = 0; i < {LOADS}; i++)"
+        yield f"        if ({within}) store_chunk({to}, chunks[i]);"
+        yield "}"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ fill neighbouring chunks of a line, which lie in the order of the swizzle:
     }
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from lamina.core.target import Target
 from lamina.ir.kernel import Store
@@ -38,12 +39,50 @@ from lamina.targets.cuda.tiles import (
     TilePrinter,
     end_of,
     fill_order,
+    rows_of,
+    steps_of,
 )
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ProductDecisions
 from lamina.tiles.program import Alloc, Fill
 
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """The chunks of 16 bytes of a tile.
+
+    lines: of the tile. in_line: chunks of a line. elements: of a chunk
+    """
+
+    lines: int
+    in_line: int
+    elements: int
+
+    @staticmethod
+    def of(alloc: Alloc) -> "_Chunks":
+        """128 lines of 64 elements of 2 bytes are 8 chunks of 8 elements each."""
+        lines, length = alloc.shape
+        elements = CHUNK_BYTES // alloc.dtype.itemsize
+        return _Chunks(lines, length // elements, elements)
+
+    def place(self) -> str:
+        """The text of where a chunk is in its tile, by its `line` and its number `chunk` in that.
+        A line has panels of 8 chunks, in the order of the swizzle."""
+        panel = ""
+        if self.in_line > LINE_CHUNKS:
+            panel = f" + chunk / {LINE_CHUNKS} * {self.lines * LINE_BYTES}"
+        in_panel = f"(chunk % {LINE_CHUNKS} ^ line % {LINE_CHUNKS}) * {CHUNK_BYTES}"
+        return f"{panel} + line * {LINE_BYTES} + {in_panel}"
+
+
+@dataclass(frozen=True)
+class _Element:
+    """Texts of the row and of the step of an element, from those with which its tile begins."""
+
+    row: str
+    step: str
 
 
 class TileFillPrinter(TilePrinter):
@@ -53,95 +92,114 @@ class TileFillPrinter(TilePrinter):
         super().__init__(nest, name, target)
         self.offset_of: dict[str, int] = {}  # in shared memory, of what lies there
 
-    def print_step_indices(self, decisions: ProductDecisions, step: str, agents: set[str]) -> None:
+    @property
+    def line_elements(self) -> int:
+        """Steps in a line of a tile: 64 of bfloat16."""
+        return LINE_BYTES // self.atom.dtype.itemsize
+
+    def print_step_indices(
+        self, decisions: ProductDecisions, step: str, agents: Collection[str]
+    ) -> None:
         """Print the first index along the inner axes of a step, such as ``const i64 k = 64 *
         (step % 8);``: threads have others of their own, and call it ``first_k``."""
-        steps, width = decisions.steps, LINE_BYTES // self.atom.dtype.itemsize
-        first = f"{width} * ({step} % {steps.lines_of_inner})"
+        steps = decisions.steps
+        first = f"{self.line_elements} * ({step} % {steps.lines_of_inner})"
         if "tma" in agents:
             self._walk(steps.inner, first)
         if "threads" in agents:
-            self.line(f"const {self.index} first_{self._name_of(steps.inner)} = {first};")
+            self._print_first(steps.inner, first)
 
-    def _name_of(self, axes: Sequence[Node]) -> str:
-        """The variable that walks axes as one: ``k0_k1``."""
-        return "_".join(map(self.axis_name, axes))
+    def _print_first(self, axes: Sequence[Node], first: str) -> None:
+        """Print the index along axes with which a tile begins, whose elements have their own."""
+        self.line(f"const {self.index} {self._first_name(axes)} = {first};")
+
+    def _first_name(self, axes: Sequence[Node]) -> str:
+        """``first_k0_k1``, of axes that are walked as one."""
+        return f"first_{'_'.join(map(self.axis_name, axes))}"
+
+    # By the copy engine.
 
     def print_copy(
         self, fill: Fill, alloc: Alloc, tile: Store, copy: EngineCopy, slot: str
     ) -> None:
         """Print what asks the copy engine for a tile: the bytes that will come, and a box for each
         panel of the tile."""
-        rows = [axis for axis in tile.axes if not axis.arg.reduce]
-        name = f"{fill.buffer}_map"
-        self.maps[name] = copy.array
-        self._walk(rows, self.index_text(tile.index, self.corner()))
+        map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
+        self.maps[map_name] = copy.array
+        self._walk(rows_of(tile), self.index_text(tile.index, self.corner()))
         self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
-        first, *others = (f"(int)({self.index_text(index, {})})" for index in copy.coordinates)
-        lines, length = alloc.shape
-        nbytes = tile_bytes(alloc)
-        barrier = f"{fill.barrier} + {slot}"
-        self.line(f"expect_bytes({barrier}, {nbytes});")
+        self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"
-        panel_elements = LINE_BYTES // alloc.dtype.itemsize
-        for panel in range(length // panel_elements):
-            to = f"{alloc.name} + {nbytes} * {slot}"
-            along = first
-            if panel:
-                to += f" + {panel * lines * LINE_BYTES}"
-                along += f" + {panel * panel_elements}"
-            places = ", ".join((along, *others))
-            self.line(f"{function}({to}, &{name}, {barrier}, {places});")
+        for panel in range(alloc.shape[1] // self._panel_elements(alloc)):
+            to = self._panel_text(alloc, slot, panel)
+            places = self._coordinates_text(copy, panel * self._panel_elements(alloc))
+            self.line(f"{function}({to}, &{map_name}, {barrier}, {places});")
+
+    @staticmethod
+    def _panel_elements(alloc: Alloc) -> int:
+        return LINE_BYTES // alloc.dtype.itemsize
+
+    @staticmethod
+    def _panel_text(alloc: Alloc, slot: str, panel: int) -> str:
+        """The text of where a panel of a slot is: ``right + 32768 * slot + 8192``."""
+        text = f"{alloc.name} + {tile_bytes(alloc)} * {slot}"
+        lines, _ = alloc.shape
+        return f"{text} + {panel * lines * LINE_BYTES}" if panel else text
+
+    def _coordinates_text(self, copy: EngineCopy, along_line: int) -> str:
+        """The coordinates from which the engine copies, so many elements further along lines."""
+        first, *others = (f"(int)({self.index_text(index, {})})" for index in copy.coordinates)
+        if along_line:
+            first += f" + {along_line}"
+        return ", ".join((first, *others))
+
+    # By threads.
 
     def print_fill_by_threads(self, alloc: Alloc, tile: Store, slot: str) -> None:
         """Print how threads fill a tile, a chunk of 16 bytes at a time, whose elements they compute
         from loads."""
-        order = fill_order(tile)
-        lines, length = alloc.shape
-        lanes = CHUNK_BYTES // alloc.dtype.itemsize
-        chunks = length // lanes
-        rows = [axis for axis in tile.axes if not axis.arg.reduce]
-        first_row = self.index_text(tile.index, self.corner())
-        self.line(f"const {self.index} first_{self._name_of(rows)} = {first_row};")
-        kind = "u16" if alloc.dtype.itemsize == 2 else "u32"
-        every = f"int i = THREAD; i < {lines * chunks}; i += {self.threads}"
-        with self._function(f"UNROLLED for ({every}) {{", (), "}"):
-            line, chunk = f"i / {chunks}", f"i % {chunks}"
+        order, chunks = fill_order(tile), _Chunks.of(alloc)
+        self._print_first(rows_of(tile), self.index_text(tile.index, self.corner()))
+        count = chunks.lines * chunks.in_line
+        head = f"UNROLLED for (int i = THREAD; i < {count}; i += {self.threads}) {{"
+        with self.block(head):
             if order == FILL_ACROSS_LINES:
-                line, chunk = f"i % {lines}", f"i / {lines}"
-            self.line(f"const int line = {line}, chunk = {chunk};")
-            self.line(f"union {{ {kind} elements[{lanes}]; uint4 all; }} filled;")
-            head = f"UNROLLED for (int at = 0; at < {lanes}; at++) {{"
-            with self._function(head, tile.axes, "}"):
-                along = f"{lanes} * chunk + at"
-                is_across = order == FILL_TRANSPOSED
-                self._print_element(tile, *((along, "line") if is_across else ("line", along)))
-            place = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}"
-            if chunks > LINE_CHUNKS:
-                place += f" + chunk / {LINE_CHUNKS} * {lines * LINE_BYTES}"
-            in_line = f"(chunk % {LINE_CHUNKS} ^ line % {LINE_CHUNKS}) * {CHUNK_BYTES}"
-            place += f" + line * {LINE_BYTES} + {in_line}"
-            self.line(f"*(uint4 *)(shared + {place}) = filled.all;")
+                self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
+            else:
+                self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
+            word = "u16" if alloc.dtype.itemsize == 2 else "u32"
+            self.line(f"union {{ {word} elements[{chunks.elements}]; uint4 all; }} filled;")
+            head = f"UNROLLED for (int at = 0; at < {chunks.elements}; at++) {{"
+            with self.block(head, tile.axes):
+                along = f"{chunks.elements} * chunk + at"
+                element = _Element(row="line", step=along)
+                if order == FILL_TRANSPOSED:
+                    element = _Element(row=along, step="line")
+                self._print_element(tile, element)
+            to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
+            self.line(f"*(uint4 *)(shared + {to}) = filled.all;")
 
-    def _print_element(self, tile: Store, row: str, step: str) -> None:
-        """Print one element of a chunk, by its row and its step in the tile. Beyond the last row
-        that of the last row is read, and beyond the last step there are zeros."""
-        rows = [axis for axis in tile.axes if not axis.arg.reduce]
-        steps = [axis for axis in tile.axes if axis.arg.reduce]
+    def _print_element(self, tile: Store, element: _Element) -> None:
+        """Print one element of a chunk. Beyond the last row that of the last row is read, and
+        beyond the last step there are zeros."""
+        rows, steps = rows_of(tile), steps_of(tile)
         tile_rows = self.atom.m if tile is self.nest.tiles[0] else self.atom.n
-        step_end = end_of(steps, LINE_BYTES // self.atom.dtype.itemsize)
-        for axes, part, end in ((rows, row, end_of(rows, tile_rows)), (steps, step, step_end)):
-            name = self._name_of(axes)
-            index = f"first_{name} + {part}"
-            bounded = f"min({index}, ({self.index}){end - 1})" if end else index
-            self._walk(axes, bounded)
+        step_end = end_of(steps, self.line_elements)
+        self._walk_within(rows, element.row, end_of(rows, tile_rows))
+        self._walk_within(steps, element.step, step_end)
         value = self.value_of_root(tile.value, {})
         text = f"(u16){value.text}"
         if self.atom.kind == "tf32":
             text = f"rounded_to_tf32({value.text})"
         if step_end:
-            text = f"first_{self._name_of(steps)} + {step} < {step_end} ? {text} : 0"
+            text = f"{self._first_name(steps)} + {element.step} < {step_end} ? {text} : 0"
         self.line(f"filled.elements[at] = {text};")
+
+    def _walk_within(self, axes: Sequence[Node], place: str, end: int) -> None:
+        """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
+        one, at the last one before it."""
+        index = f"{self._first_name(axes)} + {place}"
+        self._walk(axes, f"min({index}, ({self.index}){end - 1})" if end else index)
 
 
 def tile_bytes(alloc: Alloc) -> int:

@@ -8,7 +8,7 @@ from lamina.core.target import Target
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import Nest
+from lamina.loops.nest import Axes, Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.operations import ELEMENTS
@@ -86,8 +86,7 @@ class TilePrinter(GpuPrinter):
         `step_end`; the braces are a function of one row and step. For the copy engine the line has
         ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))`` before FILL_TILE: `_copy_head`.
         """
-        rows = [axis for axis in tile.axes if not axis.arg.reduce]
-        steps = [axis for axis in tile.axes if axis.arg.reduce]
+        rows, steps = rows_of(tile), steps_of(tile)
         tile_rows, tile_steps = shape
         order = fill_order(tile)
         is_transposed = order == FILL_TRANSPOSED
@@ -100,7 +99,7 @@ class TilePrinter(GpuPrinter):
         if copy is not None:
             self.maps[f"{name}_map"] = copy.array
             head = f"{self._copy_head(name, tile, copy, is_transposed)} {head}"
-        with self._function(head, tile.axes, "});"):
+        with self.block(head, tile.axes, "});"):
             self._walk(rows)
             self._walk(steps)
             self.line(f"return {self.value_of_root(tile.value, {}).text};")
@@ -131,12 +130,17 @@ class TilePrinter(GpuPrinter):
         return name
 
     @contextmanager
-    def _function(
-        self, head: str, axes: Sequence[Node], tail: str, unrolled: Sequence[Node] = ()
+    def block(
+        self,
+        head: str,
+        axes: Sequence[Node] = (),
+        tail: str = "}",
+        unrolled: Sequence[Node] = (),
     ) -> Iterator[None]:
-        """Print a function around what the body of the ``with`` prints: `head`, these lines, which
-        are indented, and `tail`. In it `axes` have the names of their indices, and `unrolled` axes
-        are printed once for each index. What it computes is not known after it.
+        """Print a block, such as a loop or a function, around what the body of the ``with`` prints:
+        `head`, these lines, which are indented, and `tail`. In it `axes` have the names of their
+        indices, and `unrolled` axes are printed once for each index. What it computes is not known
+        after it.
         """
         self.scopes.append(Scope())
         text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
@@ -152,31 +156,31 @@ class TilePrinter(GpuPrinter):
 
     def row_lines(self, whole: Mapping[Store, Rows]) -> dict[Store, RowLines]:
         """The lines of stores by whole rows, one store's behind the other's."""
-        found: dict[Store, RowLines] = {}
+        lines_of: dict[Store, RowLines] = {}
         for store, rows in whole.items():
             number = self.nest.kernel.stores.index(store)
-            offset = LINE_BYTES * self.atom.m * len(found)
+            offset = LINE_BYTES * self.atom.m * len(lines_of)
             dtype = store.value.dtype
-            found[store] = RowLines(number, offset, dtype, rows.chunk_bytes, rows.pitch)
-        return found
+            lines_of[store] = RowLines(number, offset, dtype, rows.chunk_bytes, rows.pitch)
+        return lines_of
 
-    def print_row_functions(self, lines: Mapping[Store, RowLines]) -> None:
+    def print_row_functions(self, lines_of: Mapping[Store, RowLines]) -> None:
         """Print the functions that write results by whole rows."""
-        for one in lines.values():
-            self.scopes[-1].lines += one.function()
+        for lines in lines_of.values():
+            self.scopes[-1].lines += lines.function()
 
     def begin_row_stores(
-        self, lines: Mapping[Store, RowLines], rows: ResultSide, columns: ResultSide
+        self, lines_of: Mapping[Store, RowLines], rows: ResultSide, columns: ResultSide
     ) -> None:
         """From here on, the values of stores by whole rows fill their lines."""
         corner = self.corner()
         rows_left, columns_left = (
             f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
         )
-        for store, one in lines.items():
+        for store, lines in lines_of.items():
             self.results[store] = []
             place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
-            self.row_stores[store] = RowStore(one, place, rows_left, columns_left)
+            self.row_stores[store] = RowStore(lines, place, rows_left, columns_left)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
@@ -197,13 +201,21 @@ class TilePrinter(GpuPrinter):
             self.line(by_rows.write(first + FEW - sums))
 
 
+def rows_of(tile: Store) -> Axes:
+    """The axes of a tile along rows of its factor."""
+    return tuple(axis for axis in tile.axes if not axis.arg.reduce)
+
+
+def steps_of(tile: Store) -> Axes:
+    """The axes of a tile along steps."""
+    return tuple(axis for axis in tile.axes if axis.arg.reduce)
+
+
 def fill_order(tile: Store) -> int:
     """In which order neighbouring threads fill the 16-byte chunks of a tile: as memory lies."""
-    rows = [axis for axis in tile.axes if not axis.arg.reduce]
-    steps = [axis for axis in tile.axes if axis.arg.reduce]
-    if tile.axes[0] in steps:
+    if tile.axes[0].arg.reduce:
         return FILL_TRANSPOSED
-    if is_transposed(tile.value, rows, steps):
+    if is_transposed(tile.value, rows_of(tile), steps_of(tile)):
         return FILL_ACROSS_LINES
     return FILL_LINES
 

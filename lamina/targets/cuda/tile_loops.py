@@ -14,8 +14,8 @@ each, 7 of a tile, and nothing is left:
     const auto start_of = [](i32 part) { return part * 38 + max(part - 1, 0) * (...) / 2; };
     const u32 first = start_of(part), end = part < 6 ? start_of(part + 1) : 256;
 
-With 132 blocks, the last six share what is left of all tiles: `tile`, `first` and `steps`, those
-of the block, move on from tile to tile. `Walk` has these lines.
+With 132 blocks, the last six share what is left of all tiles, the rests: `tile`, `first` and
+`steps`, those of the block, move on from tile to tile. `TileLoopText` has these lines.
 """
 
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from lamina.tiles.orders import Division
 from lamina.tiles.program import TileLoop
 
-FEW_SUMS = 4  # that a thread hands over at once: 16 bytes
+SUMS_AT_ONCE = 4  # that a thread hands over: 16 bytes
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a role is that runs inside another one, and is ahead of it.
+class FillerText:
+    """Texts of where a role is that runs inside another one, some steps ahead of it.
 
     declaration: of its variables, where the other role begins
-    tile, step: texts of where it is
+    tile, step: where it is
     has_step: the condition that there is a step left
     advance: lines that go on to the next step
     """
@@ -44,14 +44,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Walk:
+class TileLoopText:
     """Texts of a loop over tiles.
 
     opening: lines before all roles
-    head: of the loop, whose body begins with the lines `start`
+    head: of the loop
+    start: lines with which its body begins
     first, end: the block's steps of a tile are those from `first` on, below `end`
     leave: what ends a tile before its end
-    place: of a role inside the one that walks
+    filler: of a role inside the one that has the loop
+    steps: of every tile of a block, where it has all of them; None where it has parts
     """
 
     opening: tuple[str, ...]
@@ -60,33 +62,56 @@ class Walk:
     first: str
     end: str
     leave: str
-    place: Place
+    filler: FillerText
+    steps: int | None = None
+
+    def has_left(self, steps: int) -> str:
+        """The condition that so many steps of a tile are left, with the current one."""
+        if self.steps is None:
+            return f"step + {steps} == {self.end}"
+        return f"step == {self.steps - steps}"
+
+    def has_steps(self, steps: int) -> str:
+        """The condition that a block has so many steps of a tile, behind another one: "" where it
+        has all of them."""
+        return f" && {self.end} - {self.first} >= {steps}" if self.steps is None else ""
 
 
-def walk_of(loop: TileLoop) -> Walk:
+def text_of_loop(loop: TileLoop) -> TileLoopText:
     """The texts of a loop."""
     if loop.order == "whole":
         return _whole(loop)
     division = Division.of(loop)
-    return _rests(loop, division) if division.rest_blocks else _parts(loop, division)
+    if division.rest_blocks:
+        return _with_rests(loop, division)
+    return _in_parts(loop, division)
 
 
-def _whole(loop: TileLoop) -> Walk:
+def _whole(loop: TileLoop) -> TileLoopText:
+    """Each block has whole tiles."""
     number = f"{loop.blocks - 1} - BLOCK"
-    place = Place(
-        f"u32 fill_tile = {number}, fill_step = 0;",
-        "fill_tile",
-        "fill_step",
-        f"fill_tile < {loop.tiles}",
-        (
+    filler = FillerText(
+        declaration=f"u32 fill_tile = {number}, fill_step = 0;",
+        tile="fill_tile",
+        step="fill_step",
+        has_step=f"fill_tile < {loop.tiles}",
+        advance=(
             f"if (++fill_step == {loop.steps}) {{",
             "    fill_step = 0;",
             f"    fill_tile += {loop.blocks};",
             "}",
         ),
     )
-    head = f"for (u32 tile = {number}; tile < {loop.tiles}; tile += {loop.blocks}) {{"
-    return Walk((), head, (), "0", str(loop.steps), "continue;", place)
+    return TileLoopText(
+        opening=(),
+        head=f"for (u32 tile = {number}; tile < {loop.tiles}; tile += {loop.blocks}) {{",
+        start=(),
+        first="0",
+        end=str(loop.steps),
+        leave="continue;",
+        filler=filler,
+        steps=loop.steps,
+    )
 
 
 def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
@@ -99,42 +124,53 @@ def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
     )
 
 
-def _parts(loop: TileLoop, division: Division) -> Walk:
-    """Each block has one part."""
+def _in_parts(loop: TileLoop, division: Division) -> TileLoopText:
+    """Each block has one part of a tile, so that there is no loop."""
     last = division.parts - 1
     end = f"part < {last} ? start_of(part + 1) : {loop.steps}"
-    opening = (
-        *_numbers(loop, division),
-        f"const u32 tile = number % {loop.tiles}, first = start_of(part), end = {end};",
+    filler = FillerText(
+        declaration="u32 fill_step = first;",
+        tile="tile",
+        step="fill_step",
+        has_step="fill_step < end",
+        advance=("fill_step++;",),
     )
-    place = Place(
-        "u32 fill_step = first;", "tile", "fill_step", "fill_step < end", ("fill_step++;",)
+    return TileLoopText(
+        opening=(
+            *_numbers(loop, division),
+            f"const u32 tile = number % {loop.tiles}, first = start_of(part), end = {end};",
+        ),
+        head="{",
+        start=(),
+        first="first",
+        end="end",
+        leave="return;",
+        filler=filler,
     )
-    return Walk(opening, "{", (), "first", "end", "return;", place)
 
 
-def _rests(loop: TileLoop, division: Division) -> Walk:
+def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
     """The last blocks share the rests of all tiles."""
     begin, rest, each = division.begin, loop.steps - division.begin, division.each
-    every = loop.tiles * rest
-    in_parts = loop.tiles * division.parts  # blocks
+    all_rests = loop.tiles * rest
+    blocks_of_parts = loop.tiles * division.parts
     end = f"part < {division.parts - 1} ? start_of(part + 1) : {begin}"
     opening = (
         *_numbers(loop, division),
         f"u32 tile = number % {loop.tiles}, first = start_of(part), steps = ({end}) - first;",
-        f"if (number >= {in_parts}) {{  // a share of the rests of all tiles",
-        f"    const u32 before = min((number - {in_parts}) * {each}, {every}u);",
+        f"if (number >= {blocks_of_parts}) {{  // a share of the rests of all tiles",
+        f"    const u32 before = min((number - {blocks_of_parts}) * {each}, {all_rests}u);",
         f"    tile = before / {max(rest, 1)};",
         f"    first = {begin} + before % {max(rest, 1)};",
-        f"    steps = min({every} - before, {each}u);",
+        f"    steps = min({all_rests} - before, {each}u);",
         "}",
     )
-    place = Place(
-        "u32 fill_tile = tile, fill_step = first, fill_steps = steps;",
-        "fill_tile",
-        "fill_step",
-        "fill_steps > 0",
-        (
+    filler = FillerText(
+        declaration="u32 fill_tile = tile, fill_step = first, fill_steps = steps;",
+        tile="fill_tile",
+        step="fill_step",
+        has_step="fill_steps > 0",
+        advance=(
             "fill_steps--;",
             f"if (++fill_step == {loop.steps}) {{",
             f"    fill_step = {begin};",
@@ -142,11 +178,15 @@ def _rests(loop: TileLoop, division: Division) -> Walk:
             "}",
         ),
     )
-    head = f"for (u32 end; steps > 0; steps -= end - first, first = {begin}, tile++) {{"
-    return Walk(
-        opening, head, (f"end = min(first + steps, {loop.steps}u);",), "first", "end", "continue;",
-        place,
-    )  # fmt: skip
+    return TileLoopText(
+        opening=opening,
+        head=f"for (u32 end; steps > 0; steps -= end - first, first = {begin}, tile++) {{",
+        start=(f"end = min(first + steps, {loop.steps}u);",),
+        first="first",
+        end="end",
+        leave="continue;",
+        filler=filler,
+    )
 
 
 # Sums that blocks add up for each other.
@@ -159,31 +199,40 @@ def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str
     division = Division.of(loop)
     rest = loop.steps - division.begin
     places = division.parts + rest // division.each + 1  # of a tile
-    lines: list[str] = []
-    before_parts = ""  # places of the sums of blocks that share the rest of the tile
-    place = "part - 1"
-    if rest:
-        lines = [
-            f"const u32 before = tile * {rest}, sharer = before / {division.each};",
-            f"const u32 sharing = (before + {rest - 1}) / {division.each} - sharer + 1;",
-        ]
-        before_parts = "sharing + "
-        of_rest = f"(before + first - {division.begin}) / {division.each} - sharer"
-        place = f"part < {division.parts} ? sharing + part - 1 : {of_rest}"
+    place = _place_of_sums(division, rest)
+    others = f"{'sharing + ' if rest else ''}{division.parts - 1}"
     return [
-        *lines,
+        *(_sharer_lines(division, rest) if rest else ()),
         f"auto &partial = partial_sums<{places * loop.tiles}, {count}, {threads}>;",
         "if (first > 0) {  // another block has the first step, and adds up the sums",
         f"    const u32 place = tile * {places} + ({place});",
-        f"    UNROLLED for (int i = 0; i < {count}; i += {FEW_SUMS})",
-        f"        __stcg(&partial.sums[place][i / {FEW_SUMS}][THREAD],",
+        f"    UNROLLED for (int i = 0; i < {count}; i += {SUMS_AT_ONCE})",
+        f"        __stcg(&partial.sums[place][i / {SUMS_AT_ONCE}][THREAD],",
         "               make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));",
         "    WARP_BARRIER;",
         "    if (THREAD % 32 == 0) set_ready(&partial.ready[place][THREAD / 32]);",
         f"    {leave}",
         "}",
-        *_take_lines(f"{before_parts}{division.parts - 1}", places, count),
+        *_take_lines(others, places, count),
     ]
+
+
+def _sharer_lines(division: Division, rest: int) -> list[str]:
+    """The number of the first of the blocks that share the rest of a tile, and how many do."""
+    each = division.each
+    return [
+        f"const u32 before = tile * {rest}, sharer = before / {each};",
+        f"const u32 sharing = (before + {rest - 1}) / {each} - sharer + 1;",
+    ]
+
+
+def _place_of_sums(division: Division, rest: int) -> str:
+    """Where a block puts its sums of a tile: the blocks that share its rest before those that have
+    a later part."""
+    if not rest:
+        return "part - 1"
+    of_rest = f"(before + first - {division.begin}) / {division.each} - sharer"
+    return f"part < {division.parts} ? sharing + part - 1 : {of_rest}"
 
 
 def _take_lines(others: str, places: int, count: int) -> list[str]:
@@ -212,7 +261,7 @@ def _take_lines(others: str, places: int, count: int) -> list[str]:
         "        load_fourth(other + fourth / 3, (fourth + 1) % 4, 1 - fourth % 2);",
         f"        UNROLLED for (int i = 0; i < {few}; i++) {{",
         "            const float4 added = next[fourth % 2][i];",
-        f"            f32 *const to = sums + (fourth * {few} + i) * {FEW_SUMS};",
+        f"            f32 *const to = sums + (fourth * {few} + i) * {SUMS_AT_ONCE};",
         "            to[0] += added.x;",
         "            to[1] += added.y;",
         "            to[2] += added.z;",
