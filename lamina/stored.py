@@ -22,7 +22,7 @@ from lamina.core.target import Target
 from lamina.fuse.launch import Program, Slot
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.text import line_of
+from lamina.ir.text import Names, line_of, to_text
 from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
@@ -53,23 +53,19 @@ def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | Non
     has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
     if len(nodes) < MIN_NODES or has_collectives:
         return None
-    return digest(_text_of(sinks), repr(options), repr(target), compiler())
+    return digest(to_text(sinks, _line_of), repr(options), repr(target), compiler())
 
 
-def _text_of(sinks: Sequence[Node]) -> str:
-    """`lamina.ir.text.to_text`; a CALL has the digest of its graph."""
-    names = {node: f"%{number}" for number, node in enumerate(toposort(sinks))}
-    lines = [
-        line_of(node, names) if node.op is not Op.CALL else
-        f"{names[node]} = {_digest_of(node.arg)} {[names[operand] for operand in node.src]}"
-        for node in names
-    ]  # fmt: skip
-    return "\n".join([*lines, *[names[sink] for sink in sinks]])
+def _line_of(node: Node, names: Names) -> str:
+    """The line of a node; a CALL has the digest of its graph."""
+    if node.op is not Op.CALL:
+        return line_of(node, names)
+    return f"{names[node]} = {_digest_of(node.arg)} {[names[operand] for operand in node.src]}"
 
 
 @memoized(2048)
 def _digest_of(graph: Node) -> str:
-    return digest(_text_of([graph]))
+    return digest(to_text([graph], _line_of))
 
 
 def find_name(key: str, options: Options) -> str | None:

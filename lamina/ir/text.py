@@ -15,7 +15,7 @@ where they are used:
       for a0 < 64: p1[a0] = %1
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lamina.core.dtypes import SHORT
 from lamina.ir.kernel import TRUE, AnyKernel, Collective, SortKernel, Store, terms_of
@@ -25,15 +25,10 @@ from lamina.ir.ops import Op
 _UNSAID = ("", "dtype", "shape", "size")
 
 
-def to_text(sinks: Iterable[Node]) -> str:
-    """The graph of `sinks`, operands first; the number of a node is its place."""
-    sinks = list(sinks)
-    names = {node: f"%{number}" for number, node in enumerate(toposort(sinks))}
-    lines = [line_of(node, names) for node in names]
-    return "\n".join([*lines, "return " + ", ".join(names[sink] for sink in sinks)])
+Names = Mapping[Node, str]
 
 
-def line_of(node: Node, names: Mapping[Node, str]) -> str:
+def line_of(node: Node, names: Names) -> str:
     """The line of one node."""
     kind = node.op.value.argument
     parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict()
@@ -46,6 +41,15 @@ def line_of(node: Node, names: Mapping[Node, str]) -> str:
             words.append(f"{field}={part}".replace(" ", ""))
     body = " ".join(words)
     return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"
+
+
+def to_text(sinks: Iterable[Node], line: Callable[[Node, Names], str] = line_of) -> str:
+    """The graph of `sinks`, operands first; the number of a node is its place. line: the line
+    of a node, another than `line_of` for texts that nobody parses."""
+    sinks = list(sinks)
+    names = {node: f"%{number}" for number, node in enumerate(toposort(sinks))}
+    lines = [line(node, names) for node in names]
+    return "\n".join([*lines, "return " + ", ".join(names[sink] for sink in sinks)])
 
 
 def kernel_text(kernel: AnyKernel) -> str:
@@ -75,7 +79,7 @@ def kernel_text(kernel: AnyKernel) -> str:
     return "\n  ".join([*lines, *(_store(store, names) for store in kernel.stores)])
 
 
-def _index(node: Node, names: Mapping[Node, str]) -> str:
+def _index(node: Node, names: Names) -> str:
     if node.op is Op.AXIS:
         return f"{'r' if node.arg.reduce else 'a'}{node.arg.number}"
     terms, constant = terms_of(node)
@@ -83,7 +87,7 @@ def _index(node: Node, names: Mapping[Node, str]) -> str:
     return " + ".join([*parts, str(constant)] if constant or not parts else parts)
 
 
-def _store(store: Store, names: Mapping[Node, str]) -> str:
+def _store(store: Store, names: Names) -> str:
     loops = ", ".join(f"{_index(axis, {})} < {axis.arg.size}" for axis in store.axes)
     guard = "" if store.condition is TRUE else f" if {names[store.condition]}"
     how = "=" if store.monoid is None else f"{store.monoid.name}="
