@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from operator import attrgetter, eq
+from operator import and_, attrgetter, eq
 from typing import Any
 from weakref import finalize, ref
 
@@ -63,31 +63,51 @@ class Binding:
     input: int
 
 
+@dataclass(slots=True)
+class Snapshot:
+    """Tensors as they were at a time. Nodes are held weakly, as references to one decide whether
+    its memory may be overwritten.
+
+    nodes: of their values; None of a tensor that nobody has looked at
+    requirements: whether they required their derivative
+    """
+
+    nodes: list[ref[Node] | None]
+    requirements: list[bool]
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> Snapshot:
+        """Tensors as they are now."""
+        return Snapshot([*map(ref, map(_node_of, tensors))], [*map(_requirement_of, tensors)])
+
+    @staticmethod
+    def of_nothing(count: int) -> Snapshot:
+        """So many tensors that nobody has looked at."""
+        return Snapshot([None] * count, [False] * count)
+
+    def are_same(self, other: Snapshot) -> Iterable[bool]:
+        """Of each tensor, whether it is in both as it is in the other one."""
+        nodes = map(eq, self.nodes, other.nodes)
+        return map(and_, nodes, map(eq, self.requirements, other.requirements))
+
+
 class Watched:
     """Tensors that a program captured, as its last call found them: the next one looks for the
     memory of those alone that have changed. A token of a language model takes some hundred weights
-    and caches.
-
-    Nodes are held weakly, as references to one decide whether its memory may be overwritten; and
-    memory is, as others may get it once the tensor has another value."""
+    and caches. Memory is held weakly, as others may get it once the tensor has another value."""
 
     def __init__(self, captured: Iterable[Captured]) -> None:
         self.captured = [*captured]
-        self._nodes: list[ref[Node] | None] = [None] * len(self.captured)
-        self._requirements = [False] * len(self.captured)
+        self._seen = Snapshot.of_nothing(len(self.captured))
         self._memory: list[Callable[[], Buffer | None]] = [_nothing] * len(self.captured)
 
     def known(self) -> list[Buffer | None]:
         """The memory of each tensor; None of one that is not as it was."""
         tensors = _now(self.captured)
         buffers: list[Buffer | None] = [one() for one in self._memory]
-        nodes = [*map(ref, map(_node_of, tensors))]
-        requirements = [*map(_requirement_of, tensors)]
-        is_changed = nodes != self._nodes or requirements != self._requirements
-        if is_changed or any(map(_assigned_of, tensors)):
-            known = zip(self._nodes, self._requirements, strict=True)
-            now = zip(nodes, requirements, strict=True)
-            are_same = map(eq, known, now)
+        now = Snapshot.of(tensors)
+        if now != self._seen or any(map(_assigned_of, tensors)):
+            are_same = now.are_same(self._seen)
             for number, (tensor, is_same) in enumerate(zip(tensors, are_same, strict=True)):
                 if not is_same or tensor.assigned:
                     buffers[number] = None
@@ -104,8 +124,8 @@ class Watched:
     def _find(self, number: int) -> Buffer:
         (tensor,) = _now(self.captured[number : number + 1])
         buffer = memory.memory_of(tensor)
-        self._nodes[number], self._memory[number] = ref(tensor.node), ref(buffer)
-        self._requirements[number] = tensor._requires_grad
+        self._seen.nodes[number], self._memory[number] = ref(tensor.node), ref(buffer)
+        self._seen.requirements[number] = tensor._requires_grad
         return buffer
 
 
@@ -117,16 +137,14 @@ def _nothing() -> None:
 class Noted:
     """A quick call of a program, and the captured tensors as they were when it was made.
 
-    tensors: those that were captured. nodes: theirs, weakly, as references to a node decide whether
-        its memory may be overwritten. requirements: whether they required their derivative
+    tensors: those that were captured. seen: what they were
     memory: what the call reads of them alone. writes: how often that had been written
     written: those that get new values. ungraded: those that have no gradient, as the program needs
     kept: what the program keeps from call to call
     """
 
     tensors: list[Tensor]
-    nodes: list[ref[Node]]
-    requirements: list[bool]
+    seen: Snapshot
     memory: list[Buffer]
     writes: list[int]
     written: list[Tensor]
@@ -138,9 +156,7 @@ class Noted:
         """Are the tensors, and what is in their memory, as they were? Then the program fits."""
         if [*map(_writes, self.memory)] != self.writes:
             return False
-        if [*map(ref, map(_node_of, self.tensors))] != self.nodes:
-            return False
-        if [*map(_requirement_of, self.tensors)] != self.requirements:
+        if Snapshot.of(self.tensors) != self.seen:
             return False
         return all(tensor._grad is None for tensor in self.ungraded)
 
@@ -316,9 +332,8 @@ class Program:
             return
         captured = [one.tensor for one in self.captured]
         tensors = [*captured, *[one.tensor for one in self.same]]
-        # Nodes come first: if another thread changes a tensor meanwhile, the next call sees that.
-        nodes = [*map(ref, map(_node_of, tensors))]
-        requirements = [*map(_requirement_of, tensors)]
+        # It comes first: if another thread changes a tensor meanwhile, the next call sees that.
+        seen = Snapshot.of(tensors)
         buffers = [memory.memory_of(tensor) for tensor in captured]
         places = [self.place_of(binding) for binding in self.writes]
         read = [buffer for place, buffer in enumerate(buffers) if place not in places]
@@ -326,9 +341,7 @@ class Program:
         written = [captured[place] for place in places]
         ungraded = [asked.tensor for asked in self.asked]
         call = quick_call(self, buffers, lock)
-        self.noted = Noted(
-            tensors, nodes, requirements, read, writes, written, ungraded, call, self.kept
-        )
+        self.noted = Noted(tensors, seen, read, writes, written, ungraded, call, self.kept)
 
     def place_of(self, binding: Binding) -> int:
         """The place among the captured tensors of the one of `binding`; negative for an argument
