@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lamina.core.dtypes import BY_NAME
+from lamina.core.dtypes import BY_NAME, DType
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
@@ -100,7 +100,7 @@ class TileBody:
         """Compute a statement; the result is its value."""
         match statement:
             case Map():
-                value = mapped(statement, [self.operand(one) for one in statement.operands])
+                value = mapped(statement, [*map(self.operand, statement.operands)])
             case Gather(index=index, condition=condition):
                 array = self.arrays[statement.array]
                 inside = self.inside & self.values[condition] if condition else self.inside
@@ -143,17 +143,21 @@ class TileBody:
 def mapped(statement: Map, operands: list[Array | float]) -> Array:
     """The value of an elementwise operation, as the interpreter of graphs has it. A number has the
     dtype of the first operand that is neither a number nor a bool, or of the result."""
-    dtypes = [BY_NAME[one.dtype.name] for one in operands if not isinstance(one, (float, int))]
+    dtypes = [_dtype_of(value) for value in operands if not isinstance(value, (float, int))]
     of_numbers = next((dtype for dtype in dtypes if dtype.kind != "bool"), statement.dtype)
     arrays = [
-        np.asarray(one, of_numbers.numpy) if isinstance(one, (float, int)) else one
-        for one in operands
+        np.asarray(value, of_numbers.numpy) if isinstance(value, (float, int)) else value
+        for value in operands
     ]
     holes = [
-        Node(Op.HOLE, (), Hole(f"x{number}", BY_NAME[one.dtype.name]))
-        for number, one in enumerate(arrays)
+        Node(Op.HOLE, (), Hole(f"x{number}", _dtype_of(array)))
+        for number, array in enumerate(arrays)
     ]
     arg = statement.dtype if statement.op in (Op.CAST, Op.BITCAST) else None
     result = Node(statement.op, tuple(holes), arg)
     (value,) = evaluate([result], dict(zip(holes, arrays, strict=True)))
     return value
+
+
+def _dtype_of(array: Array) -> DType:
+    return BY_NAME[array.dtype.name]

@@ -56,6 +56,7 @@ from lamina.tiles.program import (
     TileProgram,
     Wait,
     statements,
+    statements_of,
 )
 
 FULL, EMPTY = "full", "empty"
@@ -67,8 +68,8 @@ def synchronised(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already, or if no two roles fill and use the same buffers."""
     derived = (Wait, Release, Pause, Resume, Advance, Drain, Fence, Sync)
-    every = [one for role in program.roles for one in statements(role.body)]
-    if program.barriers or any(isinstance(one, derived) for one in every):
+    every = [statement for role in program.roles for statement in statements(role.body)]
+    if program.barriers or any(isinstance(statement, derived) for statement in every):
         raise TileError(f"tiles {program.name}: it has barriers already")
     pair = _pair(program)
     barriers: list[Barrier] = []
@@ -108,14 +109,13 @@ class _Pair:
 
 def _pair(program: TileProgram) -> _Pair:
     """The two roles of a program; raises TileError if there are others."""
-    by_role = {role: list(statements(role.body)) for role in program.roles}
-    fillers = [role for role, body in by_role.items() if any(isinstance(s, Fill) for s in body)]
-    users = [role for role, body in by_role.items() if any(isinstance(s, Mma) for s in body)]
+    fillers = [role for role in program.roles if statements_of(role.body, Fill)]
+    users = [role for role in program.roles if statements_of(role.body, Mma)]
     if len(fillers) != 1 or len(users) != 1 or {*fillers, *users} != {*program.roles}:
         raise TileError(f"tiles {program.name}: one role fills, and one other uses the buffers")
     (filler,), (user,) = fillers, users
-    fills = tuple(one for one in by_role[filler] if isinstance(one, Fill))
-    (mma,) = (one for one in by_role[user] if isinstance(one, Mma))
+    fills = tuple(statements_of(filler.body, Fill))
+    (mma,) = statements_of(user.body, Mma)
     filled = sorted(fill.buffer for fill in fills)
     if filled != sorted((mma.left, mma.right)):
         raise TileError(f"tiles {program.name}: {', '.join(filled)} are filled, others are used")
@@ -128,13 +128,16 @@ def _filling(pair: _Pair) -> Role:
     waits = () if pair.filler.inside else (Wait(EMPTY, before=True),)
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
-        reporting = tuple(
-            replace(one, barrier=FULL) if isinstance(one, Fill) and one.agent == "tma" else one
-            for one in loop.body
-        )
-        return (replace(loop, body=(*waits, *reporting)),)
+        return (replace(loop, body=(*waits, *map(_reporting, loop.body))),)
 
     return replace(pair.filler, body=_in_step_loops(pair.filler.body, in_step))
+
+
+def _reporting(statement: Statement) -> Statement:
+    """The same statement; a fill by the copy engine with the barrier that it reports to."""
+    if isinstance(statement, Fill) and statement.agent == "tma":
+        return replace(statement, barrier=FULL)
+    return statement
 
 
 def _using(pair: _Pair) -> Role:

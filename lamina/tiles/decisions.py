@@ -233,16 +233,16 @@ def stores_by_rows(
 
     inside: the axes inside a tile
     """
-    found: dict[Store, Rows] = {}
+    rows_of: dict[Store, Rows] = {}
     if ATOMS[nest.product].instruction == "fma":
-        return found
+        return rows_of
     condition = in_range((rows, columns))
     for store in nest.kernel.stores:
         whole = _rows(nest.kernel, store, rows.index, columns.index, inside)
         is_in_range = ix.both(store.condition) is condition
-        if whole is not None and is_in_range and len(found) < MAX_ROW_STORES:
-            found[store] = whole
-    return found
+        if whole is not None and is_in_range and len(rows_of) < MAX_ROW_STORES:
+            rows_of[store] = whole
+    return rows_of
 
 
 def stride_along(index: Node, row: Node) -> int:

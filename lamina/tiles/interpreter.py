@@ -76,7 +76,7 @@ from lamina.tiles.program import (
     TileProgram,
     View,
     Wait,
-    statements,
+    statements_of,
 )
 
 Array = Any  # numpy.ndarray
@@ -94,9 +94,7 @@ def interpret(program: TileProgram, arrays: Mapping[str, Array], seed: int = 0) 
     """Run a program with its barriers on `arrays`, flat ones by the names of parameters; those that
     it writes are changed in place. Raises TileError as the module says, and for a program whose
     barriers are not derived yet."""
-    fills = [
-        one for role in program.roles for one in statements(role.body) if isinstance(one, Fill)
-    ]
+    fills = [fill for role in program.roles for fill in statements_of(role.body, Fill)]
     if any(fill.agent == "tma" and not fill.barrier for fill in fills):
         raise TileError(f"tiles {program.name}: a copy reports to no barrier; call synchronised")
     machine = _Machine(program, arrays, seed)
@@ -129,12 +127,15 @@ class _Machine:
         self.program = program
         self.report = Report()
         self.random = random.Random(seed)
-        self.arrays = {one.name: GlobalArray(one, arrays[one.name]) for one in program.parameters}
+        self.arrays = {
+            parameter.name: GlobalArray(parameter, arrays[parameter.name])
+            for parameter in program.parameters
+        }
         self.partial_sums: dict[tuple[Part, int], tuple[Array, Clock]] = {}  # by part and group
         # What runs by itself: copies and products that have begun.
         self.under_way: list[Callable[[], None]] = []
-        every = (one for role in program.roles for one in role.body)
-        (blocks,) = {one.blocks for one in every if isinstance(one, TileLoop)}
+        loops = (loop for role in program.roles for loop in statements_of(role.body, TileLoop))
+        (blocks,) = {loop.blocks for loop in loops}
         self.workers = [worker for block in range(blocks) for worker in _Block(self, block).workers]
 
     def run(self) -> None:
@@ -174,7 +175,8 @@ class _Block:
             if alloc.memory == "shared"
         }
         self.barriers = {
-            one.name: [BarrierState(one) for _ in range(one.stages)] for one in program.barriers
+            barrier.name: [BarrierState(barrier) for _ in range(barrier.stages)]
+            for barrier in program.barriers
         }
         self.syncs: dict[str, BarrierState] = {}  # of all groups of a role
         self.pauses: Counter[str] = Counter()  # of the second group of a role, so far
@@ -271,8 +273,8 @@ class _Worker:
 
     def _tiles(self, loop: TileLoop, variables: Mapping[str, int]) -> _Events:
         for part in parts_of(loop, self.block.number):
-            own = {**variables, **digits(loop.over, part.tile)}
-            yield from self._part(loop, part, own)
+            inside = {**variables, **digits(loop.over, part.tile)}
+            yield from self._part(loop, part, inside)
 
     def _part(self, loop: TileLoop, part: Part, variables: Mapping[str, int]) -> _Events:
         """The body for a part of a tile; without an epilogue if others add up its sums."""
@@ -365,7 +367,7 @@ class _Worker:
         that threads read into registers at once."""
         unit = UNITS[mma.unit]
         left, right = self.program.alloc(mma.left), self.program.alloc(mma.right)
-        left_slot, right_slot = (self._slot(one.name, self.step) for one in (left, right))
+        left_slot, right_slot = self._slot(mma.left, self.step), self._slot(mma.right, self.step)
         self.used += 1
         self.held += 1
         product_agent = f"products of {self.agent}"
@@ -516,7 +518,7 @@ class _Worker:
 
     def _epilogue(self, epilogue: Epilogue, variables: Mapping[str, int]) -> None:
         """Compute and store at once; or compute what is kept, and leave slices of the rest."""
-        (sums,) = (one for one in self.program.allocs if one.memory == "registers")
+        sums = self.program.sums
         self._check_drained(f"reads {sums.name}")
         columns = sums.shape[1]
         values = {sums.name: self.values[sums.name]}
@@ -532,8 +534,9 @@ class _Worker:
         width = columns // epilogue.slices
         for first in range(0, columns, width):
             numbers = range(first, first + width)
-            own = {epilogue.kept: kept[:, first : first + width]}
-            self.slices.append(partial(self._run_slice, epilogue, later, own, numbers, variables))
+            values = {epilogue.kept: kept[:, first : first + width]}
+            run = partial(self._run_slice, epilogue, later, values, numbers, variables)
+            self.slices.append(run)
 
     def _run_slice(
         self,

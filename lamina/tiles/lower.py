@@ -179,7 +179,7 @@ class _Lowering:
         step_side = Digits(Index(((LINE, self._line_elements),)), _extents(steps))
         body = Body(view_of=lambda load: None)
         body.compute([tile.value])
-        computed = tuple(one for one in body.statements if not isinstance(one, Store))
+        computed = tuple(part for part in body.statements if not isinstance(part, Store))
         is_transposed = is_tile_transposed(tile)
         sides = (step_side, row_side) if is_transposed else (row_side, step_side)
         return Elements(sides, computed)

@@ -256,7 +256,7 @@ class Elements:
     def is_across(self) -> bool:
         """As of a view: are neighbours in memory along the first side of the tile?"""
         first, last = self.sides
-        gathers = [one for one in self.body if isinstance(one, Gather)]
+        gathers = statements_of(self.body, Gather)
         names = {name for gather in gathers for name in _neighbours_along(gather)}
         is_along_first = first.over[-1].name in names and last.over[-1].name not in names
         return is_along_first and len(first.over) == 1
@@ -446,6 +446,12 @@ class TileProgram:
         """The memory of this name. Raises TileError if there is none."""
         return _named(self.allocs, name, "alloc")
 
+    @property
+    def sums(self) -> Alloc:
+        """The sums of a tile, in registers."""
+        (sums,) = (alloc for alloc in self.allocs if alloc.memory == "registers")
+        return sums
+
     def barrier(self, name: str) -> Barrier:
         """The barrier of this name. Raises TileError if there is none."""
         return _named(self.barriers, name, "barrier")
@@ -460,13 +466,14 @@ class TileProgram:
 
 
 Named = TypeVar("Named", Alloc, Barrier, Role, Parameter)
+Kind = TypeVar("Kind", bound=Statement)
 
 
 def _named(declared: tuple[Named, ...], name: str, kind: str) -> Named:
-    for one in declared:
-        if one.name == name:
-            return one
-    known = ", ".join(one.name for one in declared) or "none"
+    for declaration in declared:
+        if declaration.name == name:
+            return declaration
+    known = ", ".join(declaration.name for declaration in declared) or "none"
     raise TileError(f"tiles: no {kind} {name!r}; there are {known}")
 
 
@@ -476,3 +483,8 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
             yield from statements(statement.body)
+
+
+def statements_of(body: tuple[Statement, ...], kind: type[Kind]) -> list[Kind]:
+    """The statements of a kind, such as all fills, in their order."""
+    return [statement for statement in statements(body) if isinstance(statement, kind)]

@@ -237,24 +237,24 @@ def parse(text: str) -> TileProgram:
 
 def _with_declaration(program: TileProgram, text: str) -> TileProgram:
     """`program` with what a line declares; a role is without its body."""
-    if found := re.fullmatch(rf"parameter ({_NAME}): (\w+)\[(\d+)\]( written)?", text):
-        name, dtype, size, written = found.groups()
+    if match := re.fullmatch(rf"parameter ({_NAME}): (\w+)\[(\d+)\]( written)?", text):
+        name, dtype, size, written = match.groups()
         parameter = Parameter(name, _dtype(dtype), int(size), bool(written))
         return replace(program, parameters=(*program.parameters, parameter))
     pattern = rf"alloc ({_NAME}): (\w+) (\w+)\[(\d+)\]\[({_EXTENTS})\] (\S.*)"
-    if found := re.fullmatch(pattern, text):
-        name, memory, dtype, stages, sides, layout = found.groups()
+    if match := re.fullmatch(pattern, text):
+        name, memory, dtype, stages, sides, layout = match.groups()
         first, last = (Axis(extent.name, extent.size) for extent in _extents(sides))
         alloc = Alloc(name, memory, _dtype(dtype), int(stages), (first, last), _swizzle(layout))
         return replace(program, allocs=(*program.allocs, alloc))
-    if found := re.fullmatch(rf"barrier ({_NAME}): stages=(\d+) arrivals=(\d+)", text):
-        barrier = Barrier(found[1], int(found[2]), int(found[3]))
+    if match := re.fullmatch(rf"barrier ({_NAME}): stages=(\d+) arrivals=(\d+)", text):
+        barrier = Barrier(match[1], int(match[2]), int(match[3]))
         return replace(program, barriers=(*program.barriers, barrier))
-    if found := re.fullmatch(rf"role ({_NAME}): warps=(\d+)(?: registers=(\d+))?", text):
-        role = Role(found[1], int(found[2]), (), registers=int(found[3] or 0))
+    if match := re.fullmatch(rf"role ({_NAME}): warps=(\d+)(?: registers=(\d+))?", text):
+        role = Role(match[1], int(match[2]), (), registers=int(match[3] or 0))
         return replace(program, roles=(*program.roles, role))
-    if found := re.fullmatch(rf"role ({_NAME}): inside ({_NAME})", text):
-        return replace(program, roles=(*program.roles, Role(found[1], 0, (), found[2])))
+    if match := re.fullmatch(rf"role ({_NAME}): inside ({_NAME})", text):
+        return replace(program, roles=(*program.roles, Role(match[1], 0, (), match[2])))
     raise FormatError(f"{text!r} is no declaration")
 
 
@@ -275,13 +275,13 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
             inside, at = _parse_body(lines, at, level + 1)
-            results = [one for one in inside if isinstance(one, (*_COMPUTED, Store))]
+            results = [part for part in inside if isinstance(part, (*_COMPUTED, Store))]
             if len(results) < len(inside):
                 raise FormatError(f"tiles, line {line.number}: it computes and stores alone")
             statement = replace(statement, body=tuple(results))
         elif isinstance(statement, Fill) and isinstance(statement.source, Elements):
             inside, at = _parse_body(lines, at, level + 1)
-            computed = [one for one in inside if isinstance(one, _COMPUTED)]
+            computed = [part for part in inside if isinstance(part, _COMPUTED)]
             if len(computed) < len(inside):
                 raise FormatError(f"tiles, line {line.number}: it computes elements alone")
             elements = replace(statement.source, body=tuple(computed))
@@ -293,8 +293,8 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
 def _parse_statement(text: str) -> Statement:
     """The statement that prints as `text`, without its body."""
     for pattern, build in _FORMS:
-        if found := re.fullmatch(pattern, text):
-            return build(*found.groups())
+        if match := re.fullmatch(pattern, text):
+            return build(*match.groups())
     raise FormatError(f"{text!r} is no statement")
 
 
@@ -384,10 +384,10 @@ def _dtype(word: str) -> DType:
 def _swizzle(text: str) -> Swizzle:
     if text == "linear":
         return LINEAR
-    found = re.fullmatch(r"swizzle\((\d+), (\d+), (\d+)\)", text)
-    if found is None:
+    match = re.fullmatch(r"swizzle\((\d+), (\d+), (\d+)\)", text)
+    if match is None:
         raise FormatError(f"{text!r} is no layout: linear, or swizzle(3, 4, 3)")
-    return Swizzle(int(found[1]), int(found[2]), int(found[3]))
+    return Swizzle(int(match[1]), int(match[2]), int(match[3]))
 
 
 def _extents(text: str) -> tuple[Extent, ...]:
@@ -416,8 +416,8 @@ def _index(text: str) -> Index:
     terms: list[tuple[str, int]] = []
     constant = 0
     for part in text.split(" + "):
-        if found := re.fullmatch(rf"(-?\d+)\*({_NAME})", part):
-            terms.append((found[2], int(found[1])))
+        if match := re.fullmatch(rf"(-?\d+)\*({_NAME})", part):
+            terms.append((match[2], int(match[1])))
         elif re.fullmatch(r"-?\d+", part):
             constant += int(part)
         else:

@@ -59,6 +59,7 @@ from lamina.tiles.program import (
     View,
     Wait,
     statements,
+    statements_of,
 )
 
 MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocessor
@@ -82,10 +83,10 @@ def verify_tiles(program: TileProgram) -> None:
 def _names(program: TileProgram) -> Checks:
     """1. Names are unique."""
     names = [
-        *(one.name for one in program.parameters),
-        *(one.name for one in program.allocs),
-        *(one.name for one in program.barriers),
-        *(one.name for one in program.roles),
+        *(parameter.name for parameter in program.parameters),
+        *(alloc.name for alloc in program.allocs),
+        *(barrier.name for barrier in program.barriers),
+        *(role.name for role in program.roles),
     ]
     for name, count in Counter(names).items():
         yield count == 1, f"{name} is declared {count} times"
@@ -144,6 +145,11 @@ def _loops(program: TileProgram) -> Checks:
                 )
 
 
+def _sizes_of(over: tuple[Extent, ...]) -> dict[str, int]:
+    """How many values each variable has."""
+    return {extent.name: extent.size for extent in over}
+
+
 def _count(over: tuple[Extent, ...]) -> int:
     return prod(extent.size for extent in over)
 
@@ -159,7 +165,7 @@ def _roles(program: TileProgram) -> Checks:
         around = program.role(role.inside)
         yield around.groups > 0, f"role {role.name} is inside {around.name}, which has no group"
         allowed = (TileLoop, StepLoop, Fill)
-        others = [one for one in statements(role.body) if not isinstance(one, allowed)]
+        others = [other for other in statements(role.body) if not isinstance(other, allowed)]
         yield not others, f"role {role.name} is inside another one, and does more than fill"
 
 
@@ -172,11 +178,10 @@ def _body(
         match statement:
             case TileLoop(over=over, body=inside):
                 yield not variables, "a loop over tiles is inside another loop"
-                yield from _body(program, role, inside, {one.name: one.size for one in over})
+                yield from _body(program, role, inside, _sizes_of(over))
             case StepLoop(over=over, body=inside):
                 yield bool(variables), "a loop over steps is outside of one over tiles"
-                own = {one.name: one.size for one in over}
-                yield from _body(program, role, inside, {**variables, **own})
+                yield from _body(program, role, inside, {**variables, **_sizes_of(over)})
                 yield from _pauses(program, role, inside)
             case Pause(body=inside):
                 yield from _body(program, role, inside, variables)
@@ -188,7 +193,7 @@ def _body(
                 yield from _epilogue(program, statement, variables)
             case Wait(barrier=name):
                 program.barrier(name)
-            case Release(to=name) if name in {one.name for one in program.roles}:
+            case Release(to=name) if name in {other.name for other in program.roles}:
                 yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"
             case Release(to=name):
                 program.barrier(name)
@@ -203,13 +208,12 @@ def _body(
 
 def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Checks:
     """7. Pauses."""
-    pauses = [one for one in step if isinstance(one, Pause)]
-    resumes = [one for one in step if isinstance(one, Resume)]
+    pauses, resumes = statements_of(step, Pause), statements_of(step, Resume)
     yield (
-        [one.least for one in pauses] == [one.least for one in resumes],
+        [pause.least for pause in pauses] == [resume.least for resume in resumes],
         "a pause has no resume of the same steps",
     )
-    (stages,) = {program.alloc(one.left).stages for one in step if isinstance(one, Mma)} or {0}
+    (stages,) = {program.alloc(mma.left).stages for mma in statements_of(step, Mma)} or {0}
     for pause in pauses:
         yield role.groups == 2, f"{role.groups} groups: of two, one pauses for the other"
         yield (
@@ -228,9 +232,9 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
         yield from _view(program, fill.source, alloc.shape, variables)
     else:
         known = dict.fromkeys((*variables, *_along(fill.source.sides)), int64)
-        for one in fill.source.body:
-            yield from _computed(program, one, alloc.shape, known, variables)
-            known[one.target] = _dtype_of(one)
+        for statement in fill.source.body:
+            yield from _computed(program, statement, alloc.shape, known, variables)
+            known[statement.target] = _dtype_of(statement)
         yield bool(fill.source.body), f"nothing computes {fill.buffer}"
         dtype = _dtype_of(fill.source.body[-1])
     yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
@@ -267,11 +271,11 @@ def _sizes(alloc: Alloc) -> dict[str, int | None]:
 def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) -> Checks:
     """4. Values are computed before they are used; once the value that is kept is there, nothing
     else is. The tile of results is that of the sums."""
-    (sums,) = (alloc for alloc in program.allocs if alloc.memory == "registers")
+    sums = program.sums
     places = dict.fromkeys((*variables, *_along(epilogue.sides)), int64)
     known = {**places, sums.name: sums.dtype}
     kept, slices = epilogue.kept, epilogue.slices
-    made = {one.target for one in epilogue.body if not isinstance(one, Store)}
+    made = {part.target for part in epilogue.body if not isinstance(part, Store)}
     yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"
     columns = sums.shape[1]
     yield not kept or columns % slices == 0, f"{columns} columns are not {slices} equal slices"

@@ -59,7 +59,7 @@ from lamina.tiles.program import (
     TileLoop,
     TileProgram,
     Wait,
-    statements,
+    statements_of,
 )
 
 WARP = 32
@@ -91,12 +91,11 @@ class _Product:
     def of(program: TileProgram) -> "_Product":
         """The parts of a program that `lower` has made."""
         filler, user = program.roles
-        filling, using = list(statements(filler.body)), list(statements(user.body))
-        (filler_steps,) = (one for one in filling if isinstance(one, StepLoop))
-        (tile_loop,) = (one for one in using if isinstance(one, TileLoop))
-        (mma,) = (one for one in using if isinstance(one, Mma))
-        (epilogue,) = (one for one in using if isinstance(one, Epilogue))
-        fills = [one for one in filling if isinstance(one, Fill)]
+        (filler_steps,) = statements_of(filler.body, StepLoop)
+        (tile_loop,) = statements_of(user.body, TileLoop)
+        (mma,) = statements_of(user.body, Mma)
+        (epilogue,) = statements_of(user.body, Epilogue)
+        fills = statements_of(filler.body, Fill)
         return _Product(
             filler,
             filler_steps,
@@ -109,8 +108,8 @@ class _Product:
             sums=program.alloc(mma.sums),
             buffers=tuple(fill.buffer for fill in fills),
             agents=frozenset(fill.agent for fill in fills),
-            waits=any(isinstance(one, Wait) for one in using),
-            advances=any(isinstance(one, Advance) for one in using),
+            waits=bool(statements_of(user.body, Wait)),
+            advances=bool(statements_of(user.body, Advance)),
         )
 
     @property
