@@ -11,14 +11,16 @@ import lamina as lm
 from lamina import Tensor
 from lamina.core.target import DEFAULT_CUDA
 from lamina.frontend.lowered import Lowered
+from lamina.fuse.kernel_group import KernelGroup
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store, free_axes, indices_of, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node
-from lamina.ir.ops import Load, LoopReduce, Op
+from lamina.ir.node import Node, peel
+from lamina.ir.ops import Group, Load, LoopReduce, Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.walk import walk
+from lamina.schedule.gpu import parts
 from lamina.schedule.gpu.planner import TILE, GpuPlanner
 from lamina.schedule.gpu.windows import slides, tiles_of_windows
 from lamina.schedule.knobs import GpuKnobs
@@ -145,7 +147,7 @@ def test_indices_decide_a_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "parts"),
+    ("images", "count"),
     [
         ((64, 384, 14, 14), "32x"),  # of two images each
         ((1, 64, 112, 112), "112x"),  # of a row of the image
@@ -153,12 +155,42 @@ def test_indices_decide_a_value() -> None:
         ((4, 16, 8, 8), ""),  # too few products for a second kernel
     ],
 )
-def test_few_sums_of_windows_are_taken_in_parts(images: tuple[int, ...], parts: str) -> None:
+def test_few_sums_of_windows_are_taken_in_parts(images: tuple[int, ...], count: str) -> None:
     channels = images[1]
     program = lowered("filter", images, (channels, 1, 7, 7))
     names = [kernel.name.partition("_")[2] for kernel in program.kernels]
-    assert f"{parts}{channels}x7x7" in names
-    assert sum(name.endswith(f"{channels}x7x7") for name in names) == (2 if parts else 1)
+    assert f"{count}{channels}x7x7" in names
+    assert sum(name.endswith(f"{channels}x7x7") for name in names) == (2 if count else 1)
+
+
+def test_products_of_matrices_are_told_as_their_kernels_tell_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of depthwise, dense and grouped convolutions, strided and dilated."""
+    told: list[bool] = []
+    is_matrix_product = parts._is_matrix_product
+
+    def compared(node: Node) -> bool:
+        arrays = [peel(factor, Group.MOVEMENT | {Op.CAST}) for factor in node.src[0].src]
+        group = KernelGroup(node, {array: array.shape for array in arrays})
+        told.append(is_matrix_product(node))
+        assert told[-1] is (group.contraction is not None)
+        return told[-1]
+
+    def slopes(x: Tensor, w: Tensor, stride: int, dilation: int, groups: int) -> list[Tensor]:
+        y = lm.conv2d(x, w, None, stride, dilation, dilation, groups).cast(lm.float32)
+        return lm.gradient((y * y).sum(), [x, w])
+
+    monkeypatch.setattr(parts, "_is_matrix_product", compared)
+    for groups, stride, dilation in [(1, 1, 1), (1, 2, 1), (8, 1, 1), (64, 1, 1), (64, 2, 3)]:
+        specs = lm.TensorSpec((16, 64, 28, 28)), lm.TensorSpec((64, 64 // groups, 3, 3))
+        with lm.using(search=0):
+            lm.jit(slopes).lower(
+                *specs, stride, dilation, groups, device="cuda:0", arch="sm_90a"
+            )  # fmt: skip
+    for images in ((64, 384, 14, 14), (1, 64, 112, 112)):
+        lowered("filter", images, (images[1], 1, 7, 7))
+    assert set(told) == {True, False}
 
 
 @pytest.mark.parametrize("which", ["forward", "filter"])
