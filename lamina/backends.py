@@ -28,6 +28,7 @@ from lamina.graph.split_reductions import (
     long_products_in_parts,
 )
 from lamina.graph.steps_in_rows import steps_in_rows
+from lamina.graph.windows_in_rows import windows_in_rows
 from lamina.ir.kernel import AnyKernel, Kernel
 from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
@@ -158,8 +159,8 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 CPU = Backend(
     _cpu_memory,
     lambda options: (
-        cached_products_in_parts, gradients_in_parts, long_columns_in_parts,
-        log_sums_as_recurrences, shortest_orders, sorts_of_rows, steps_in_rows,
+        cached_products_in_parts, gradients_in_parts, log_sums_as_recurrences,
+        long_columns_in_parts, shortest_orders, sorts_of_rows, steps_in_rows, windows_in_rows,
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
