@@ -19,6 +19,7 @@ from lamina.graph.log_sums import log_sums_as_recurrences
 from lamina.graph.nccl_types import as_nccl_combines
 from lamina.graph.rewrite import Rule
 from lamina.graph.short_orders import short_orders, shortest_orders
+from lamina.graph.short_rows import short_rows
 from lamina.graph.sort_axes import sorts_of_rows, whole_sorts
 from lamina.graph.split_products import cached_products_in_parts, products_apart
 from lamina.graph.split_reductions import (
@@ -160,7 +161,8 @@ CPU = Backend(
     _cpu_memory,
     lambda options: (
         cached_products_in_parts, gradients_in_parts, log_sums_as_recurrences,
-        long_columns_in_parts, shortest_orders, sorts_of_rows, steps_in_rows, windows_in_rows,
+        long_columns_in_parts, short_rows, shortest_orders, sorts_of_rows, steps_in_rows,
+        windows_in_rows,
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

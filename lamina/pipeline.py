@@ -246,6 +246,8 @@ PASSES = (
              "lamina.graph.split_products:cached_products_in_parts"),
         Step("steps_in_rows", "transposes a factor whose steps lie apart in memory, for CPUs",
              "lamina.graph.steps_in_rows:steps_in_rows"),
+        Step("short_rows", "stores a factor or a result in rows as long as vectors, for CPUs",
+             "lamina.graph.short_rows:short_rows"),
         Step("windows_in_rows", "stores windows that are few beside weights as rows, for CPUs",
              "lamina.graph.windows_in_rows:windows_in_rows"),
         Step("products_apart", "takes a sum of several products as a sum of each",

@@ -34,7 +34,7 @@ def steps_in_rows(node: Node) -> Node | None:
     row = _row_of(numbers, vectors, node.arg.axes)
     steps = prod([product.shape[axis] for axis in node.arg.axes])
     uses = prod(product.shape) // prod(numbers.src[0].shape) if row is not None else 0
-    if row is None or uses < MIN_USES or steps < MIN_STEPS or not _is_fastest(numbers, row):
+    if row is None or uses < MIN_USES or steps < MIN_STEPS or not is_fastest(numbers, row):
         return None
     factors = [_transposed(factor, row) if factor is numbers else factor for factor in product.src]
     return build.reduce(ADD, node.arg.axes, factors[0] * factors[1])
@@ -63,7 +63,7 @@ def _row_of(numbers: Node, vectors: Node, steps: tuple[int, ...]) -> int | None:
     return rows[0] if len(rows) == 1 else None
 
 
-def _is_fastest(factor: Node, row: int) -> bool:
+def is_fastest(factor: Node, row: int) -> bool:
     """Are neighbours along the axis `row` of an EXPAND neighbours in memory, as far as axes of size
     1 and permutations alone are between?"""
     node = factor.src[0]
