@@ -10,7 +10,7 @@ weights in its result: with p before c there, vectors are along c.
 from lamina.core.dtypes import float32
 from lamina.core.shape import prod, squeezed
 from lamina.graph.rewrite import on
-from lamina.graph.steps_in_rows import is_fastest
+from lamina.graph.steps_in_rows import is_fastest, varies
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -75,24 +75,17 @@ def _with_single_axes(node: Node) -> Node:
 
 def _lies_along(factor: Node, axis: int) -> bool:
     """Are different elements of an EXPAND neighbours in memory along `axis`?"""
-    return _varies(factor, axis) and is_fastest(factor, axis)
+    return varies(factor, axis) and is_fastest(factor, axis)
 
 
 def _last_along(factor: Node, other: Node, kept: list[int]) -> list[int]:
     """The last of the axes `kept`, as many as `factor` varies along and `other` does not."""
     axes: list[int] = []
     for axis in reversed(kept):
-        if not _varies(factor, axis) or _varies(other, axis):
+        if not varies(factor, axis) or varies(other, axis):
             break
         axes.insert(0, axis)
     return axes
-
-
-def _varies(factor: Node, axis: int) -> bool:
-    """Does an EXPAND have another element at each place of `axis`?"""
-    array = factor.src[0]
-    inner = axis - (len(factor.shape) - len(array.shape))  # negative: an axis that it adds
-    return inner >= 0 and array.shape[inner] > 1
 
 
 def _with_rows(node: Node, rows: list[int]) -> Node:
@@ -112,6 +105,5 @@ def _with_steps_in_rows(node: Node, few: Node, many: Node) -> Node:
     new = len(few.shape) - len(array.shape)
     steps = [axis - new for axis in node.arg.axes if axis >= new]
     order = sorted(range(len(array.shape)), key=lambda axis: (axis in steps, axis))
-    stored = Node(Op.CONTIGUOUS, (build.permute(array, order),))
-    back = build.permute(stored, [order.index(axis) for axis in range(len(order))])
-    return build.reduce(ADD, node.arg.axes, build.expand(back, few.shape) * many)
+    in_rows = build.expand(build.stored_in_order(array, order), few.shape)
+    return build.reduce(ADD, node.arg.axes, in_rows * many)

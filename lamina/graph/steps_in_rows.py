@@ -30,7 +30,7 @@ def steps_in_rows(node: Node) -> Node | None:
     if any(factor.op is not Op.EXPAND for factor in product.src):
         return None
     last = len(product.shape) - 1
-    numbers, vectors = sorted(product.src, key=lambda factor: int(_varies(factor, last)))
+    numbers, vectors = sorted(product.src, key=lambda factor: int(varies(factor, last)))
     row = _row_of(numbers, vectors, node.arg.axes)
     steps = prod([product.shape[axis] for axis in node.arg.axes])
     uses = prod(product.shape) // prod(numbers.src[0].shape) if row is not None else 0
@@ -40,10 +40,11 @@ def steps_in_rows(node: Node) -> Node | None:
     return build.reduce(ADD, node.arg.axes, factors[0] * factors[1])
 
 
-def _varies(factor: Node, axis: int) -> bool:
-    """Does an EXPAND have another element at each place of `axis`? That of a number has not."""
-    shape = factor.src[0].shape
-    return len(shape) > 0 and shape[axis] > 1
+def varies(factor: Node, axis: int) -> bool:
+    """Does an EXPAND have another element at each place of `axis`?"""
+    array = factor.src[0]
+    inner = axis - (len(factor.shape) - len(array.shape))  # negative: an axis that it adds
+    return inner >= 0 and array.shape[inner] > 1
 
 
 def _row_of(numbers: Node, vectors: Node, steps: tuple[int, ...]) -> int | None:
@@ -53,12 +54,12 @@ def _row_of(numbers: Node, vectors: Node, steps: tuple[int, ...]) -> int | None:
     for axis, size in enumerate(numbers.shape):
         if size == 1:
             continue
-        varies = _varies(numbers, axis), _varies(vectors, axis)
-        if axis in steps and varies != (True, True):
+        numbers_vary, vectors_vary = varies(numbers, axis), varies(vectors, axis)
+        if axis in steps and not (numbers_vary and vectors_vary):
             return None
-        if axis not in steps and varies[0] == varies[1]:
+        if axis not in steps and numbers_vary == vectors_vary:
             return None
-        if axis not in steps and varies[0]:
+        if axis not in steps and numbers_vary:
             rows.append(axis)
     return rows[0] if len(rows) == 1 else None
 
@@ -67,7 +68,8 @@ def is_fastest(factor: Node, row: int) -> bool:
     """Are neighbours along the axis `row` of an EXPAND neighbours in memory, as far as axes of size
     1 and permutations alone are between?"""
     node = factor.src[0]
-    place = _squeezed_place(node, row)
+    new = len(factor.shape) - len(node.shape)  # axes that the EXPAND adds, in front
+    place = _squeezed_place(node, row - new)
     while True:
         if node.op is Op.PERMUTE:
             rows = [axis for axis in node.arg if node.src[0].shape[axis] > 1]
@@ -89,6 +91,5 @@ def _transposed(factor: Node, row: int) -> Node:
     whole = build.reshape(array, squeezed(array.shape))
     place = _squeezed_place(array, row)
     order = [place, *(axis for axis in range(len(whole.shape)) if axis != place)]
-    stored = Node(Op.CONTIGUOUS, (build.permute(whole, order),))
-    back = build.permute(stored, [order.index(axis) for axis in range(len(order))])
-    return build.expand(build.reshape(back, array.shape), factor.shape)
+    stored = build.stored_in_order(whole, order)
+    return build.expand(build.reshape(stored, array.shape), factor.shape)

@@ -48,8 +48,9 @@ def windows_in_rows(node: Node) -> Node | None:
         inner = kept
     else:
         return None
-    stored = build.expand(_stored(once, inner), windows.shape)
-    return build.reduce(ADD, node.arg.axes, other * stored)
+    order = sorted(range(len(once.shape)), key=lambda axis: (axis in inner, axis))
+    in_rows = build.expand(build.stored_in_order(once, order), windows.shape)
+    return build.reduce(ADD, node.arg.axes, other * in_rows)
 
 
 def _places(factor: Node) -> set[int]:
@@ -105,10 +106,3 @@ def _repeated(x: Node) -> set[int]:
         inner = _repeated(x.src[0])
         return {axis for axis in inner if before[axis] == 0 and after[axis] == 0}
     return set()
-
-
-def _stored(array: Node, inner: Collection[int]) -> Node:
-    """The same array, in memory in which the axes `inner` are the innermost."""
-    order = sorted(range(len(array.shape)), key=lambda axis: (axis in inner, axis))
-    stored = Node(Op.CONTIGUOUS, (build.permute(array, order),))
-    return build.permute(stored, [order.index(axis) for axis in range(len(order))])

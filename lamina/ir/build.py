@@ -55,6 +55,12 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
     return x if axes == tuple(range(len(axes))) else Node(Op.PERMUTE, (x,), axes)
 
 
+def stored_in_order(x: Node, order: Sequence[int]) -> Node:
+    """The same values in a buffer of their own, in which axis i is axis ``order[i]`` of `x`."""
+    stored = Node(Op.CONTIGUOUS, (permute(x, order),))
+    return permute(stored, [order.index(axis) for axis in range(len(order))])
+
+
 def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
     """Add elements of `value` at the ends of each axis."""
     if not any(before) and not any(after):
