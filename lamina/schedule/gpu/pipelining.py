@@ -115,7 +115,7 @@ def pipelining_of_knobs(
     kernel: Kernel, in_tiles: Schedule, target: Target, knobs: GpuKnobs
 ) -> Schedule:
     """The moves that a search draws beyond those that put a product `in_tiles`: none for a knob of
-    0, nor for a kernel of which they say nothing."""
+    0, nor for a kernel of which they say nothing. Raises FormatError if they do not fit."""
     if not any((knobs.division, knobs.depth, knobs.filler, knobs.slices)):
         return ()
     nest = apply(kernel, in_tiles)
@@ -132,6 +132,7 @@ def pipelining_of_knobs(
         moves.append(Roles(FILLERS[knobs.filler % len(FILLERS)]))
     if knobs.slices:
         moves.append(Overlap(knobs.slices % (MAX_SLICES + 1)))
+    apply(kernel, (*in_tiles, *moves))
     return tuple(moves)
 
 
