@@ -101,10 +101,20 @@ EACH(APART)
         for (int lane = 0; lane < N; lane++) if (lanes >> lane & 1) x[lane] = p[lane]; \
         return x; \
     }
-/* The same of elements that lie `by` apart. */
+/* The same of elements that lie `by` apart. A loop over lanes puts them together in memory; few lanes,
+   and those of which the compiler knows what is read, are put together in a register. */
+#ifndef INSIDEx2
+#define INSIDEx2(p, by, lanes) (lanes) & 1 ? (p)[0] : 0, (lanes) & 2 ? (p)[by] : 0
+#define INSIDEx4(p, by, lanes) INSIDEx2(p, by, lanes), INSIDEx2((p) + 2 * (by), by, (lanes) >> 2)
+#define INSIDEx8(p, by, lanes) INSIDEx4(p, by, lanes), INSIDEx4((p) + 4 * (by), by, (lanes) >> 4)
+#define INSIDEx16(p, by, lanes) INSIDEx8(p, by, lanes), INSIDEx8((p) + 8 * (by), by, (lanes) >> 8)
+#define INSIDEx32(p, by, lanes) INSIDEx16(p, by, lanes), INSIDEx16((p) + 16 * (by), by, (lanes) >> 16)
+#define INSIDEx64(p, by, lanes) INSIDEx32(p, by, lanes), INSIDEx32((p) + 32 * (by), by, (lanes) >> 32)
+#endif
 #define LANES_APART(T, I) \
     INLINE T##xN masked_apart_##T##xN(const T *p, i64 by, u64 lanes) { \
         if (!(~lanes << (64 - N))) return (T##xN){SPREADxN(p, by)}; \
+        if (N <= 4 || __builtin_constant_p(lanes)) return (T##xN){INSIDExN(p, by, lanes)}; \
         T##xN x = {0}; \
         if (!(lanes << (64 - N))) return x; \
         for (int lane = 0; lane < N; lane++) if (lanes >> lane & 1) x[lane] = p[lane * by]; \
