@@ -3,6 +3,7 @@ arrays that are kept in the order of the loops."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -87,6 +88,20 @@ def test_lanes_are_rows_and_bytes_stay_bytes(name: str, large: Tensor) -> None:
 def len_of(fill: Store) -> int:
     """The elements of an array that is kept."""
     return points(fill.axes)
+
+
+@pytest.mark.parametrize(("blocks", "is_asked"), [(2, False), (18, True)])
+def test_numbers_are_asked_for_two_pages_ahead(blocks: int, is_asked: bool) -> None:
+    """Each cache line once; those of 16 KiB are still in the nearest cache."""
+    kind = BLOCK_TYPES[8]
+    packed = Packed(kind, Tensor(drawn_blocks(kind, 256, blocks)))
+    x = lm.ones((1, packed.shape[1])).realize()
+    text = lm.jit(lambda x: x @ packed.decode().T).lower(x).source
+    places = re.findall(r"AHEAD\((.*), 8192, 3\);", text)
+    assert bool(places) == is_asked
+    assert len({*places}) == len(places)
+    offsets = [int(place.rpartition(" + ")[2]) for place in places if re.search(r"\+ \d+$", place)]
+    assert all(offset % 64 == 0 for offset in offsets)
 
 
 def test_what_is_kept_is_one_block_of_memory(large: Tensor) -> None:

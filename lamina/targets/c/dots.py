@@ -243,7 +243,7 @@ class DotPrinter(CPrinter):
         kind = self.vector_type(ELEMENTS[node.dtype], count)
         self.needed.add((DOTS, words))
         if words == 1 or strides.of_words == WORD:
-            self.prefetch(node, place)
+            self.prefetch(node, point, place)
             return Value(f"WORDS_AT({kind}, {words}, {place})", node.dtype, count)
         rows = self._rows_of_words(node, words)
         if rows is not None:

@@ -25,9 +25,10 @@ PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a pac
 # leave the page that it is in. 8 and 32 steps were as fast.
 FAR_STEPS = 16
 PAGE = 4096  # bytes
+LINE = 64  # bytes of a cache line
 SECOND_CACHE = 1 << 20  # bytes that stay in the second-level cache
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
-TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
+TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array, and decoding, prefetch
 # The caches that a prefetch reaches, `near` of AHEAD in `prelude.c`.
 ALL_CACHES = 3
 BUT_FIRST_LEVEL = 2
@@ -182,7 +183,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
         _, condition = index_and_condition(node)
         kind = self.vector_type(ELEMENTS[node.dtype], lanes)
         text = f"*({kind}r *)({place})"
-        self.prefetch(node, place)
+        self.prefetch(node, point, place)
         if self._is_shared_by_rows(node):
             text = f"HELD({kind}, {text})"
         if condition is not ix.TRUE:
@@ -270,7 +271,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
 
     # Prefetches.
 
-    def prefetch(self, load: Node, place: str) -> None:
+    def prefetch(self, load: Node, point: Point, place: str) -> None:
         """Print prefetches of what will be read some iterations after `place`, where the hardware
         prefetcher fails: `AHEAD` in `prelude.c` says why. Its numbers are elements and caches.
 
@@ -281,6 +282,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
           ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``.
         - A product that reads the columns of a large array row after row, where a row has 1024
           elements or more: 16 rows ahead, ``AHEAD(p1 + 1384 * k + 32 * j, 22144, 3);``.
+        - Numbers that are decoded before they are added up, each once, as of quantised weights:
+          8192 bytes ahead, ``AHEAD(p6 + 1024 * k_outer + 64 * k_inner, 8192, 3);``.
         - Arithmetic on an array of 64 MiB: 8192 bytes ahead, ``AHEAD(p0 + 16 * i, 2048, 3);``.
         """
         terms, _ = ix.terms_of(load.src[0])
@@ -298,7 +301,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
             elif reduced and self._is_of_far_rows(load, reduced[-1], terms[reduced[-1]]):
                 ahead = FAR_STEPS * terms[reduced[-1]]
                 self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
-        if self._is_large_map(load):
+        is_decoded = self._is_decoded_in_order(load) and self._begins_line(load, point)
+        if is_decoded or self._is_large_map(load):
             self.line(f"AHEAD({place}, {TWO_PAGES // load.dtype.itemsize}, {ALL_CACHES});")
 
     def _accumulating_loops(self) -> list[Node]:
@@ -319,6 +323,42 @@ class MemoryPrinter(CSpelling, NestPrinter):
         is_large = self.nest.kernel.parameters[load.arg.parameter].nbytes > SECOND_CACHE
         is_long = step.arg.size >= 2 * FAR_STEPS
         return is_large and is_long and abs(stride) * load.dtype.itemsize >= PAGE
+
+    def _is_decoded_in_order(self, load: Node) -> bool:
+        """Does a reduction read narrow numbers from end to end of an array that is larger than the
+        nearest cache, each once, and make wider ones of them?
+
+        ``w[1024 * b + 64 * k + 16 * v + i]`` with blocks b, 16 steps k, 4 unrolled vectors v and 16
+        lanes i is such a load, in whichever loop the halves of a byte are unrolled."""
+        sums = (axis for axis in self.nest.order if axis.arg.reduce)
+        is_large = self.nest.kernel.parameters[load.arg.parameter].nbytes > NEAREST_CACHE
+        is_narrow = load.dtype.itemsize < float32.itemsize
+        if not (is_large and is_narrow) or load.src[1:] or next(sums, None) is None:
+            return False
+        terms, _ = ix.terms_of(load.src[0])
+        lanes = [part.lanes for axis, part in self.vectors.items() if terms.get(axis) == 1]
+        if not lanes:
+            return False
+        following = lanes[0]  # elements that all loops inside of an axis read
+        is_moved = False  # by a loop inside
+        for axis in reversed(self.nest.order):
+            if self.nest.bound(axis) in ("vector", "dot"):
+                continue
+            is_loop = axis not in self.unrolled
+            if axis in terms:
+                if terms[axis] != following:
+                    return False
+                following *= axis.arg.size
+                is_moved = is_moved or is_loop
+            elif is_loop and is_moved:
+                return False  # it reads all of them again
+        return True
+
+    def _begins_line(self, load: Node, point: Point) -> bool:
+        """Is it the first of the unrolled loads of a cache line?"""
+        terms, _ = ix.terms_of(load.src[0])
+        first = sum(terms.get(axis, 0) * point[axis] for axis in self.unrolled if axis in point)
+        return first * load.dtype.itemsize % LINE == 0
 
     def _is_large_map(self, load: Node) -> bool:
         """Does the kernel compute each element of an array that no cache holds from the element of
