@@ -281,12 +281,14 @@ def main() -> None:
         serve(library, path, int(threads))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the processes that it has
-    lines = list(page(options))
-    text = "\n".join(lines) + "\n"
+    lines = []
+    for line in page(options):
+        lines.append(line)
+        if not options.output:
+            print(line, flush=True)  # as soon as it is known: a machine may not stay quiet
     if options.output:
+        text = "\n".join(lines) + "\n"
         (options.output / "cpu_text.md").write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
 
 
 if __name__ == "__main__":
