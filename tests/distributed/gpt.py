@@ -10,7 +10,7 @@ import lamina as lm
 from lamina import Tensor, distributed, nn
 from lamina.distributed.mesh import Axis
 
-LENGTH, WIDTH, HEADS = 8, 16, 2
+LENGTH, WIDTH, HEADS = 8, 16, 4
 
 
 class Block:

@@ -43,7 +43,7 @@ def test_training_in_two_processes_is_that_in_one(device: str) -> None:
     assert ran.output.count("all is well") == 2
 
 
-WAYS = ("tensor", "tensor and sequence", "ring", "sharded", "pipeline")
+WAYS = ("tensor", "tensor-and-sequence", "ring", "sharded", "pipeline")
 
 
 def test_ways_to_share_a_model_train_as_one_process() -> None:
@@ -60,18 +60,27 @@ def test_ways_to_share_a_model_compiled(way: str) -> None:
     assert ran.status == 0, ran.errors
 
 
-@pytest.mark.parametrize("way", ["data", "model"])
-def test_an_annotated_model_trains_as_one_process(way: str) -> None:
-    ran = launch("sharded.py", way, device="interp")
+@pytest.mark.parametrize("mesh", [(2, 1), (1, 2)])
+def test_an_annotated_model_trains_as_one_process(mesh: tuple[int, int]) -> None:
+    ran = launch("sharded.py", *map(str, mesh), device="interp")
     assert ran.status == 0, ran.errors
     assert ran.output.count("all is well") == 2
 
 
 @pytest.mark.exhaustive
-def test_four_processes_share_a_model() -> None:
-    ran = launch("parallel.py", "ring", "sharded", device="interp", count=4)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "data_parallel.py", *[f"parallel.py {way}" for way in WAYS],
+        "sharded.py 4 1", "sharded.py 2 2", "sharded.py 1 4",
+    ],
+)  # fmt: skip
+def test_four_processes_train_as_one(command: str) -> None:
+    """In each of the ways; an annotated model along one axis of a mesh, and along two."""
+    script, *arguments = command.split()
+    ran = launch(script, *arguments, device="interp", count=4)
     assert ran.status == 0, ran.errors
-    assert ran.output.count("all is well") == 8
+    assert ran.output.count("all is well") == 4
 
 
 # Rank 0 may wait for the end of the first collective, or before the second one.

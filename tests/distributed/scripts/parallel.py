@@ -1,4 +1,4 @@
-"""A small GPT trained in two processes, in each of the ways to share it, step by step beside one.
+"""A small GPT trained in two or four processes, in each of the ways to share it, beside one.
 
 Every process also trains the whole model alone, and compares the losses, and at the end the
 parameters that it has, or its parts of them.
@@ -42,7 +42,7 @@ def tensor_parallel(model: Gpt) -> Shared:
 
 
 def tensor_and_sequence_parallel(model: Gpt) -> Shared:
-    """Between products each process has half of the tokens."""
+    """Between products each process has a part of the tokens."""
     shared = [*nn.parameters([block.norms for block in model.blocks]), model.norm.weight,
               model.norm.bias, model.letters.weight, model.places.weight]  # fmt: skip
     shared += [one for block in model.blocks for one in (block.output.bias, block.down.bias)]
@@ -61,7 +61,7 @@ def tensor_and_sequence_parallel(model: Gpt) -> Shared:
 
 
 def ring(model: Gpt) -> Shared:
-    """Each process has half of the tokens throughout."""
+    """Each process has a part of the tokens throughout."""
     for block in model.blocks:
         block._attend = lambda query, key, value: distributed.ring_attention(
             query, key, value, over, is_causal=True
@@ -80,7 +80,7 @@ def ring(model: Gpt) -> Shared:
 
 
 def fully_sharded(model: Gpt) -> Shared:
-    """Each process has half of the rows of a batch, and of each parameter."""
+    """Each process has a part of the rows of a batch, and of each parameter."""
     sharded = distributed.FullySharded(Whole(model), over)
 
     def step(batch: np.ndarray) -> Tensor:
@@ -102,17 +102,17 @@ class Whole:
 
 
 def pipelined(model: Gpt) -> Shared:
-    """The first process has the first block; the embedding of letters is not tied here, as both
-    ends would need it: a product of the second's own."""
-    first, last = model.blocks
-    output = model.output
+    """Each process has a block; the embedding of letters is not tied here, as both ends would need
+    it: a product of the last one's own."""
+    block, output = model.blocks[rank], model.output
+    own: dict[str, Any] = {"blocks": {str(rank): block}}
     if rank == 0:
-        own = {"letters": model.letters, "places": model.places, "blocks": {"0": first}}
-    else:
-        own = {"blocks": {"1": last}, "norm": model.norm, "output": output}
+        own |= {"letters": model.letters, "places": model.places}
+    if rank == size - 1:
+        own |= {"norm": model.norm, "output": output}
 
     def stage(x: Tensor) -> Tensor:
-        return last(x) if rank else first(model.embedded(x))
+        return block(x if rank else model.embedded(x))
 
     def loss_of(x: Tensor, target: Tensor) -> Tensor:
         return lm.cross_entropy(output(model.norm(x)).flatten(0, 1), target.flatten())
@@ -130,10 +130,10 @@ def pipelined(model: Gpt) -> Shared:
 
 
 class Untied(Gpt):
-    """A GPT of two blocks with an output layer of its own."""
+    """A GPT of a block for each process, with an output layer of its own."""
 
     def __init__(self, letters: int) -> None:
-        super().__init__(letters, 2)
+        super().__init__(letters, size)
         self.output = nn.Linear(WIDTH, letters, bias=False)
 
     def loss(self, text: np.ndarray) -> Tensor:
@@ -143,7 +143,7 @@ class Untied(Gpt):
 
 WAYS = {
     "tensor": (tensor_parallel, Gpt),
-    "tensor and sequence": (tensor_and_sequence_parallel, Gpt),
+    "tensor-and-sequence": (tensor_and_sequence_parallel, Gpt),
     "ring": (ring, Gpt),
     "sharded": (fully_sharded, Gpt),
     "pipeline": (pipelined, Untied),

@@ -1,5 +1,6 @@
-"""A small GPT whose tensors are annotated, trained in two processes step by step beside one, with
-norms over all parts, and a step that is left out.
+"""A small GPT whose tensors are annotated, trained in several processes step by step beside one,
+with norms over all parts, and a step that is left out: ``sharded.py DATA MODEL``, the processes
+along two axes of a mesh.
 
 Every process also trains the whole model alone, and compares losses and parameters.
 """
@@ -14,7 +15,7 @@ from lamina import Tensor, distributed, nn
 from tests.distributed.gpt import LENGTH, Gpt
 
 LETTERS, ROWS, LARGEST = 12, 4, 0.5
-rank, size = distributed.rank(), distributed.size()
+rank = distributed.rank()
 
 
 def loss_of(model: Gpt, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -45,8 +46,8 @@ def parts_of(model: Gpt) -> tuple[list[Tensor], list[Tensor]]:
     return same, [distributed.part(one) for one in tensors if not one.requires_grad]
 
 
-def train(sizes: dict[str, int]) -> None:
-    mesh = distributed.Mesh(**sizes)
+def train(data: int, model: int) -> None:
+    mesh = distributed.Mesh(data=data, model=model)
     lm.random.manual_seed(0)
     together, alone = Gpt(LETTERS), Gpt(LETTERS)
     nn.load_state_dict(alone, nn.state_dict(together))
@@ -100,5 +101,5 @@ def train(sizes: dict[str, int]) -> None:
         np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=5e-6)
 
 
-train({way: size if way == sys.argv[1] else 1 for way in ("data", "model")})
+train(*map(int, sys.argv[1:]))
 print(f"rank {rank}: all is well", flush=True)
