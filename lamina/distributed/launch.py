@@ -48,7 +48,7 @@ def _become_mpiexec(count: int, device: str, program: Sequence[str]) -> NoReturn
 def command_of(count: int, program: Sequence[str]) -> list[str]:
     """The arguments of mpiexec. It is not to end the other processes when one fails: they notice
     that themselves (`lamina/runtime/peers.py`), and say which rank it was. Where a signal killed
-    one, mpiexec kills the others after half a second all the same."""
+    one, mpiexec kills the others all the same, after the time that `child.py` leaves them."""
     python = [sys.executable, str(Path(__file__).with_name("child.py"))]
     return ["-disable-auto-cleanup", "-n", str(count), *python, *program]
 

@@ -256,8 +256,7 @@ def test_a_killed_run_goes_on_from_the_last_checkpoint(
 def test_a_run_that_is_killed_at_a_random_moment_goes_on(
     phase: str, seed: int, tmp_path: Path, whole_run: dict[str, str]
 ) -> None:
-    """With the same losses; the other process ends soon. It says who was killed, unless mpiexec,
-    which says so too, was quicker."""
+    """With the same losses; the other process ends soon, and says who was killed."""
     victim = seed % 2
     fault = (phase, str(victim), str(seed))
     killed = launch("checkpoint.py", str(tmp_path), *fault, device="interp")
@@ -267,16 +266,14 @@ def test_a_run_that_is_killed_at_a_random_moment_goes_on(
     seconds = ended - float(moment[1])
     assert seconds < 30
     assert killed.status != 0
-    told = f"rank {victim} failed: its process ended" in killed.errors
-    assert told or "Killed (signal 9)" in killed.errors, killed.errors
+    assert f"rank {victim} failed: its process ended" in killed.errors, killed.errors
     again = launch("checkpoint.py", str(tmp_path), device="interp")
     assert again.status == 0, again.errors
     assert losses(killed.output) | losses(again.output) == whole_run
     for name, loss in losses(killed.output).items():
         assert whole_run[name] == loss
     steps = len(losses(killed.output))
-    said = "says so, and has" if told else "has"
-    print(f"{phase}, rank {victim}, after {steps} steps: other {said} ended {seconds:.1f} s later")
+    print(f"{phase}, rank {victim}, after {steps} steps: all have ended {seconds:.1f} s later")
 
 
 def test_one_process_goes_on_where_two_were(tmp_path: Path, whole_run: dict[str, str]) -> None:
