@@ -20,7 +20,7 @@ from lamina.fuse.channels_last import Axis, channels_last, traced
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.kernel import Kernel
+from lamina.ir.kernel import Kernel, contraction
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from tests.generators import leaf
@@ -49,6 +49,30 @@ def test_images_between_convolutions_have_their_channels_last() -> None:
         channels = [axis for axis, step in steps.items() if step == 1]
         assert [axis.arg.size for axis in channels] == [32]
     assert len(images) == 4  # with the first image, an input, in its padding
+
+
+def test_a_gradient_has_the_channels_last_along_which_it_has_vectors() -> None:
+    """(24, 32, 3, 3) is stored as (32, 3, 3, 24), which the kernel of the result transposes."""
+
+    def slope(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        y = lm.relu(lm.conv2d(lm.relu(lm.conv2d(x, w, padding=1)), v, padding=1))
+        return lm.gradient((lm.conv2d(y, u) ** 2).sum(), v)
+
+    shapes = (IMAGES, (32, 16, 3, 3), (24, 32, 3, 3), (16, 24, 3, 3))
+    lowered = lm.jit(slope).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    stores = [
+        launch.kernel.stores[0] for launch in lowered.planned.program.launches
+        if isinstance(launch.kernel, Kernel) and contraction_of(launch.kernel)
+    ]  # fmt: skip
+    filters = [store for store in stores if (store.axes[0].arg.size, len(store.axes)) == (32, 4)]
+    assert filters
+    for store in filters:
+        steps, _ = ix.terms_of(store.index)
+        assert [axis.arg.size for axis, step in steps.items() if step == 1] == [24]
+
+
+def contraction_of(kernel: Kernel) -> Node | None:
+    return contraction((store.value for store in kernel.stores), kernel.row_axes)
 
 
 def graph_of(
