@@ -31,6 +31,10 @@ from lamina.ir.substitute import with_operands
 # Channels from which on they are lanes of vectors: one vector of 64 bytes of float32.
 MIN_CHANNELS = 16
 
+# How often an array is read at least that is copied to another order, as a filter at all places.
+# An estimate.
+MIN_REPEATS = 16
+
 # What changes indices and nothing else: the channels are traced through it.
 INDEXING = Group.MOVEMENT - {Op.PAD}
 # What has an order in memory of its own.
@@ -333,9 +337,9 @@ class _Rebuilder:
             below = _kept(node)[number]
             operands = [self._operand(operand, below) for operand in node.src]
             return _reduce_in_order(node, operands, below)
-        operands = [self._operand(operand, number) for operand in node.src]
         if node.op is not Op.PAD:
-            return Node(node.op, tuple(operands), node.arg)
+            return Node(node.op, tuple(self._factors(node, number)), node.arg)
+        operands = [self._operand(operand, number) for operand in node.src]
         order = _moved_last(number, len(node.shape))
         before = tuple(node.arg.before[axis] for axis in order)
         after = tuple(node.arg.after[axis] for axis in order)
@@ -356,8 +360,9 @@ class _Rebuilder:
         return permute(self.done[operand], order)
 
     def _factors(self, product: Node, number: int) -> list[Node]:
-        """The factors of products with their axis `number` at the end. Where all of them vary along
-        that, as images and filters of each channel do, they have it last in memory too."""
+        """The operands of products, and of other arithmetic, with their axis `number` at the end.
+        Where all of them vary along that, as images and filters of each channel do, an array that
+        is read many times has it last in memory too."""
         traces = [traced(Axis(factor, number)) for factor in product.src]
         sources = [source for source in traces if source is not None]
         if len(sources) < len(traces):
@@ -370,7 +375,8 @@ class _Rebuilder:
     def _reordered(self, factor: Node, number: int, source: Axis) -> Node:
         """`factor` with its axis `number` at the end, of an array that is stored so."""
         array = source.node
-        if array in self.last_axis or not _is_image(source):
+        is_repeated = prod(factor.shape) >= MIN_REPEATS * prod(array.shape)
+        if array in self.last_axis or not _is_image(source) or not is_repeated:
             return self._operand(factor, number)
         order = _moved_last(source.number, len(array.shape))
         stored = Node(Op.CONTIGUOUS, (permute(self.done[array], order),))
