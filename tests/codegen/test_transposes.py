@@ -200,12 +200,19 @@ def test_both_results_of_a_product_are_streamed(
     assert len(set(re.findall(r"STREAM\(\w+, (p\d)", text))) == 2
 
 
-@pytest.mark.parametrize(("columns", "streamed"), [(512, True), (256, False)])
+@pytest.mark.parametrize(
+    ("shape", "streamed"),
+    [
+        ((1024, 512), True),
+        ((1024, 256), False),  # 1 MiB
+        ((1031, 512), False),  # one of 16 rows of the result begins with a line
+    ],
+)
 def test_a_transpose_that_fills_the_second_cache_is_streamed(
-    texts: list[str], columns: int, streamed: bool
+    texts: list[str], shape: tuple[int, int], streamed: bool
 ) -> None:
     """Its lines lie far apart. A copy writes line after line, and is streamed from 8 MiB on."""
-    a = _array(1024, columns)
+    a = _array(*shape)
     np.testing.assert_array_equal(lm.asarray(a).T.contiguous().numpy(), a.T)
     np.testing.assert_array_equal((lm.asarray(a) * 2).numpy(), a * 2)
     transpose, copy = texts
