@@ -51,6 +51,34 @@ def test_long_chains_fill_vectors_with_rows(columns: int, is_row: bool) -> None:
 
 
 @pytest.mark.usefixtures("_vectors_of_64_bytes")
+def test_what_is_left_of_a_reduction_is_vectors_of_fewer_lanes() -> None:
+    """Rows of 77 elements: four vectors of 16, one of 8, one of 4 and a single element."""
+    text = _text(lambda x: lm.layer_norm(x, (77,)), (640, 77))
+    loaded = re.findall(r"\*\(f32x(\d+)r \*\)\(p0", text)
+    assert set(loaded) == {"16", "8", "4"}
+    assert "p0[" in text
+
+
+@pytest.mark.parametrize("columns", [*range(2, 34), 45, 61, 77, 125, 197])
+def test_reductions_of_rows_of_any_length(columns: int) -> None:
+    x = RNG.standard_normal((40, columns), dtype=np.float32)
+    wide = x.astype(np.float64)
+    exps = np.exp(wide - wide.max(-1, keepdims=True))
+    right = {
+        "sum": wide.sum(-1), "max": wide.max(-1), "argmax": wide.argmax(-1),
+        "variance": wide.var(-1), "softmax": exps / exps.sum(-1, keepdims=True),
+    }  # fmt: skip
+    ours = lm.asarray(x)
+    found = {
+        "sum": ours.sum(-1), "max": ours.max(-1), "argmax": ours.argmax(-1),
+        "variance": ours.var(-1, correction=0), "softmax": lm.softmax(ours, axis=-1),
+    }  # fmt: skip
+    lm.realize(*found.values())
+    for name, value in found.items():
+        np.testing.assert_allclose(value.numpy(), right[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
 @pytest.mark.parametrize("columns", [3, 8, 16, 31, 48])
 def test_single_operations_have_neighbours_as_lanes(columns: int) -> None:
     text = _text(lambda x, y: x * y, (640, columns), (640, 1))

@@ -59,21 +59,13 @@ def trips_of(nest: Nest, axis: Node, *, each_lane: bool) -> float:
     lanes = points(inner for inner in split.axes if nest.bound(inner) == "vector")
     if each_lane and lanes > 1:
         full, rest = divmod(extent, lanes)
-        extent = lanes * (full + _shorter_vectors(rest, is_reduced=axis.arg.reduce))
+        extent = lanes * (full + rest.bit_count())  # shorter vectors: of 6 elements, 4 and 2
     return extent / points(split.axes[1:])
 
 
 def _weighted(factors: Sequence[int], at: Sequence[int]) -> int:
     """The sum of the products of both."""
     return sum(factor * place for factor, place in zip(factors, at, strict=True))
-
-
-def _shorter_vectors(rest: int, *, is_reduced: bool) -> int:
-    """How many vectors the printer makes of `rest` elements, with half as many lanes or fewer: 6
-    are 4 and 2. Those of a reduction are one vector if they are a power of two, and else single
-    elements."""
-    powers = rest.bit_count()
-    return rest if is_reduced and powers > 1 else powers
 
 
 def _share_inside(condition: Node) -> float:

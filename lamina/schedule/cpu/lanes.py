@@ -138,9 +138,10 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
 def share(vector: Node | None, width: int) -> float:
     """How many vectors an axis takes, divided by its elements; 1 if it is None, without lanes.
 
-    A row axis of 22 is vectors of 16, 4 and 2 lanes: 3 / 22. What is left of a reduction is one
-    vector if it is a power of two, and else single elements: 22 are one vector and 6 elements, 7 /
-    22.
+    A row axis of 22 is vectors of 16, 4 and 2 lanes: 3 / 22. What is left of a reduction counts as
+    single elements unless it is a power of two: 22 as one vector and 6 elements, 7 / 22. Its short
+    vectors wait for one another, and add up their lanes: softmax of rows of 31 elements takes 1.3
+    times as long with vectors of 16, 8, 4 and 2 as with rows as lanes (measured).
     """
     if vector is None:
         return 1.0
