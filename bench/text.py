@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, machine.usable_cores()])
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--output", type=Path, help="a folder for cpu_text.md; else it is printed")
+    parser.add_argument("--output", type=Path, help="a folder for cpu_text.md too")
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=installed())
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -284,8 +284,7 @@ def main() -> None:
     lines = []
     for line in page(options):
         lines.append(line)
-        if not options.output:
-            print(line, flush=True)  # as soon as it is known: a machine may not stay quiet
+        print(line, flush=True)  # as soon as it is known: a machine may not stay quiet
     if options.output:
         text = "\n".join(lines) + "\n"
         (options.output / "cpu_text.md").write_text(text, encoding="utf-8")

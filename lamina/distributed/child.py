@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -59,8 +60,10 @@ def end_as(child: int) -> NoReturn:
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status):
         os._exit(os.WEXITSTATUS(status))
-    time.sleep(LAST_SECONDS)
     killed_by = os.WTERMSIG(status)
+    if killed_by != signal.SIGTERM:  # by which it ends on request, or before it has joined others
+        time.sleep(LAST_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left one, if any is to be left
     if killed_by != signal.SIGKILL:  # which has no handler
         signal.signal(killed_by, signal.SIG_DFL)
     os.kill(os.getpid(), killed_by)

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from lamina.core.dtypes import DType, float32, int64
+from lamina.core.dtypes import DType, bool_, float32, int64
 from lamina.ir.ops import Group
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.tiles.layouts import BANKS
@@ -178,6 +178,8 @@ def _body(
         match statement:
             case TileLoop(over=over, body=inside):
                 yield not variables, "a loop over tiles is inside another loop"
+                joins = len(statements_of(inside, Join))
+                yield joins <= 1, f"the sums of a tile are joined {joins} times"
                 yield from _body(program, role, inside, _sizes_of(over))
             case StepLoop(over=over, body=inside):
                 yield bool(variables), "a loop over steps is outside of one over tiles"
@@ -278,7 +280,8 @@ def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) ->
     made = {part.target for part in epilogue.body if not isinstance(part, Store)}
     yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"
     columns = sums.shape[1]
-    yield not kept or columns % slices == 0, f"{columns} columns are not {slices} equal slices"
+    has_slices = slices > 0 and columns % slices == 0
+    yield not kept or has_slices, f"{columns} columns are not {slices} equal slices"
     for statement in epilogue.body:
         if isinstance(statement, Store):
             yield from _store(program, statement, sums, known, variables)
@@ -322,6 +325,8 @@ def _terms(index: Index, condition: str, known: Mapping[str, DType]) -> Checks:
         yield name in known, f"{name} is no variable, and not computed before"
         yield name not in known or not known[name].is_float, f"{name} is no integer"
     yield condition in ("", *known), f"{condition} is not computed before"
+    if condition in known:
+        yield known[condition] is bool_, f"{condition} is a condition, and no bool"
 
 
 def _store(
@@ -337,6 +342,7 @@ def _store(
     if store.through:
         lines = program.alloc(store.through)
         yield lines.memory == "shared", f"{lines.name} is not in shared memory"
+        yield lines.stages == 1, f"a store goes through {lines.name}, which has several stages"
         yield (
             lines.dtype is array.dtype,
             f"a store of {array.dtype.name} through {lines.dtype.name}",

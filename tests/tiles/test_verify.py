@@ -79,6 +79,9 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("parameter p1: bf16", "parameter p1: f16", "a fill of bfloat16 with float16"),
         ("alloc lines: shared bf16", "alloc lines: shared f16", "a store of bfloat16 through"),
         ("epilogue", "epilogue keeping v0 in 5 slices", "64 columns are not 5 equal slices"),
+        ("epilogue", "epilogue keeping v0 in 0 slices", "64 columns are not 0 equal slices"),
+        ("through lines", "through left", "a store goes through left, which has several stages"),
+        ("    epilogue", "    join sums\n    join sums\n    epilogue", "are joined 2 times"),
         ("    epilogue\n      map v0: bf16 = cast sums\n",
          "    epilogue keeping v1 in 4 slices\n      map v0: bf16 = cast sums\n"
          "      map v1: bf16 = neg v0\n", "v0 is not computed before"),
@@ -167,6 +170,7 @@ def test_a_role_without_a_loop_over_tiles_is_refused() -> None:
         ("1*k]", "1*k] if v9", "v9 is not computed before"),
         ("map v1: f32 = cast v0", "map v0: f32 = cast v0", "v0 is computed twice"),
         ("        map v3: bf16 = cast v2\n", "", "a fill of bfloat16 with float32"),
+        ("80*r + 1*v1] if v2", "80*r + 1*v1] if v1", "v1 is a condition, and no bool"),
         ("position v1 = 1*c", "position v1 = 1*v0", "v0 is no integer"),
         ("80*r + 1*v1] if v2", "80*i + 1*v1] if v2", "i is no variable"),
         ("80*r + 1*v1] if v2", "80*r + 1*v1] if v8", "v8 is not computed before"),
