@@ -14,7 +14,7 @@ from math import prod
 from lamina.fuse import row_block_limits as limits
 from lamina.fuse.axes import Index
 from lamina.fuse.kernel_group import KernelGroup
-from lamina.fuse.row_block_members import RowBlocks
+from lamina.fuse.row_block_members import RowBlocks, nbytes
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node
 
@@ -25,11 +25,13 @@ class BlockSize:
     each head.
 
     `rows` are the shared rows that number the blocks. A block is at one index of each of them but
-    the last, along which it has `size` rows.
+    the last, along which it has `size` rows. `is_in_pieces`: are these rows neighbours in a large
+    array that it reads, of which it gets short pieces?
     """
 
     rows: tuple[int, ...]
     size: int
+    is_in_pieces: bool
 
 
 def block_size_of(row_blocks: RowBlocks) -> BlockSize | None:
@@ -46,7 +48,7 @@ def block_size_of(row_blocks: RowBlocks) -> BlockSize | None:
     held_bytes = sizing.row_bytes(rows) * size
     if sizing.reread_bytes(rows, rows[-1]) >= limits.REREAD_LIMIT * held_bytes:
         return None
-    return BlockSize(tuple(rows), size)
+    return BlockSize(tuple(rows), size, sizing.reads_pieces(rows[-1], size))
 
 
 class _Sizing:
@@ -54,6 +56,25 @@ class _Sizing:
 
     def __init__(self, row_blocks: RowBlocks) -> None:
         self.row_blocks = row_blocks
+
+    def reads_pieces(self, row: int, size: int) -> bool:
+        """Does a block of `size` rows read pieces of less than MIN_PIECE bytes of a large array?
+
+        16 channels of images with their channels last, (8, 28, 28, 192), are pieces of 64 bytes.
+        """
+        for member, loop_of_row in self.row_blocks.loop_of_row.items():
+            walked = free_axes(member.block_candidates[loop_of_row[row]].index)
+            for array, indices in member.reads.items():
+                is_block = array in self.row_blocks.block_values
+                long_axes = [axis for axis, length in enumerate(array.shape) if length > 1]
+                if is_block or not long_axes or nbytes(array) < limits.MIN_BYTES:
+                    continue
+                innermost = long_axes[-1]
+                piece = size * array.dtype.itemsize
+                is_cut = array.shape[innermost] > size and piece < limits.MIN_PIECE
+                if is_cut and any(walked & free_axes(index[innermost]) for index in indices):
+                    return True
+        return False
 
     # Which rows number the blocks.
 

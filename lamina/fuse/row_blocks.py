@@ -169,7 +169,8 @@ class _Former:
             return False
         whole = {member: copy(member) for member in row_blocks.members}
         _run_in_blocks(row_blocks, block_size)
-        if self._is_predicted_slower(row_blocks, whole, self.cost):
+        factor = limits.PIECES if block_size.is_in_pieces else 1.0
+        if self._is_predicted_slower(row_blocks, whole, self.cost, factor):
             for member, before in whole.items():
                 member.run_whole(before)
             return False
@@ -187,10 +188,12 @@ class _Former:
         return True
 
     def _is_predicted_slower(
-        self, row_blocks: RowBlocks, whole: Mapping[KernelGroup, KernelGroup], cost: Cost
-    ) -> bool:
+        self, row_blocks: RowBlocks, whole: Mapping[KernelGroup, KernelGroup], cost: Cost,
+        factor: float,
+    ) -> bool:  # fmt: skip
         """Whether `row_blocks`, whose members run in blocks by now, are predicted to take longer
-        than a limit allows; `whole` has each member as it was before.
+        than a limit allows; `whole` has each member as it was before, and the prediction of row
+        blocks counts `factor` times.
 
         The limit is a multiple of the time that the kernels take on whole arrays, one after the
         other: a larger one where much memory is saved (MUCH_MEMORY). Copies are no part of that
@@ -206,6 +209,7 @@ class _Former:
         starts = [member.initial for member in row_blocks.members if member.initial]
         for start in starts:
             seconds_in_blocks += cost([expected_kernel(start, start.members)], bytes_beside)
+        seconds_in_blocks *= factor
         saves_much = row_blocks.saved_bytes >= limits.MUCH_MEMORY * bytes_beside
         limit = limits.SLOWER_LIMIT_FOR_MEMORY if saves_much else limits.SLOWER_LIMIT
         copies = set(row_blocks.copy_of.values())

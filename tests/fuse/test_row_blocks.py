@@ -451,3 +451,26 @@ def test_work_grows_with_the_number_of_steps_in_time(monkeypatch: pytest.MonkeyP
         program(state)
         counts.append(looked_at)
     assert counts[1] <= 3 * counts[0]
+
+
+@pytest.mark.parametrize(("pieces", "forms"), [(1.0, True), (1e9, False)])
+def test_blocks_of_few_channels_count_for_more(
+    pieces: float, forms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of 16 of 192 channels, which images have last in memory, read pieces of 64 bytes."""
+    monkeypatch.setattr(row_block_limits, "PIECES", pieces)
+
+    def normed(y: Any) -> Any:
+        centred = y - lm.mean(y, axis=(0, 2, 3), keepdims=True)
+        variance = lm.mean(centred * centred, axis=(0, 2, 3), keepdims=True)
+        return lm.hardtanh(centred / lm.sqrt(variance + 1e-5), 0.0, 6.0)
+
+    def slopes(x: Any, expand: Any, each: Any, project: Any) -> Any:
+        y = normed(lm.conv2d(x, expand))
+        y = normed(lm.conv2d(y, each, padding=1, groups=each.shape[0]))
+        y = normed(lm.conv2d(y, project)) + x
+        return lm.gradient((y * y).sum(), [expand, each, project])
+
+    shapes = ((8, 32, 28, 28), (192, 32, 1, 1), (192, 1, 3, 3), (32, 192, 1, 1))
+    lowered = lm.jit(slopes).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    assert any(len(step) > 1 for step in lowered.planned.program.steps) == forms
