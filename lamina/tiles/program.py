@@ -413,8 +413,9 @@ class Role:
     """Warps with a body of their own.
 
     warps: a multiple of 4 for groups that multiply, or whose registers change hands; 0 for a role
-        that runs inside another one, on the threads of that. Where a role does no more than ask the
-        copy engine, its first thread does it, and 1 is enough
+        that runs inside another one, on the threads of that. Of a role that does no more than ask
+        the copy engine, its first thread does it, and the dialect allows 1; `lower` takes 4, as
+        registers change hands by groups of warps
     inside: the name of that one, or ""
     registers: of each thread, once a role gives some away or takes what others gave; 0 where all
         roles have the same

@@ -1,4 +1,8 @@
-"""CUDA C++ of a product, printed from its tile program, statement by statement.
+"""CUDA C++ of a product that has a tile program.
+
+Loops, roles, buffers, barriers and their order are printed from the program. What fills read, the
+indices of a step, the value that threads keep and the stores are printed from the nest and
+`ProductDecisions`, from which the program was lowered.
 
 A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
 
