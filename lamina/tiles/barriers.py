@@ -1,10 +1,11 @@
 """Barriers, waits, arrivals and fences, derived from the fills and the uses of buffers.
 
-A program as a schedule says it has fills in one role and an mma that uses the buffers in another.
+A program as a schedule says it has fills in one role, the producer, and an mma that uses the
+buffers in another one, the consumers.
 `synchronised` adds what orders them. For a buffer of 4 stages, filled by the copy engine from a
 warp of its own, and used by two groups of four warps that leave one product running:
 
-    the role that fills, in a step           the role that uses, in a step
+    the producer, in a step                  the consumers, in a step
       wait before empty                        wait full
       fill left <- ... by tma to full          mma sums += left * right
       fill right <- ... by tma to full         drain 1
@@ -21,8 +22,8 @@ The rules:
 2. A slot is filled once all its readers of the use before have ended: asynchronous ones, by which
    products run on, end with the drain that says so, and not where they are issued. So a release
    comes after a drain, and leaves as many slots as products may still run.
-3. Where the role that fills runs inside the one that uses, its threads advance it: first by as many
-   steps as there are stages, then by one for each slot that is released, behind a sync, as all
+3. Where the producer runs inside the consumers, their threads advance it: first by as many steps as
+   there are stages, then by one for each slot that is released, behind a sync, as all
    threads have to be done with the slot. What threads fill themselves is there after a sync; if the
    unit reads by the asynchronous proxy, each thread makes its own part visible before that.
 4. Two groups that wait for the copy engine alone do not wait for each other. Before its last steps
@@ -75,20 +76,23 @@ def synchronised(program: TileProgram) -> TileProgram:
     barriers: list[Barrier] = []
     if pair.engine_fills:
         barriers.append(Barrier(FULL, pair.stages, len(pair.engine_fills)))
-    if not pair.filler.inside:
-        barriers.append(Barrier(EMPTY, pair.stages, pair.user.warps))
-    changed = {pair.filler.name: _filling(pair), pair.user.name: _using(pair)}
+    if not pair.producer.inside:
+        barriers.append(Barrier(EMPTY, pair.stages, pair.consumers.warps))
+    changed = {
+        pair.producer.name: _synchronised_producer(pair),
+        pair.consumers.name: _synchronised_consumers(pair),
+    }
     roles = tuple(changed[role.name] for role in program.roles)
     return replace(program, barriers=tuple(barriers), roles=roles)
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """The role that fills buffers, the role that uses them in its mma, and how many stages these
+    """The role that fills buffers, the one that uses them in its mma, and how many stages these
     have."""
 
-    filler: Role
-    user: Role
+    producer: Role
+    consumers: Role
     fills: tuple[Fill, ...]
     mma: Mma
     stages: int
@@ -109,28 +113,28 @@ class _Pair:
 
 def _pair(program: TileProgram) -> _Pair:
     """The two roles of a program; raises TileError if there are others."""
-    fillers = [role for role in program.roles if statements_of(role.body, Fill)]
-    users = [role for role in program.roles if statements_of(role.body, Mma)]
-    if len(fillers) != 1 or len(users) != 1 or {*fillers, *users} != {*program.roles}:
+    filling = [role for role in program.roles if statements_of(role.body, Fill)]
+    using = [role for role in program.roles if statements_of(role.body, Mma)]
+    if len(filling) != 1 or len(using) != 1 or {*filling, *using} != {*program.roles}:
         raise TileError(f"tiles {program.name}: one role fills, and one other uses the buffers")
-    (filler,), (user,) = fillers, users
-    fills = tuple(statements_of(filler.body, Fill))
-    (mma,) = statements_of(user.body, Mma)
+    (producer,), (consumers,) = filling, using
+    fills = tuple(statements_of(producer.body, Fill))
+    (mma,) = statements_of(consumers.body, Mma)
     filled = sorted(fill.buffer for fill in fills)
     if filled != sorted((mma.left, mma.right)):
         raise TileError(f"tiles {program.name}: {', '.join(filled)} are filled, others are used")
-    return _Pair(filler, user, fills, mma, program.alloc(mma.left).stages)
+    return _Pair(producer, consumers, fills, mma, program.alloc(mma.left).stages)
 
 
-def _filling(pair: _Pair) -> Role:
-    """The role that fills, with a wait before each step, unless it runs inside the other one; the
-    copy engine reports to the barrier."""
-    waits = () if pair.filler.inside else (Wait(EMPTY, before=True),)
+def _synchronised_producer(pair: _Pair) -> Role:
+    """The producer, with a wait before each step, unless it runs inside the consumers; the copy
+    engine reports to the barrier."""
+    waits = () if pair.producer.inside else (Wait(EMPTY, before=True),)
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         return (replace(loop, body=(*waits, *map(_reporting, loop.body))),)
 
-    return replace(pair.filler, body=_in_step_loops(pair.filler.body, in_step))
+    return replace(pair.producer, body=_in_step_loops(pair.producer.body, in_step))
 
 
 def _reporting(statement: Statement) -> Statement:
@@ -140,11 +144,10 @@ def _reporting(statement: Statement) -> Statement:
     return statement
 
 
-def _using(pair: _Pair) -> Role:
-    """The role that uses buffers, with what comes before and after each mma, and after the steps of
-    a tile."""
-    is_inside = bool(pair.filler.inside)
-    to = pair.filler.name if is_inside else EMPTY
+def _synchronised_consumers(pair: _Pair) -> Role:
+    """The consumers, with what comes before and after each mma, and after the steps of a tile."""
+    is_inside = bool(pair.producer.inside)
+    to = pair.producer.name if is_inside else EMPTY
     before: list[Statement] = []
     if pair.engine_fills:
         before.append(Wait(FULL))
@@ -157,15 +160,15 @@ def _using(pair: _Pair) -> Role:
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         steps = prod(extent.size for extent in loop.over)
         products = loop.body
-        if pair.user.groups == 2 and not is_inside and steps >= pair.stages:
+        if pair.consumers.groups == 2 and not is_inside and steps >= pair.stages:
             pause = Pause(min(pair.stages, MAX_LEAD), pair.stages, (Drain(0), Release(to, 0)))
             products = (pause, *products, Resume(pair.stages))
         body = (*before, *products, Drain(running), Release(to, running))
         return replace(loop, body=body), Drain(0), Release(to, 0)
 
-    body = _in_step_loops(pair.user.body, in_step)
-    first = (Advance(pair.filler.name, pair.stages),) if is_inside else ()
-    return replace(pair.user, body=(*first, *body))
+    body = _in_step_loops(pair.consumers.body, in_step)
+    first = (Advance(pair.producer.name, pair.stages),) if is_inside else ()
+    return replace(pair.consumers, body=(*first, *body))
 
 
 def _in_step_loops(

@@ -199,7 +199,7 @@ class _Worker:
         it
     step: how many steps of all its tiles it has begun, by which slots and phases are numbered
     part: what it has of a tile. steps_left: of that, with the one that it is in
-    used: products that it has begun. held: slots of these that it has not released
+    used: products that it has begun. unreleased: how many of their slots it still has
     products: that have not read their factors, oldest first. ended: how many it has waited for
     """
 
@@ -209,7 +209,7 @@ class _Worker:
         self.group, self.agent = group, agent
         self.group_count = max(role.groups, 1)
         self.clock: Clock = {agent: 1}
-        self.step = self.used = self.held = self.ended = self.synced = 0
+        self.step = self.used = self.unreleased = self.ended = self.synced = 0
         self.is_first_step = True
         self.part = Part(0, 0, 0)
         self.steps_left = 0
@@ -369,7 +369,7 @@ class _Worker:
         left, right = self.program.alloc(mma.left), self.program.alloc(mma.right)
         left_slot, right_slot = self._slot(mma.left, self.step), self._slot(mma.right, self.step)
         self.used += 1
-        self.held += 1
+        self.unreleased += 1
         product_agent = f"products of {self.agent}"
         for slot, proxy in ((left_slot, unit.left), (right_slot, unit.right)):
             slot.check_read(self.clock, proxy)
@@ -448,13 +448,13 @@ class _Worker:
         self.clock[self.agent] += 1
 
     def _release(self, release: Release) -> _Events:
-        while self.held > release.but:
+        while self.unreleased > release.but:
             if release.to in self.inside:
                 yield from self._sync()
                 yield from self._advance(release.to, 1)
             else:
-                self._arrive(self._barrier(release.to, self.used - self.held), GROUP_WARPS)
-            self.held -= 1
+                self._arrive(self._barrier(release.to, self.used - self.unreleased), GROUP_WARPS)
+            self.unreleased -= 1
 
     def _pause(self, pause: Pause, variables: Mapping[str, int]) -> _Events:
         """The second group, before its last steps, waits until the first one has resumed it."""

@@ -59,7 +59,7 @@ from lamina.tiles.program import (
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
 # Registers of a thread where a group of producers gives away what two groups of consumers take:
 # 128 * 24 + 256 * 240 = 64,512 of 65,536.
-FILLER_REGISTERS, USER_REGISTERS = 24, 240
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 24, 240
 
 
 class UnloweredError(LaminaError):
@@ -98,17 +98,23 @@ class _Lowering:
             for number, parameter in enumerate(self.nest.kernel.parameters)
         )
         fills = self._factor(0), self._factor(1)
-        filling, using = self._tiles((self._steps(fills),)), self._tiles(self._use())
+        filling, multiplying = self._tiles((self._steps(fills),)), self._tiles(self._multiply())
         groups = self.decisions.atom.m // GROUP_ROWS
-        user_warps = groups * GROUP_WARPS
+        consumer_warps = groups * GROUP_WARPS
         if not self.decisions.has_producers:
-            roles = Role(PRODUCER, 0, filling, CONSUMERS), Role(CONSUMERS, user_warps, using)
+            roles = (
+                Role(PRODUCER, 0, filling, inside=CONSUMERS),
+                Role(CONSUMERS, consumer_warps, multiplying),
+            )
         elif groups == 1:  # whose threads have enough registers
-            roles = Role(PRODUCER, GROUP_WARPS, filling), Role(CONSUMERS, user_warps, using)
+            roles = (
+                Role(PRODUCER, GROUP_WARPS, filling),
+                Role(CONSUMERS, consumer_warps, multiplying),
+            )
         else:
             roles = (
-                Role(PRODUCER, GROUP_WARPS, filling, registers=FILLER_REGISTERS),
-                Role(CONSUMERS, user_warps, using, registers=USER_REGISTERS),
+                Role(PRODUCER, GROUP_WARPS, filling, registers=PRODUCER_REGISTERS),
+                Role(CONSUMERS, consumer_warps, multiplying, registers=CONSUMER_REGISTERS),
             )
         return TileProgram(name, parameters, self._allocs(), (), roles)
 
@@ -148,8 +154,8 @@ class _Lowering:
         steps = self.decisions.steps
         return StepLoop((*_extents(steps.outer), Extent(LINE, steps.lines_of_inner)), body)
 
-    def _use(self) -> tuple[Statement, ...]:
-        """What multiplies and stores, for a tile."""
+    def _multiply(self) -> tuple[Statement, ...]:
+        """What consumers do for a tile: multiply and store."""
         decisions = self.decisions
         is_left_read_by_threads = decisions.atom.kind == "tf32" and is_tile_transposed(
             self.nest.tiles[0]
@@ -171,17 +177,17 @@ class _Lowering:
         return Fill((LEFT, RIGHT)[number], source, agent)
 
     def _factor_elements(self, number: int) -> Elements:
-        """What computes a factor by its places along all rows and all steps."""
+        """What computes a factor by its places along all rows and all of k."""
         tile = self.nest.tiles[number]
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
-        steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
+        inner = tuple(axis for axis in tile.axes if axis.arg.reduce)
         row_side = Digits(self._first(tile.index), _extents(rows))
-        step_side = Digits(Index(((LINE, self._line_elements),)), _extents(steps))
+        k_side = Digits(Index(((LINE, self._line_elements),)), _extents(inner))
         body = Body(view_of=lambda load: None)
         body.compute([tile.value])
         computed = tuple(part for part in body.statements if not isinstance(part, Store))
         is_transposed = is_tile_transposed(tile)
-        sides = (step_side, row_side) if is_transposed else (row_side, step_side)
+        sides = (k_side, row_side) if is_transposed else (row_side, k_side)
         return Elements(sides, computed)
 
     @property
@@ -189,19 +195,19 @@ class _Lowering:
         return LINE_BYTES // self.decisions.atom.dtype.itemsize
 
     def _factor_view(self, number: int) -> View:
-        """A load of an array, of whose index the rows and the steps of the tile are one stride
-        each. Raises _NoViewError for any other factor."""
+        """A load of an array, of whose index the rows and k of the tile are one stride each.
+        Raises _NoViewError for any other factor."""
         tile = self.nest.tiles[number]
         load = tile.value
         _require_view(load.op is Op.LOAD and len(load.src) == 1)
         (index,) = load.src
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
-        steps = tuple(axis for axis in tile.axes if axis.arg.reduce)
-        row_stride, step_stride = _stride(index, rows), _stride(index, steps)
-        offset = _index(_without(index, (*rows, *steps)))
+        inner = tuple(axis for axis in tile.axes if axis.arg.reduce)
+        row_stride, k_stride = _stride(index, rows), _stride(index, inner)
+        offset = _index(_without(index, (*rows, *inner)))
         row_side = Side(row_stride, self._first(tile.index), points(rows))
-        step_side = Side(step_stride, Index(((LINE, self._line_elements),)), points(steps))
-        sides = (step_side, row_side) if is_tile_transposed(tile) else (row_side, step_side)
+        k_side = Side(k_stride, Index(((LINE, self._line_elements),)), points(inner))
+        sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
         return View(f"p{load.arg.parameter}", offset, sides)
 
     def _first(self, index: Node) -> Index:

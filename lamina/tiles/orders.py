@@ -75,7 +75,7 @@ class Division:
 
     parts: of a tile, without its rest
     rest_blocks: blocks that share the rests of all tiles
-    first: steps of the first part. sooner: how many more the second one has. take: how many more
+    first_steps: of the first part. sooner: how many more the second one has. take: how many more
         each later one has than the one before
     begin: the first step of the rest
     each: steps of rests that one block has
@@ -83,7 +83,7 @@ class Division:
 
     parts: int
     rest_blocks: int
-    first: int
+    first_steps: int
     sooner: int
     take: int
     begin: int
@@ -101,19 +101,19 @@ class Division:
         # Steps for which the blocks of rests write sums.
         rest_give = give * (rest_blocks + tiles) if rest_blocks else 0
         whole = _start(parts, 0, sooner, take)
-        first = -(-(tiles * (steps - whole) + rest_give) // blocks)  # rounded up
-        begin = min(_start(parts, first, sooner, take), steps) if rest_blocks else steps
+        first_steps = -(-(tiles * (steps - whole) + rest_give) // blocks)  # rounded up
+        begin = min(_start(parts, first_steps, sooner, take), steps) if rest_blocks else steps
         rest = steps - begin
         each = max(-(-tiles * rest // max(rest_blocks, 1)), 1)
-        return Division(parts, rest_blocks, first, sooner, take, begin, each)
+        return Division(parts, rest_blocks, first_steps, sooner, take, begin, each)
 
     def start(self, part: int) -> int:
         """The first step of a part."""
-        return _start(part, self.first, self.sooner, self.take)
+        return _start(part, self.first_steps, self.sooner, self.take)
 
 
-def _start(part: int, first: int, sooner: int, take: int) -> int:
-    """The first step of part number `part`, if the first one has `first` steps, the second one
+def _start(part: int, first_steps: int, sooner: int, take: int) -> int:
+    """The first step of part number `part`, if the first one has `first_steps`, the second one
     `sooner` more, and each later one `take` more than the one before: with 10, 2 and 3, parts begin
     at 0, 10, 22 and 37."""
-    return part * first + max(part - 1, 0) * (2 * sooner + (part - 2) * take) // 2
+    return part * first_steps + max(part - 1, 0) * (2 * sooner + (part - 2) * take) // 2

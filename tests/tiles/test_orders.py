@@ -58,7 +58,7 @@ int main() {
 def walk_text(loop: TileLoop) -> str:
     """The walk of all blocks through a loop."""
     text = text_of_loop(loop)
-    filler = text.filler
+    producer = text.producer
     own = [f"const u32 first_step = {text.first}, end_step = {text.end};", "u32 sums = 0;"]
     if loop.order == "shared":
         # Of the lines that join sums those that say where these are.
@@ -73,18 +73,18 @@ def walk_text(loop: TileLoop) -> str:
     return "\n".join([
         f"for (BLOCK = 0; BLOCK < {loop.blocks}; BLOCK++) {{",
         *text.opening,
-        filler.declaration,
+        producer.declaration,
         text.head,
         *text.start,
         *own,
         'std::printf("%u %u %u %u %u\\n", BLOCK, tile, first_step, end_step - first_step, sums);',
         "for (u32 step = first_step; step < end_step; step++) {",
-        f"    if (!({filler.has_step}) || {filler.tile} != tile || {filler.step} != step)",
+        f"    if (!({producer.has_step}) || {producer.tile} != tile || {producer.step} != step)",
         '        std::printf("other\\n");',
-        *filler.advance,
+        *producer.advance,
         "}",
         "}",
-        f'if ({filler.has_step}) std::printf("more\\n");',
+        f'if ({producer.has_step}) std::printf("more\\n");',
         "}",
         'std::printf("end\\n");',
     ])  # fmt: skip

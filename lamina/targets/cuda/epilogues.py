@@ -37,8 +37,8 @@ NO_TILE = "~0u"
 class EpiloguePrinter(TileFillPrinter):
     """One kernel; prints results from the sums of tiles."""
 
-    def keep_sums(self, reduction: Node, array: str = "sums") -> None:
-        """Keep ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
+    def name_sums(self, reduction: Node, array: str = "sums") -> None:
+        """Name ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
         thread has. The order is that of the unrolled axes, which the schedule puts as the atom's
         instruction numbers its accumulators."""
         for number, point in enumerate(self.points(free_axes(reduction))):

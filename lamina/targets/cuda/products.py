@@ -44,7 +44,7 @@ class ProductPrinter(ProgramPrinter):
         self._print_fills_of_step(decisions.steps, corner)
         # Without tensor cores `opaque` is a copy of the sums that has passed an optimisation
         # barrier: see `products.cu`.
-        self.keep_sums(reduction, "opaque" if self.atom.instruction == "fma" else "sums")
+        self.name_sums(reduction, "opaque" if self.atom.instruction == "fma" else "sums")
         lines = self.row_lines(decisions.row_stores)
         self.print_row_functions(lines)
         self.begin_row_stores(lines, *result_sides(self.nest))

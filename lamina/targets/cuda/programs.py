@@ -10,7 +10,7 @@ A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
     const u32 right = shared_address(shared + 81920);
     __shared__ u64 full[4], empty[4];                       `_print_barriers`
     ...
-    if (THREAD >= 256) {  // producer                       `_print_filler`: the role that fills
+    if (THREAD >= 256) {  // producer                       `_print_producer`
         give_registers<24>();
         if (THREAD > 256) return;
         u32 slot = 0, parity = 1;
@@ -23,7 +23,7 @@ A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
         }
         return;
     }
-    take_registers<240>();                                  `_print_user`: the role that multiplies
+    take_registers<240>();                                  `_print_consumers`
     for (u32 tile = 127 - BLOCK; tile < 512; tile += 128) {
         ...
     }
@@ -74,12 +74,13 @@ PAUSES = 1  # the number of the barrier at which a group pauses; 0 is that of `B
 
 @dataclass(frozen=True)
 class _Product:
-    """The parts of the tile program of one product: the role that fills and its steps, the role
-    that multiplies, its loop over tiles and its statements, and the buffers."""
+    """The parts of the tile program of one product: the producer, which fills buffers, and its
+    steps; the consumers, which multiply, their loop over tiles and their statements; the buffers.
+    """
 
-    filler: Role
-    filler_steps: StepLoop
-    user: Role
+    producer: Role
+    producer_steps: StepLoop
+    consumers: Role
     tile_loop: TileLoop
     mma: Mma
     epilogue: Epilogue
@@ -88,22 +89,22 @@ class _Product:
     sums: Alloc
     buffers: tuple[str, ...]  # of both factors, in the order of their fills
     agents: frozenset[str]  # of the fills
-    waits: bool  # for barriers, so that roles know phases
-    advances: bool  # the role that fills, which runs inside the one that multiplies
+    waits: bool  # whether consumers wait for barriers, so that roles know phases
+    advances: bool  # whether the consumers advance the producer, which runs inside them
 
     @staticmethod
     def of(program: TileProgram) -> "_Product":
         """The parts of a program that `lower` has made."""
-        filler, user = program.roles
-        (filler_steps,) = statements_of(filler.body, StepLoop)
-        (tile_loop,) = statements_of(user.body, TileLoop)
-        (mma,) = statements_of(user.body, Mma)
-        (epilogue,) = statements_of(user.body, Epilogue)
-        fills = statements_of(filler.body, Fill)
+        producer, consumers = program.roles
+        (producer_steps,) = statements_of(producer.body, StepLoop)
+        (tile_loop,) = statements_of(consumers.body, TileLoop)
+        (mma,) = statements_of(consumers.body, Mma)
+        (epilogue,) = statements_of(consumers.body, Epilogue)
+        fills = statements_of(producer.body, Fill)
         return _Product(
-            filler,
-            filler_steps,
-            user,
+            producer,
+            producer_steps,
+            consumers,
             tile_loop,
             mma,
             epilogue,
@@ -112,20 +113,20 @@ class _Product:
             sums=program.alloc(mma.sums),
             buffers=tuple(fill.buffer for fill in fills),
             agents=frozenset(fill.agent for fill in fills),
-            waits=bool(statements_of(user.body, Wait)),
-            advances=bool(statements_of(user.body, Advance)),
+            waits=bool(statements_of(consumers.body, Wait)),
+            advances=bool(statements_of(consumers.body, Advance)),
         )
 
     @property
-    def user_threads(self) -> int:
-        """Threads that multiply."""
-        return WARP * self.user.warps
+    def consumer_threads(self) -> int:
+        """Of all consumers: 256 of two groups of four warps."""
+        return WARP * self.consumers.warps
 
     @property
     def sums_of_thread(self) -> int:
         """128 of 128 rows and 256 columns, which 256 threads have."""
         rows, columns = self.sums.shape
-        return rows * columns // self.user_threads
+        return rows * columns // self.consumer_threads
 
     @property
     def is_left_in_registers(self) -> bool:
@@ -134,9 +135,9 @@ class _Product:
 
 
 @dataclass(frozen=True)
-class _FillerVariables:
-    """The variables of the role that fills. is_inside: whether it runs on the threads of the role
-    that multiplies, all of them, and not on one of its own."""
+class _ProducerVariables:
+    """The variables of the producer. is_inside: whether it runs on all threads of the consumers,
+    and not on one of its own."""
 
     tile: str
     step: str
@@ -153,17 +154,18 @@ class ProgramPrinter(EpiloguePrinter):
             return super().print_kernel()
         pointers, _ = self.arrays()
         product = self.product
-        self.threads = self.block_rows = product.user_threads
+        self.threads = product.consumer_threads + WARP * product.producer.warps
+        # No other thread has the results of one: all store that come to it.
+        self.block_rows = self.threads
         self._lines(self.alignments(pointers))
         self._print_memory()
         self._print_barriers()
         self._lines(self.loop_text.opening)
-        if product.filler.inside:
-            self._print_inside_filler()
+        if product.producer.inside:
+            self._print_inside_producer()
         else:
-            self._print_filler()
-        self._print_user()
-        self.threads += WARP * product.filler.warps
+            self._print_producer()
+        self._print_consumers()
         body = "".join(f"    {line}\n" for line in self.scopes[0].lines)
         blocks, maps = product.tile_loop.blocks, tuple(self.maps.values())
         launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
@@ -224,78 +226,79 @@ class ProgramPrinter(EpiloguePrinter):
             self.line("publish_barriers();")
         self.line("BARRIER;")
 
-    # The role that fills.
+    # The producer.
 
-    def _print_filler(self) -> None:
-        """Print the role that fills, with warps of its own behind those that multiply. It asks the
-        copy engine, which one thread does."""
-        role = self.product.filler
-        variables = _FillerVariables("tile", "step", "slot", is_inside=False)
-        with self.block(f"if (THREAD >= {self.threads}) {{  // {role.name}"):
+    def _print_producer(self) -> None:
+        """Print the producer, with warps of its own behind the consumers. It asks the copy engine,
+        which one thread does."""
+        role, first_thread = self.product.producer, self.product.consumer_threads
+        variables = _ProducerVariables("tile", "step", "slot", is_inside=False)
+        with self.block(f"if (THREAD >= {first_thread}) {{  // {role.name}"):
             if role.registers:
                 self.line(f"give_registers<{role.registers}>();")
-            self.line(f"if (THREAD > {self.threads}) return;")
+            self.line(f"if (THREAD > {first_thread}) return;")
             self.line("u32 slot = 0, parity = 1;")
             with self.block(self.loop_text.head, self.grid):
                 self._lines(self.loop_text.start)
                 self._lines(self.indices(self.grid, "tile"))
-                with self._filling_step(f"NOT_UNROLLED {self._step_head()}", variables):
-                    self._print_filling(variables)
+                with self._producer_step(f"NOT_UNROLLED {self._step_head()}", variables):
+                    self._print_producer_step(variables)
                     self._print_next_slot_and_phase()
             self.line("return;")
 
-    def _print_inside_filler(self) -> None:
-        """Print the role that fills on the threads of the other one, a step ahead for each stage,
-        as a function that fills the next slot."""
-        text = self.loop_text.filler
-        variables = _FillerVariables(text.tile, text.step, "fill_slot", is_inside=True)
+    def _print_inside_producer(self) -> None:
+        """Print the producer on the threads of the consumers, a step ahead for each stage, as a
+        function that fills the next slot."""
+        text = self.loop_text.producer
+        variables = _ProducerVariables(text.tile, text.step, "fill_slot", is_inside=True)
         self.line(text.declaration)
         self.line("u32 fill_slot = 0;")
-        name = self.product.filler.name
+        name = self.product.producer.name
         with self.block(f"const auto {name} = [&]() INLINED {{", self.grid, "};"):
             self.line(f"if (!({text.has_step})) return;")
             self._lines(self.indices(self.grid, text.tile))
-            with self._filling_step("{", variables):
-                self._print_filling(variables)
+            with self._producer_step("{", variables):
+                self._print_producer_step(variables)
             self._print_next_slot("fill_slot")
             self._lines(text.advance)
 
     @contextmanager
-    def _filling_step(self, head: str, variables: _FillerVariables) -> Iterator[None]:
-        """A step of the role that fills, with the indices along all reduced axes."""
+    def _producer_step(self, head: str, variables: _ProducerVariables) -> Iterator[None]:
+        """A step of the producer, with the indices along all reduced axes."""
         steps, step = self.decisions.steps, variables.step
         with self.block(head, steps.outer):
             self._lines(self.indices(steps.outer, f"{step} / {steps.lines_of_inner}"))
             self.print_step_indices(self.decisions, step, self.product.agents)
             yield
 
-    def _print_filling(self, variables: _FillerVariables) -> None:
-        """Print the statements of a step of the role that fills."""
-        for statement in self.product.filler_steps.body:
+    def _print_producer_step(self, variables: _ProducerVariables) -> None:
+        """Print the statements of a step of the producer."""
+        for statement in self.product.producer_steps.body:
             if isinstance(statement, Fill):
                 self._print_fill(statement, variables)
             else:
                 self._print_statement(statement)
 
-    def _print_fill(self, fill: Fill, variables: _FillerVariables) -> None:
-        """Print what fills a tile: where all threads run the role, the first one asks the copy
+    def _print_fill(self, fill: Fill, variables: _ProducerVariables) -> None:
+        """Print what fills a tile: where all threads run the producer, the first one asks the copy
         engine."""
         alloc = self.tile_program.alloc(fill.buffer)
         number = self.product.buffers.index(fill.buffer)
         tile, copy = self.nest.tiles[number], self.decisions.copies[number]
         if copy is None:
-            self.print_fill_by_threads(alloc, tile, variables.slot)
+            threads = self.product.consumer_threads
+            self.print_fill_by_threads(alloc, tile, variables.slot, threads)
         elif variables.is_inside:
             with self.block("if (THREAD == 0) {"):
                 self.print_copy(fill, alloc, tile, copy, variables.slot)
         else:
             self.print_copy(fill, alloc, tile, copy, variables.slot)
 
-    # The role that multiplies.
+    # The consumers.
 
-    def _print_user(self) -> None:
-        """Print the role that multiplies and stores."""
-        product, role = self.product, self.product.user
+    def _print_consumers(self) -> None:
+        """Print the consumers, which multiply and store."""
+        product, role = self.product, self.product.consumers
         if role.registers:
             self.line(f"take_registers<{role.registers}>();")
         if role.groups > 1:
@@ -323,7 +326,7 @@ class ProgramPrinter(EpiloguePrinter):
         """Print what becomes of one tile: its steps, and the statements after these."""
         self._lines(self.loop_text.start)
         self._lines(self.indices(self.grid, "tile"))
-        self.keep_sums(self.decisions.reduction)
+        self.name_sums(self.decisions.reduction)
         steps, *after = loop.body
         assert isinstance(steps, StepLoop)
         if self.product.epilogue.kept:
@@ -398,7 +401,8 @@ class ProgramPrinter(EpiloguePrinter):
             case Resume(least):
                 text = self.loop_text
                 condition = f"group == 0 && {text.has_left(1)}{text.has_steps(least)}"
-                self.line(f"if ({condition}) arrive_at<{PAUSES}, {self.threads}>();")
+                threads = self.product.consumer_threads
+                self.line(f"if ({condition}) arrive_at<{PAUSES}, {threads}>();")
             case Release(to, but):
                 self._print_release(to, but)
             case Advance(role, count):
@@ -411,7 +415,8 @@ class ProgramPrinter(EpiloguePrinter):
                 self.line("BARRIER;")
             case Join():
                 loop, count = self.product.tile_loop, self.product.sums_of_thread
-                self._lines(join_lines(loop, count, self.threads, self.loop_text.leave))
+                threads = self.product.consumer_threads
+                self._lines(join_lines(loop, count, threads, self.loop_text.leave))
             case Epilogue():
                 self.print_epilogue(statement, self.decisions)
 
@@ -419,17 +424,18 @@ class ProgramPrinter(EpiloguePrinter):
         """Print the products of a step, of 32 bytes of each line at a time, which come after those
         of earlier steps."""
         left, right = self.product.left, self.product.right
-        rows = f"{left.name} + {tile_bytes(left)} * slot"
+        left_address = f"{left.name} + {tile_bytes(left)} * slot"
         if tile_bytes(left) > GROUP_BYTES:
-            rows += f" + {GROUP_BYTES} * group"
-        columns = f"({right.name} + {tile_bytes(right)} * slot) / {CHUNK_BYTES}"
+            left_address += f" + {GROUP_BYTES} * group"
+        left_chunk = f"({left_address}) / {CHUNK_BYTES}"
+        right_chunk = f"({right.name} + {tile_bytes(right)} * slot) / {CHUNK_BYTES}"
         if self.product.is_left_in_registers:
-            self.line(f"const u32 rows = {rows}, columns = {columns};")
+            self.line(f"const u32 rows = {left_address}, columns = {right_chunk};")
             self.line(f"u32 factors[{SUBSTEPS}][4];")
             for number in range(SUBSTEPS):
                 self.line(f"load_transposed(factors[{number}], rows, {number});")
         else:
-            self.line(f"const u32 rows = ({rows}) / {CHUNK_BYTES}, columns = {columns};")
+            self.line(f"const u32 rows = {left_chunk}, columns = {right_chunk};")
         self.line("wgmma_fence();")
         for number in range(SUBSTEPS):
             self.line(self._substep(mma, number))
@@ -460,13 +466,13 @@ class ProgramPrinter(EpiloguePrinter):
         with self.block(f"if ({condition}) {{"):
             for statement in pause.body:
                 self._print_statement(statement)
-            self.line(f"wait_at<{PAUSES}, {self.threads}>();")
+            self.line(f"wait_at<{PAUSES}, {self.product.consumer_threads}>();")
 
     def _print_release(self, to: str, but: int) -> None:
         """Print how the oldest slots are given back: each warp tells a barrier, or all threads are
         done with the slot and fill it."""
         with self.block(f"NOT_UNROLLED for (; held > {but}; held--) {{"):
-            if to == self.product.filler.name:
+            if to == self.product.producer.name:
                 self.line("BARRIER;")
                 self.line(f"{to}();")
             else:

@@ -39,8 +39,8 @@ from lamina.targets.cuda.tiles import (
     TilePrinter,
     end_of,
     fill_order,
-    rows_of,
-    steps_of,
+    k_axes,
+    row_axes,
 )
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ProductDecisions
@@ -79,10 +79,10 @@ class _Chunks:
 
 @dataclass(frozen=True)
 class _Element:
-    """Texts of the row and of the step of an element, from those with which its tile begins."""
+    """Texts of the row and of the index k of an element, from those with which its tile begins."""
 
     row: str
-    step: str
+    k: str
 
 
 class TileFillPrinter(TilePrinter):
@@ -94,7 +94,7 @@ class TileFillPrinter(TilePrinter):
 
     @property
     def line_elements(self) -> int:
-        """Steps in a line of a tile: 64 of bfloat16."""
+        """Elements in a line of a tile: 64 of bfloat16."""
         return LINE_BYTES // self.atom.dtype.itemsize
 
     def print_step_indices(
@@ -126,7 +126,7 @@ class TileFillPrinter(TilePrinter):
         panel of the tile."""
         map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
         self.maps[map_name] = copy.array
-        self._walk(rows_of(tile), self.index_text(tile.index, self.corner()))
+        self._walk(row_axes(tile), self.index_text(tile.index, self.corner()))
         self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
         self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"
@@ -155,13 +155,13 @@ class TileFillPrinter(TilePrinter):
 
     # By threads.
 
-    def print_fill_by_threads(self, alloc: Alloc, tile: Store, slot: str) -> None:
-        """Print how threads fill a tile, a chunk of 16 bytes at a time, whose elements they compute
-        from loads."""
+    def print_fill_by_threads(self, alloc: Alloc, tile: Store, slot: str, threads: int) -> None:
+        """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
+        they compute from loads."""
         order, chunks = fill_order(tile), _Chunks.of(alloc)
-        self._print_first(rows_of(tile), self.index_text(tile.index, self.corner()))
+        self._print_first(row_axes(tile), self.index_text(tile.index, self.corner()))
         count = chunks.lines * chunks.in_line
-        head = f"UNROLLED for (int i = THREAD; i < {count}; i += {self.threads}) {{"
+        head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head):
             if order == FILL_ACROSS_LINES:
                 self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
@@ -172,27 +172,27 @@ class TileFillPrinter(TilePrinter):
             head = f"UNROLLED for (int at = 0; at < {chunks.elements}; at++) {{"
             with self.block(head, tile.axes):
                 along = f"{chunks.elements} * chunk + at"
-                element = _Element(row="line", step=along)
+                element = _Element(row="line", k=along)
                 if order == FILL_TRANSPOSED:
-                    element = _Element(row=along, step="line")
+                    element = _Element(row=along, k="line")
                 self._print_element(tile, element)
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
             self.line(f"*(uint4 *)(shared + {to}) = filled.all;")
 
     def _print_element(self, tile: Store, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
-        beyond the last step there are zeros."""
-        rows, steps = rows_of(tile), steps_of(tile)
+        beyond the last k there are zeros."""
+        rows, inner = row_axes(tile), k_axes(tile)
         tile_rows = self.atom.m if tile is self.nest.tiles[0] else self.atom.n
-        step_end = end_of(steps, self.line_elements)
+        k_end = end_of(inner, self.line_elements)
         self._walk_within(rows, element.row, end_of(rows, tile_rows))
-        self._walk_within(steps, element.step, step_end)
+        self._walk_within(inner, element.k, k_end)
         value = self.value_of_root(tile.value, {})
         text = f"(u16){value.text}"
         if self.atom.kind == "tf32":
             text = f"rounded_to_tf32({value.text})"
-        if step_end:
-            text = f"{self._first_name(steps)} + {element.step} < {step_end} ? {text} : 0"
+        if k_end:
+            text = f"{self._first_name(inner)} + {element.k} < {k_end} ? {text} : 0"
         self.line(f"filled.elements[at] = {text};")
 
     def _walk_within(self, axes: Sequence[Node], place: str, end: int) -> None:

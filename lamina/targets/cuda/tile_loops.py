@@ -27,10 +27,10 @@ SUMS_AT_ONCE = 4  # that a thread hands over: 16 bytes
 
 
 @dataclass(frozen=True)
-class FillerText:
-    """Texts of where a role is that runs inside another one, some steps ahead of it.
+class ProducerText:
+    """Texts of where a producer is that runs inside the consumers, some steps ahead of them.
 
-    declaration: of its variables, where the other role begins
+    declaration: of its variables, where the consumers begin
     tile, step: where it is
     has_step: the condition that there is a step left
     advance: lines that go on to the next step
@@ -52,7 +52,7 @@ class TileLoopText:
     start: lines with which its body begins
     first, end: the block's steps of a tile are those from `first` on, below `end`
     leave: what ends a tile before its end
-    filler: of a role inside the one that has the loop
+    producer: of one that runs inside the consumers, which have the loop
     steps: of every tile of a block, where it has all of them; None where it has parts
     """
 
@@ -62,7 +62,7 @@ class TileLoopText:
     first: str
     end: str
     leave: str
-    filler: FillerText
+    producer: ProducerText
     steps: int | None = None
 
     def has_left(self, steps: int) -> str:
@@ -90,7 +90,7 @@ def text_of_loop(loop: TileLoop) -> TileLoopText:
 def _whole(loop: TileLoop) -> TileLoopText:
     """Each block has whole tiles."""
     number = f"{loop.blocks - 1} - BLOCK"
-    filler = FillerText(
+    producer = ProducerText(
         declaration=f"u32 fill_tile = {number}, fill_step = 0;",
         tile="fill_tile",
         step="fill_step",
@@ -109,7 +109,7 @@ def _whole(loop: TileLoop) -> TileLoopText:
         first="0",
         end=str(loop.steps),
         leave="continue;",
-        filler=filler,
+        producer=producer,
         steps=loop.steps,
     )
 
@@ -118,9 +118,10 @@ def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
     """The number of a block, of its part, and where parts start: `Division.start`."""
     sooner, take = 2 * division.sooner, division.take
     longer = f"max(part - 1, 0) * ({sooner} + (part - 2) * {take}) / 2"
+    start = f"part * {division.first_steps} + {longer}"
     return (
         f"const u32 number = {loop.blocks - 1} - BLOCK, part = number / {loop.tiles};",
-        f"const auto start_of = [](i32 part) {{ return part * {division.first} + {longer}; }};",
+        f"const auto start_of = [](i32 part) {{ return {start}; }};",
     )
 
 
@@ -128,7 +129,7 @@ def _in_parts(loop: TileLoop, division: Division) -> TileLoopText:
     """Each block has one part of a tile, so that there is no loop."""
     last = division.parts - 1
     end = f"part < {last} ? start_of(part + 1) : {loop.steps}"
-    filler = FillerText(
+    producer = ProducerText(
         declaration="u32 fill_step = first;",
         tile="tile",
         step="fill_step",
@@ -145,7 +146,7 @@ def _in_parts(loop: TileLoop, division: Division) -> TileLoopText:
         first="first",
         end="end",
         leave="return;",
-        filler=filler,
+        producer=producer,
     )
 
 
@@ -165,7 +166,7 @@ def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
         f"    steps = min({all_rests} - before, {each}u);",
         "}",
     )
-    filler = FillerText(
+    producer = ProducerText(
         declaration="u32 fill_tile = tile, fill_step = first, fill_steps = steps;",
         tile="fill_tile",
         step="fill_step",
@@ -185,7 +186,7 @@ def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
         first="first",
         end="end",
         leave="continue;",
-        filler=filler,
+        producer=producer,
     )
 
 

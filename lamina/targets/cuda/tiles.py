@@ -21,7 +21,7 @@ from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile
 
 # The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
-# steps; of one line of rows, in a transposed tile; or of neighbouring lines of steps, where rows
+# k; of one line of rows, in a transposed tile; or of neighbouring lines of k, where rows
 # are neighbours in memory though the tile is not transposed.
 FILL_LINES = 0
 FILL_TRANSPOSED = 1
@@ -66,12 +66,12 @@ class TilePrinter(GpuPrinter):
             if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
                 self.value(node, dict.fromkeys(self.registers, 0))
 
-    def _fill_tile(self, name: str, tile: Store, step: str, shape: Shape, corner: Point) -> None:
+    def _fill_tile(self, name: str, tile: Store, first_k: str, shape: Shape, corner: Point) -> None:
         """Print what fills a tile: the copy engine, if the GPU has one and it can, or threads.
 
         name: of the tile in the text
-        step: text of the first step
-        shape: how many rows, or columns, and steps the tile has
+        first_k: text of the index k at which it begins
+        shape: how many rows, or columns, and elements along k the tile has
         corner: the point at which its rows begin
 
         The left tile of 128 rows and 64 steps, of 4096 rows of 300 elements, by 256 threads:
@@ -83,25 +83,25 @@ class TilePrinter(GpuPrinter):
             });
 
         The numbers are the order of the fill (FILL_LINES and so on), the threads, `row_end` and
-        `step_end`; the braces are a function of one row and step. For the copy engine the line has
+        `step_end`; the braces are a function of one row and k. For the copy engine the line has
         ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))`` before FILL_TILE: `_copy_head`.
         """
-        rows, steps = rows_of(tile), steps_of(tile)
-        tile_rows, tile_steps = shape
+        rows, inner = row_axes(tile), k_axes(tile)
+        tile_rows, tile_k = shape
         order = fill_order(tile)
         is_transposed = order == FILL_TRANSPOSED
         row = self._walk(rows, self.index_text(tile.index, corner))
-        ends = (end_of(rows, tile_rows), end_of(steps, tile_steps))
-        arguments = (name, row, step, order, self.threads, *ends)
+        ends = (end_of(rows, tile_rows), end_of(inner, tile_k))
+        arguments = (name, row, first_k, order, self.threads, *ends)
         head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
-        lines = tile_steps if is_transposed else tile_rows
+        lines = tile_k if is_transposed else tile_rows
         copy = copy_of_tile(tile, self.atom, lines)
         if copy is not None:
             self.maps[f"{name}_map"] = copy.array
             head = f"{self._copy_head(name, tile, copy, is_transposed)} {head}"
         with self.block(head, tile.axes, "});"):
             self._walk(rows)
-            self._walk(steps)
+            self._walk(inner)
             self.line(f"return {self.value_of_root(tile.value, {}).text};")
 
     def _copy_head(self, name: str, tile: Store, copy: EngineCopy, transposed: bool) -> str:
@@ -201,13 +201,13 @@ class TilePrinter(GpuPrinter):
             self.line(by_rows.write(first + FEW - sums))
 
 
-def rows_of(tile: Store) -> Axes:
+def row_axes(tile: Store) -> Axes:
     """The axes of a tile along rows of its factor."""
     return tuple(axis for axis in tile.axes if not axis.arg.reduce)
 
 
-def steps_of(tile: Store) -> Axes:
-    """The axes of a tile along steps."""
+def k_axes(tile: Store) -> Axes:
+    """The axes of a tile along k: the inner reduced ones."""
     return tuple(axis for axis in tile.axes if axis.arg.reduce)
 
 
@@ -215,14 +215,14 @@ def fill_order(tile: Store) -> int:
     """In which order neighbouring threads fill the 16-byte chunks of a tile: as memory lies."""
     if tile.axes[0].arg.reduce:
         return FILL_TRANSPOSED
-    if is_transposed(tile.value, rows_of(tile), steps_of(tile)):
+    if is_transposed(tile.value, row_axes(tile), k_axes(tile)):
         return FILL_ACROSS_LINES
     return FILL_LINES
 
 
 def end_of(axes: Sequence[Node], tile_size: int) -> int:
-    """The row or the step from which on there are no elements; 0 where no tile goes beyond, so that
-    no element needs a test: 300 steps do not fill tiles of 64, 4096 rows fill those of 128."""
+    """The row or the k from which on there are no elements; 0 where no tile goes beyond, so that no
+    element needs a test: a k of 300 does not fill tiles of 64, 4096 rows fill those of 128."""
     extent = points(axes)
     return extent if extent % tile_size else 0
 
