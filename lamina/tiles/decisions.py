@@ -140,14 +140,16 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
     result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
     inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
     decisions = ProductDecisions(
-        atom,
-        reduction,
-        grid,
-        steps,
-        division_of(nest.pipelining, atom, points(grid), steps.count, target.multiprocessors),
-        (_copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))),
-        result_lines * LINE_BYTES,
-        stores_by_rows(nest, *result_sides(nest), inside),
+        atom=atom,
+        reduction=reduction,
+        grid=grid,
+        steps=steps,
+        division=division_of(
+            nest.pipelining, atom, points(grid), steps.count, target.multiprocessors
+        ),
+        copies=(_copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))),
+        result_bytes=result_lines * LINE_BYTES,
+        row_stores=stores_by_rows(nest, *result_sides(nest), inside),
     )
     if why_not_pipelined(nest, target):
         # Products do not run while threads do other work: threads that only ask the copy engine for
@@ -293,14 +295,16 @@ def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
     steps = decisions.steps.count
     lead = min(decisions.depth, MAX_LEAD)
     runs_beside = decisions.has_producers and decisions.atom.kind != "tf32"
-    conditions = {
-        "no value of 16 bits stands for the sums": kept is not None,
-        "the order is not whole": decisions.division.steps >= steps,
-        "no producer fills the buffers, with factors of 16 bits": runs_beside,
-        f"a tile has {steps} steps, and needs {slices + lead}": steps >= slices + lead,
-        f"{sums} sums of a thread are no slices of {FEW_SUMS}": sums % (slices * FEW_SUMS) == 0,
-    }
-    problems = [problem for problem, holds in conditions.items() if not holds]
+    is_whole = decisions.division.steps >= steps
+    divides_sums = sums % (slices * FEW_SUMS) == 0
+    requirements = (
+        (kept is not None, "no value of 16 bits stands for the sums"),
+        (is_whole, "the order is not whole"),
+        (runs_beside, "no producer fills the buffers, with factors of 16 bits"),
+        (steps >= slices + lead, f"a tile has {steps} steps, and needs {slices + lead}"),
+        (divides_sums, f"{sums} sums of a thread are no slices of {FEW_SUMS}"),
+    )
+    problems = [problem for holds, problem in requirements if not holds]
     if asked is not None:
         Overlap(asked).require(not problems, "; ".join(problems))
     return decisions if problems else replace(decisions, kept=kept, slices=slices)

@@ -267,6 +267,9 @@ class _Worker:
                     yield from self._sync()
                 case Epilogue():
                     self._epilogue(statement, variables)
+                case _:
+                    kind = type(statement).__name__
+                    raise TileError(f"tiles {self.program.name}: {kind} in a place without meaning")
             yield _GO_ON
 
     # Loops.

@@ -19,7 +19,7 @@ from lamina.runtime.source import KERNELS as BEFORE_KERNELS
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.tiles import decisions
-from lamina.tiles.program import Epilogue, Fill, Mma, TileProgram, statements
+from lamina.tiles.program import Epilogue, Fill, Mma, TileError, TileProgram, statements
 from lamina.tiles.text import parse, to_text
 from tests.cuda.test_frames import frame_bytes
 from tests.tiles import test_lower
@@ -134,3 +134,20 @@ def test_a_program_decides_what_is_printed() -> None:
     assert four.count("const auto store_slice") == 4
     threads = printed(parse(text.replace("registers=24", "registers=40")))
     assert "give_registers<40>();" in threads
+    late = printed(parse(text.replace("wait before empty", "wait empty")))
+    assert "u32 slot = 0, parity = 0;" in late
+
+
+def test_a_program_that_has_no_text_is_refused() -> None:
+    of = lowered(4096, 4096, 4096, lm.bfloat16)
+    (plan,) = of.planned.plans.values()
+    text = to_text(program_of(of))
+    waits = "      wait full\n"
+    for more, says in (
+        ("      wait before empty\n", "no parity"),
+        ("      map v9: f32 = cast sums\n", "no text for Map"),
+    ):
+        kernel_printer = CudaPrinter(plan.nest, plan.name, lm.core.target.DEFAULT_CUDA)
+        kernel_printer.program = parse(text.replace(waits, waits + more))
+        with pytest.raises(TileError, match=says):
+            kernel_printer.print_kernel()

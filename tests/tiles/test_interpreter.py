@@ -184,6 +184,13 @@ def test_a_program_without_its_barriers_is_refused() -> None:
         run(BY_ENGINE, 0)
 
 
+def test_a_statement_in_a_place_without_meaning_is_refused() -> None:
+    misplaced = "      map v9: f32 = cast sums\n"
+    text = with_barriers(BY_ENGINE, "      drain 1\n", f"{misplaced}      drain 1\n")
+    with pytest.raises(TileError, match="Map in a place without meaning"):
+        run(text, 0)
+
+
 def test_more_arrivals_than_a_barrier_expects_are_found() -> None:
     assert PhaseError in caught(with_barriers(BY_ENGINE, "arrivals=8", "arrivals=6"))
 

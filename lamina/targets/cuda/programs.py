@@ -60,6 +60,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     Sync,
+    TileError,
     TileLoop,
     TileProgram,
     Wait,
@@ -237,7 +238,7 @@ class ProgramPrinter(EpiloguePrinter):
             if role.registers:
                 self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
-            self.line("u32 slot = 0, parity = 1;")
+            self.line(f"u32 slot = 0, parity = {_first_parity(role)};")
             with self.block(self.loop_text.head, self.grid):
                 self._lines(self.loop_text.start)
                 self._lines(self.indices(self.grid, "tile"))
@@ -307,7 +308,7 @@ class ProgramPrinter(EpiloguePrinter):
         count, epilogue = product.sums_of_thread, product.epilogue
         self.line(f"f32 {product.sums.name}[{count}];")
         oldest = "" if product.advances else ", oldest = 0"
-        parity = ", parity = 0" if product.waits else ""
+        parity = f", parity = {_first_parity(role)}" if product.waits else ""
         self.line(f"u32 slot = 0{parity}, held = 0{oldest};  // held: slots that are not released")
         self.print_row_functions(self.row_lines(self.decisions.row_stores))
         if epilogue.kept:
@@ -394,7 +395,7 @@ class ProgramPrinter(EpiloguePrinter):
         match statement:
             case Mma():
                 self._print_mma(statement)
-            case Wait(barrier):
+            case Wait(barrier):  # `before` or not is in the parity: `_first_parity`
                 self.line(f"while (!phase_has_ended({barrier} + slot, parity)) {{}}")
             case Pause():
                 self._print_pause(statement)
@@ -419,6 +420,8 @@ class ProgramPrinter(EpiloguePrinter):
                 self._lines(join_lines(loop, count, threads, self.loop_text.leave))
             case Epilogue():
                 self.print_epilogue(statement, self.decisions)
+            case _:
+                raise TileError(f"tiles: no text for {type(statement).__name__} here")
 
     def _print_mma(self, mma: Mma) -> None:
         """Print the products of a step, of 32 bytes of each line at a time, which come after those
@@ -484,6 +487,16 @@ class ProgramPrinter(EpiloguePrinter):
         self.line(f"wgmma_wait<{running}>();")
         if not running:
             self.line(f"UNROLLED for (f32 &sum : {self.product.mma.sums}) hold(sum);")
+
+
+def _first_parity(role: Role) -> int:
+    """The last bit of the phase that the first wait of a role asks for: 0, of phase 0; or 1, of the
+    phase before that, which counts as ended. All waits of a role ask for the same."""
+    are_before = {wait.before for wait in statements_of(role.body, Wait)}
+    if len(are_before) != 1:
+        raise TileError(f"tiles: role {role.name} has no parity that all of its waits ask for")
+    (is_before,) = are_before
+    return int(is_before)
 
 
 def _is_transposed(alloc: Alloc) -> bool:
