@@ -247,6 +247,12 @@ def stores_by_rows(
     return rows_of
 
 
+def name_of_lines(kernel: Kernel, store: Store) -> str:
+    """The name of the lines through which a store by whole rows passes: "lines1" of the second
+    store of the kernel, though the first one may have none."""
+    return f"lines{kernel.stores.index(store)}"
+
+
 def stride_along(index: Node, row: Node) -> int:
     """How far one step of the row index `row` goes in `index`. The row is ``128 * tile + 64 * group
     + 16 * warp + 8 * row_half + i``: the coefficient of i, its fastest axis, is 1 here, and 4096 in

@@ -27,6 +27,7 @@ from lamina.tiles.decisions import (
     decide,
     in_range,
     is_tile_transposed,
+    name_of_lines,
     result_sides,
     stride_along,
 )
@@ -130,11 +131,11 @@ class _Lowering:
                 axes = axes[::-1]
             stages = self.decisions.depth
             allocs.append(Alloc(name, "shared", atom.dtype, stages, axes, SWIZZLE_128))
-        for number, store in enumerate(self.decisions.row_stores):
-            dtype = store.value.dtype
+        for store in self.decisions.row_stores:
+            name, dtype = name_of_lines(self.nest.kernel, store), store.value.dtype
             layout = layout_of_lines(dtype)
             line = Axis("column", LINE_BYTES // dtype.itemsize)
-            allocs.append(Alloc(f"lines{number}", "shared", dtype, 1, (row, line), layout))
+            allocs.append(Alloc(name, "shared", dtype, 1, (row, line), layout))
         sums = Alloc(SUMS, "registers", float32, 1, (row, column))
         return (*allocs, sums)
 
@@ -229,7 +230,7 @@ class _Lowering:
             body.compute([kept])
             body.names = {kept: body.names[kept]}
         body.compute([store.value for store in kernel.stores])
-        lines = {store: f"lines{number}" for number, store in enumerate(decisions.row_stores)}
+        lines = {store: name_of_lines(kernel, store) for store in decisions.row_stores}
         for store in kernel.stores:
             to: View | Places
             try:

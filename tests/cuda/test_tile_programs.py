@@ -138,6 +138,13 @@ def test_a_program_decides_what_is_printed() -> None:
     assert "u32 slot = 0, parity = 0;" in late
 
 
+def test_lines_have_one_name_in_a_program_and_its_text() -> None:
+    """Of two stores the first one, of bytes, is stored element by element."""
+    of = lowered(1024, 1024, 1024, lm.bfloat16, after=lambda y: ((y > 0).cast(lm.int8), y * 2.0))
+    allocs = [alloc.name for alloc in program_of(of).allocs if alloc.name.startswith("lines")]
+    assert re.findall(r"u8 \*const (\w+) = shared", kernel_of(of)) == allocs == ["lines1"]
+
+
 def test_a_program_that_has_no_text_is_refused() -> None:
     of = lowered(4096, 4096, 4096, lm.bfloat16)
     (plan,) = of.planned.plans.values()

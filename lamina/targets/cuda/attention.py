@@ -477,7 +477,9 @@ class AttentionPrinter(ProductPrinter):
         rows = points(axis for axis in first.axes if not axis.arg.reduce)
         columns = points(axis for axis in last.axes if axis.arg.reduce)
         sides = ResultSide(first.index, rows), ResultSide(column, columns)
-        lines = self.row_lines(stores_by_rows(self.nest, *sides, self.corner()))
+        row_stores = stores_by_rows(self.nest, *sides, self.corner())
+        self.place_lines(row_stores)
+        lines = self.row_lines(row_stores)
         self.print_row_functions(lines)
         self.begin_row_stores(lines, *sides)
 

@@ -45,6 +45,7 @@ class ProductPrinter(ProgramPrinter):
         # Without tensor cores `opaque` is a copy of the sums that has passed an optimisation
         # barrier: see `products.cu`.
         self.name_sums(reduction, "opaque" if self.atom.instruction == "fma" else "sums")
+        self.place_lines(decisions.row_stores)
         lines = self.row_lines(decisions.row_stores)
         self.print_row_functions(lines)
         self.begin_row_stores(lines, *result_sides(self.nest))

@@ -28,10 +28,8 @@ fill neighbouring chunks of a line, which lie in the order of the swizzle:
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from lamina.core.target import Target
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.targets.cuda.tiles import (
     FILL_ACROSS_LINES,
@@ -87,10 +85,6 @@ class _Element:
 
 class TileFillPrinter(TilePrinter):
     """One kernel; prints what fills the tiles of a step."""
-
-    def __init__(self, nest: Nest, name: str, target: Target) -> None:
-        super().__init__(nest, name, target)
-        self.offset_of: dict[str, int] = {}  # in shared memory, of what lies there
 
     @property
     def line_elements(self) -> int:

@@ -18,7 +18,7 @@ from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Scope
 from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile
+from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile, name_of_lines
 
 # The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
 # k; of one line of rows, in a transposed tile; or of neighbouring lines of k, where rows
@@ -36,6 +36,7 @@ class TilePrinter(GpuPrinter):
         # The number of the sum with which what `results` collects begins: 16 in the second slice.
         self.first_result = 0
         self.row_stores: dict[Store, RowStore] = {}
+        self.offset_of: dict[str, int] = {}  # in shared memory, of what lies there
 
     @property
     def atom(self) -> Atom:
@@ -154,12 +155,19 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
+    def place_lines(self, whole: Mapping[Store, Rows]) -> None:
+        """Set where the lines of stores by whole rows lie, of a kernel without a tile program: one
+        store's behind the other's, from the beginning of shared memory on."""
+        for number, store in enumerate(whole):
+            name = name_of_lines(self.nest.kernel, store)
+            self.offset_of[name] = number * self.atom.m * LINE_BYTES
+
     def row_lines(self, whole: Mapping[Store, Rows]) -> dict[Store, RowLines]:
-        """The lines of stores by whole rows, one store's behind the other's."""
+        """The lines of stores by whole rows, where `offset_of` says that they lie."""
         lines_of: dict[Store, RowLines] = {}
         for store, rows in whole.items():
             number = self.nest.kernel.stores.index(store)
-            offset = LINE_BYTES * self.atom.m * len(lines_of)
+            offset = self.offset_of[name_of_lines(self.nest.kernel, store)]
             dtype = store.value.dtype
             lines_of[store] = RowLines(number, offset, dtype, rows.chunk_bytes, rows.pitch)
         return lines_of
