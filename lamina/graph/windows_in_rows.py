@@ -78,10 +78,12 @@ def _has_short_rows(windows: Node, inner: Collection[int]) -> bool:
 
 
 def _without_repeats(factor: Node) -> Node:
-    """A factor with one element along each axis along which all are known to be the same."""
+    """A factor with one element along each axis along which all are known to be the same, if the
+    axis has any."""
     repeated = _repeated(factor)
     ranges = [
-        range(1) if axis in repeated else range(size) for axis, size in enumerate(factor.shape)
+        range(min(size, 1)) if axis in repeated else range(size)
+        for axis, size in enumerate(factor.shape)
     ]
     return build.sliced(factor, ranges)
 

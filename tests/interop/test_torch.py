@@ -354,6 +354,18 @@ def test_inputs_are_changed_in_place() -> None:
     torch.testing.assert_close((x, y), copies)
 
 
+def test_a_view_of_what_an_input_gets_is_returned() -> None:
+    def function(state: Any, x: Any) -> Any:
+        state.copy_(state * 0.9 + x)
+        return state.t()
+
+    state, x = torch.randn(3, 4), torch.randn(3, 4)
+    copy = state.clone()
+    expected = function(copy, x)
+    torch.testing.assert_close(compiled(function)(state, x), expected)
+    torch.testing.assert_close(state, copy)
+
+
 def _averaged(x: Any, mean: Any, count: Any) -> Any:
     mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
     count.add_(1)

@@ -96,3 +96,9 @@ def test_products_without_windows_stay() -> None:
     x = Tensor.of(leaf(0, (2, 9), float32), "interp")
     w = Tensor.of(leaf(1, (9, 64), float32), "interp")
     assert stored((x @ w).node) == []
+
+
+def test_a_batch_of_no_images() -> None:
+    images, weights = lm.ones((0, 16, 4, 4)), lm.ones((32, 16, 3, 3))
+    result = lm.conv2d(images, weights, None, padding=1)
+    assert result.numpy().shape == (0, 32, 4, 4)

@@ -123,7 +123,9 @@ def test_halves_of_rows_leave_the_busiest_thread_less_to_do(
 
 
 @pytest.mark.parametrize("images", [8, 3, 1])
-def test_rows_along_several_axes_are_shared_by_halves(images: int) -> None:
+def test_rows_along_several_axes_are_shared_by_halves(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Heads lie apart in memory, so that images and rows stay two axes. There are 3 panels of 64
     columns, for either half of the images, or of the rows of each where images are odd."""
 
@@ -133,12 +135,24 @@ def test_rows_along_several_axes_are_shared_by_halves(images: int) -> None:
     random = np.random.default_rng(images)
     heads = random.standard_normal((images, 3, 197, 64), dtype=np.float32)
     w = random.standard_normal((192, 192), dtype=np.float32)
-    lowered = lm.jit(projected).lower(Tensor(heads), Tensor(w), device="cpu")
+    target = cpu_target(vector_bytes=64, cores=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(backends, "target_of", lambda options: target)
+        lowered = lm.jit(projected).lower(Tensor(heads), Tensor(w), device="cpu")
     *_, plan = lowered.planned.plans.values()
     assert bound_to(plan, "parallel") == [2, 3]
     found = lm.jit(projected)(Tensor(heads), Tensor(w)).numpy()
     rows = heads.astype(np.float64).transpose(0, 2, 1, 3).reshape(images, 197, 192)
     np.testing.assert_allclose(found, rows @ w.T, atol=1e-3)
+
+
+def test_rows_of_fewer_than_a_half_are_not_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The axis of 15 rows has no half of 24, though all 63 x 15 rows are many."""
+    target = cpu_target(vector_bytes=64, cores=2)
+    monkeypatch.setattr(backends, "target_of", lambda options: target)
+    shapes = lm.TensorSpec((63, 512, 15)), lm.TensorSpec((192, 512))
+    plan = plan_of_last(lambda a, b: lm.einsum("akb,nk->abn", a, b), *shapes)
+    assert bound_to(plan, "parallel") == [3]
 
 
 @pytest.mark.parametrize("rows", [20, 70, 200])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,7 +136,7 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
     constants = [node for node in nodes if node.op == "get_attr"]
     calls = [node for node in nodes if node.op == "call_function" and not is_number(node)]
     (output,) = graph.find_nodes(op="output")
-    results = [_result(one) for one in output.args[0]]
+    results = [_result(node) for node in output.args[0]]
     writes = [node for node in calls if node.target is _COPY]
     place = _place_of(nodes)
     here = _ours(calls, refused, place)
@@ -149,7 +149,7 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
         if ours:
             steps.append(_segment(ours, needed, place))
         steps += [HostStep(node) for node in members if not here[node]]
-    steps = _with_writes_in_programs(steps)
+    steps = _with_writes_in_programs(steps, {result.node for result in results})
     produced = [node for step in steps for node in step.outputs]
     made_as = _made_as(steps, results)
     results = [
@@ -159,14 +159,15 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
 
 
 def _with_writes_in_programs(
-    steps: Sequence[Segment | HostStep],
+    steps: Sequence[Segment | HostStep], returned: Collection[fx.Node]
 ) -> list[Segment | HostStep]:
     """The steps without assignments to inputs, as of running statistics, that a program can do: it
-    writes the input's memory where it would have written a new tensor."""
+    writes the input's memory where it would have written a new tensor. `returned`: the tensors that
+    results of the graph are, or view."""
     remaining: list[Segment | HostStep] = []
     for step in steps:
         segment = _writer(step, steps) if isinstance(step, HostStep) else None
-        if segment is None:
+        if segment is None or step.inputs[1] in returned:
             remaining.append(step)
             continue
         target, value = step.inputs
@@ -184,12 +185,12 @@ def _writer(step: HostStep, steps: Sequence[Segment | HostStep]) -> Segment | No
     if step.node.target is not _COPY or len(step.inputs) != 2:
         return None
     target, value = step.inputs
-    makers = [one for one in steps if isinstance(one, Segment) and value in one.outputs]
+    makers = [maker for maker in steps if isinstance(maker, Segment) and value in maker.outputs]
     if not makers or makers[0].place.type != "cpu" or target.op != "placeholder":
         return None
     (segment,) = makers
     later = steps[steps.index(segment) + 1 :]
-    is_read_later = any(target in one.inputs for one in later if one is not step)
+    is_read_later = any(target in other.inputs for other in later if other is not step)
     is_needed_outside = not {*segment.nodes, step.node}.issuperset(value.users)
     if is_read_later or is_needed_outside or not _has_place_for(target, value):
         return None

@@ -9,7 +9,7 @@ from lamina.schedule.cpu.planner import CpuPlanner
 
 
 def schedule_map(plan: CpuPlanner, row: Node) -> None:
-    """Vectors along `row`. Where one large array is read and results are written past the caches,
+    """Vectors along `row`. Where one array is read and the result is too large for the caches,
     loops are in the order of that array: reads wait for memory, and writes do not.
 
     For ``y[4096 * i + j] = x[i + 4096 * j]`` the loop over j becomes the outer one.
@@ -17,8 +17,8 @@ def schedule_map(plan: CpuPlanner, row: Node) -> None:
     plan.vectorize(row)
     loads = plan.kernel.of(Op.LOAD)
     result = plan.kernel.parameters[plan.kernel.stores[0].parameter]
-    is_past_caches = result.nbytes >= UNCACHED_STORES
-    if not is_past_caches or len(loads) != 1:
+    is_large = result.nbytes >= UNCACHED_STORES
+    if not is_large or len(loads) != 1:
         return
     strides, _ = ix.terms_of(loads[0].src[0])
     has_all_rows = set(plan.rows) <= set(strides)  # else no order of the array is one of all loops

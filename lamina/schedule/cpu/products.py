@@ -224,7 +224,8 @@ def _halve_rows(
     axis = next((axis for axis in panel.rows_inside if axis.arg.size % 2 == 0), row)
     rows: int = axis.arg.size
     half = _rows_of_half(rows, panel) if axis is row else rows // 2
-    if not half or points([*panel.rows_inside, row]) < 2 * plan.knobs.tall:
+    is_part = 0 < half < rows  # 24 rows are no half of 15
+    if not is_part or points([*panel.rows_inside, row]) < 2 * plan.knobs.tall:
         return whole
     loop, rows_of_half = plan.split(axis, half)
     split = contraction((store.value for store in plan.kernel.stores), plan.rows)

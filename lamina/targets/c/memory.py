@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import UNCACHED, Nest, bypasses_caches
+from lamina.loops.nest import LINE, UNCACHED, Nest, bypasses_caches
 from lamina.targets.c.operations import ELEMENTS, CSpelling
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
@@ -25,7 +25,6 @@ PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a pac
 # leave the page that it is in. 8 and 32 steps were as fast.
 FAR_STEPS = 16
 PAGE = 4096  # bytes
-LINE = 64  # bytes of a cache line
 SECOND_CACHE = 1 << 20  # bytes that stay in the second-level cache
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array, and decoding, prefetch
