@@ -87,9 +87,14 @@ def reduce_in_parts(node: Node) -> Node | None:
 def gradients_in_parts(node: Node) -> Node | None:
     """On a CPU a sum of products over three axes or more, a convolution's gradient for its weights,
     is taken in equal parts of DEEP_PART products or more: 8 images of 28 x 28 places in 4 parts of
-    2 images."""
+    2 images. Of 7 images each is a part, though it has fewer products.
+
+    Sums over two axes stay whole: those of a linear layer, over a batch and places, are one long
+    axis, in blocks of which memory accumulates. 8 x 1024 products of each of 256 x 512 results took
+    18.6 ms, and 30.7 in parts (measured)."""
     src, axes = node.src[0], node.arg.axes
-    if src.op is not Op.MUL or len(axes) < 3 or prod(src.shape) < LONG:
+    is_sum_of_products = src.op is Op.MUL and node.arg.monoid is ADD
+    if not is_sum_of_products or len(axes) < 3 or prod(src.shape) < LONG:
         return None
     first, *others = (src.shape[axis] for axis in axes)
     step = prod(others)
@@ -97,7 +102,7 @@ def gradients_in_parts(node: Node) -> Node | None:
         return None
     wanted = min(first * step // DEEP_PART, first)
     parts = next(count for count in range(wanted, 0, -1) if first % count == 0)
-    return _in_parts(node, parts) if parts > 1 else None
+    return _in_parts(node, parts if parts > 1 else first)
 
 
 @on(Op.REDUCE)

@@ -30,6 +30,7 @@ def sum_of_products(shape: Shape, axes: tuple[int, ...]) -> Node:
         (8, (28, 28), 4),  # 8 * 784 products: parts of two images have more than 1024
         (6, (28, 28), 3),
         (8, (64, 64), 8),  # no part is smaller than an image
+        (7, (28, 28), 7),  # of a prime number of images, each is a part
         (8, (14, 14), None),  # 196 products for each image
         (4, (28, 28), None),  # 3136 products in all
     ],
