@@ -32,6 +32,8 @@ def short_rows(node: Node) -> Node | None:
     if node.arg.monoid is not ADD or node.dtype is not float32:
         return None
     whole = _with_single_axes(node)
+    if whole.op is not Op.REDUCE:  # of no elements, or over axes of size 1 alone
+        return None
     product, reduced = whole.src[0], whole.arg.axes
     if product.op is not Op.MUL or any(factor.op is not Op.EXPAND for factor in product.src):
         return None

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -210,6 +209,7 @@ def test_drawn_networks_hold_the_same_values(
 
 
 def test_a_network_and_its_gradients_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:])) for shape in CHAIN]
 

@@ -91,3 +91,10 @@ def test_a_factor_that_has_its_steps_in_rows_stays() -> None:
     many = leaf(0, (ROWS, STEPS, 1), float32)
     few = build.reshape(build.permute(leaf(1, (SHORT, STEPS), float32), (1, 0)), (1, STEPS, SHORT))
     assert stored(product(many, few, 1)) == []
+
+
+@pytest.mark.parametrize(("shape", "reduced"), [((0, SHORT), 0), ((1, SHORT), 0)])
+def test_reductions_of_nothing_and_of_single_elements_stay(shape: Shape, reduced: int) -> None:
+    array = build.reshape(leaf(0, (1, *shape), float32), shape)
+    total = build.reduce(ADD, (reduced,), array)
+    assert rewrite([total], (short_rows,)) == [total]
