@@ -130,7 +130,7 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
         sinks = rewrite(sinks, (flip_bytes,))
     if memory.tiled_products:
         return lay_out(sinks, memory.row_pitch)
-    return channels_last(sinks) if memory.row_blocks else sinks
+    return channels_last(sinks) if memory.lanes_are_neighbours else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:

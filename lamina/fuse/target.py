@@ -82,3 +82,9 @@ class FusionTarget:
     gains_by_recomputing: GainsByRecomputing | None = None
     """Asked of each kernel that would compute sums of products inside its own sums; None if no
     kernel of the device gains by that."""
+
+    @property
+    def lanes_are_neighbours(self) -> bool:
+        """Whether vectors are loaded and stored whole where their lanes are neighbours in memory,
+        and lane by lane elsewhere: on the devices that have row blocks, which are CPUs."""
+        return self.row_blocks

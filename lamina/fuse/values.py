@@ -249,7 +249,7 @@ def _updating_sums(users: Users, target: FusionTarget) -> set[Node]:
         updated = _arrays_updated_by(node, users)
         is_long = prod(node.src[0].shape) >= MIN_LONG_SUM * size
         axes = node.arg.axes
-        has_lanes_apart = target.row_blocks and len(axes) > 2 and axes[0] == 0
+        has_lanes_apart = target.lanes_are_neighbours and len(axes) > 2 and axes[0] == 0
         if (is_long and updated > 1) or (has_lanes_apart and updated > 0):
             sums.add(node)
     return sums

@@ -166,8 +166,8 @@ def _with_writes_in_programs(
     results of the graph are, or view."""
     remaining: list[Segment | HostStep] = []
     for step in steps:
-        segment = _writer(step, steps) if isinstance(step, HostStep) else None
-        if segment is None or step.inputs[1] in returned:
+        segment = _writer(step, steps, returned) if isinstance(step, HostStep) else None
+        if segment is None:
             remaining.append(step)
             continue
         target, value = step.inputs
@@ -178,7 +178,9 @@ def _with_writes_in_programs(
     return remaining
 
 
-def _writer(step: HostStep, steps: Sequence[Segment | HostStep]) -> Segment | None:
+def _writer(
+    step: HostStep, steps: Sequence[Segment | HostStep], returned: Collection[fx.Node]
+) -> Segment | None:
     """The program that can write what a step assigns to an input of the graph: that which makes the
     value, if nothing outside needs the value and nothing after it reads the input; None if there is
     none. Programs of GPUs may get a copy of an input."""
@@ -191,7 +193,8 @@ def _writer(step: HostStep, steps: Sequence[Segment | HostStep]) -> Segment | No
     (segment,) = makers
     later = steps[steps.index(segment) + 1 :]
     is_read_later = any(target in other.inputs for other in later if other is not step)
-    is_needed_outside = not {*segment.nodes, step.node}.issuperset(value.users)
+    is_read_outside = not {*segment.nodes, step.node}.issuperset(value.users)
+    is_needed_outside = is_read_outside or value in returned
     if is_read_later or is_needed_outside or not _has_place_for(target, value):
         return None
     return segment
