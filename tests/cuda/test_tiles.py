@@ -18,6 +18,7 @@ from lamina import Tensor, pipeline
 from lamina.compiled import Planned
 from lamina.core import options
 from lamina.core.shape import Shape
+from lamina.core.target import cuda_engines
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
 from lamina.frontend.session import SESSION
@@ -199,7 +200,10 @@ def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> 
 def test_sizes_and_orders_of_tf32(
     size: tuple[int, int, int], arch: str, device: cuda.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "arch", arch or device.arch)
+    if arch:
+        target = replace(device.target, arch=arch, engines=cuda_engines(arch))
+        monkeypatch.setattr(cuda, "target_of", lambda name: target)
+        monkeypatch.setattr(device, "arch", arch)
     SESSION.forget()
     m, k, n = size
     with options.using(tf32=True):
