@@ -2,7 +2,7 @@
 by the memory accesses that vary along them."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from lamina.errors import FormatError
@@ -133,15 +133,32 @@ def score(kernel: Kernel, axis: Node, worst: int = ix.BY_LANE) -> int:
     each counted once, without RARE ones. ``y[i] = x[i] + z[j, i]`` scores 3 along i, which is
     contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1. No access scores less than
     `worst`."""
-    accesses: list[tuple[int, int]] = []  # how often each runs, and its score
-    for load in kernel.of(Op.LOAD):
-        suits = max(ix.suits(axis, *load.src), worst)
-        accesses.append((points(free_axes(load)), suits))
-    for store in kernel.stores:
-        suits = max(ix.suits(axis, store.index, store.condition), worst)
-        accesses.append((points(store.axes), suits))
+    accesses = [
+        (times, max(ix.suits(axis, index, condition), worst))
+        for times, index, condition in _accesses(kernel)
+    ]
     most_frequent = max(times for times, _ in accesses)
     return sum(suits for times, suits in accesses if times * RARE >= most_frequent)
+
+
+def distance(kernel: Kernel, axis: Node) -> int:
+    """How far apart neighbours along `axis` are at least in any array, in elements, without RARE
+    accesses: the shortest stride of an index; 0 where none is a sum of it."""
+    strides = [
+        (times, abs(ix.terms_of(index)[0].get(axis, 0))) for times, index, _ in _accesses(kernel)
+    ]
+    most_frequent = max(times for times, _ in strides)
+    frequent = [stride for times, stride in strides if stride and times * RARE >= most_frequent]
+    return min(frequent, default=0)
+
+
+def _accesses(kernel: Kernel) -> Iterator[tuple[int, Node, Node]]:
+    """Of each load and store how often it runs, its index and its condition."""
+    for load in kernel.of(Op.LOAD):
+        index, *conditions = load.src
+        yield points(free_axes(load)), index, conditions[0] if conditions else ix.TRUE
+    for store in kernel.stores:
+        yield points(store.axes), store.index, store.condition
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:

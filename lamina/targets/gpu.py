@@ -201,9 +201,11 @@ class GpuPrinter(ThreadPrinter):
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
         lines.append(f"{self._worker_macro()}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")
-        lines += self.indices(self.rows_inside, "THREAD")
+        of_row = f"THREAD / {self.row_threads}" if self.has_neighbours else "THREAD"
+        lines += self.indices(self.rows_inside, of_row)
         if self.shared_loops:
-            lines.append(f"const {self.index} thread_in_row = THREAD / {self.block_rows};")
+            in_row = f"% {self.row_threads}" if self.has_neighbours else f"/ {self.block_rows}"
+            lines.append(f"const {self.index} thread_in_row = THREAD {in_row};")
         return lines
 
     def _worker_macro(self) -> str:

@@ -26,6 +26,10 @@ of a row are 2 apart:
             }
             if (THREAD < 2) { p1[4 * (2 * row_outer + row_middle) + 0] = sum_9; }
             ...
+
+Where memory runs along the shared loop, and not along the rows of a block, and a warp holds whole
+rows, the threads of a row are neighbours: of 32 rows of 64 elements with 8 threads each, thread 19
+is the fourth of the third row, and a sum is three exchanges within a warp.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +39,7 @@ from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
@@ -55,7 +60,10 @@ class ThreadPrinter(CPrinter):
     grid          rows that are a block each, or a thread each where no axis is bound to threads
     rows_inside   rows bound to threads: neighbouring threads of a block have one each
     shared_loops  loops bound to threads: the threads of a row share their iterations
-    block_rows    rows that a block has at a time; the threads of one row are so far apart
+    block_rows    rows that a block has at a time
+    row_threads   threads that share a row
+    apart         how far these are apart: `block_rows`, or 1 where they are neighbours, which
+                  `has_neighbours` says
     cooperates    whether threads share a row; else a thread has a row, and a block has BLOCK
     keeps_row     whether a thread keeps its part of a row in registers
     threads       of a block
@@ -80,6 +88,9 @@ class ThreadPrinter(CPrinter):
         # steps of a block along the row, and the shared loop is inside.
         self.keeps_row = not all(map(nest.is_head, self.shared_loops))
         self.threads = self._block_threads() if self.cooperates else BLOCK
+        self.row_threads = self.threads // self.block_rows
+        self.has_neighbours = self._have_neighbours()
+        self.apart = 1 if self.has_neighbours else self.block_rows
         # The indices beneath a node, each as its terms with their coefficients.
         self._walked: dict[Node, list[tuple[tuple[Node, int], ...]]] = {}
 
@@ -89,6 +100,22 @@ class ThreadPrinter(CPrinter):
         longest = max([1, *(axis.arg.size for axis in self.shared_loops)])
         limit = MAX_SHARED_THREADS if self.keeps_row else MAX_SHARED_THREADS // 2
         return whole_warps(longest * self.block_rows, limit, self.target.warp)
+
+    def _have_neighbours(self) -> bool:
+        """Are the threads of a row neighbours? They are where a warp holds whole rows, and in most
+        arrays the elements of a row are nearer to each other than those of several rows."""
+        if self.nest.product or not 1 < self.row_threads <= self.target.warp:
+            return False
+        kernel = self.nest.kernel
+        indices = [load.src[0] for load in kernel.of(Op.LOAD)]
+        indices += [store.index for store in kernel.stores]
+        votes = 0
+        for index in indices:
+            along_row = _nearest(index, self.shared_loops)
+            across_rows = _nearest(index, self.rows_inside)
+            if along_row and across_rows:
+                votes += 1 if along_row < across_rows else -1
+        return votes > 0
 
     # Values.
 
@@ -126,7 +153,7 @@ class ThreadPrinter(CPrinter):
     def stride(self, axis: Node) -> int:
         """Iterations from one of a thread to its next: as many as threads share a row. 256 threads
         with 8 rows side by side are 32 for each row."""
-        return self.threads // self.block_rows if axis in self.shared_loops else 1
+        return self.row_threads if axis in self.shared_loops else 1
 
     def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
         """The parts, with an index in place of a loop that threads share if each thread has one
@@ -167,7 +194,7 @@ class ThreadPrinter(CPrinter):
         each thread has one, `thread_in_row`. Of 100 the last 28 threads get index 99 and the
         condition ``thread_in_row < 100``, without which they add and store nothing.
         """
-        count, threads_of_row = loop.iterations, self.threads // self.block_rows
+        count, threads_of_row = loop.iterations, self.row_threads
         is_tail = loop.first != 0  # of a split: one iteration, which the first thread runs
         if is_tail or count > threads_of_row:
             return loop
@@ -177,6 +204,11 @@ class ThreadPrinter(CPrinter):
         return Fixed(last, Condition("thread_in_row", "<", count))
 
     # Exchanges.
+
+    def _exchanging(self) -> str:
+        """The threads among which those of a row are, and how far these are apart: ``256, 8``
+        for 32 threads of each of 8 rows, and ``32, 1`` where they are neighbours."""
+        return f"{self.row_threads * self.apart}, {self.apart}"
 
     def join(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of a thread, and then those of the threads that share a row.
@@ -192,7 +224,7 @@ class ThreadPrinter(CPrinter):
         ready = list(sums)
         super().join(ready)
         if ready and not set(self.shared_loops).isdisjoint(bound_axes(ready[0].reduction)):
-            self.line(f"REDUCE({self.threads}, {self.block_rows}) {{")
+            self.line(f"REDUCE({self._exchanging()}) {{")
             for each in ready:
                 others = tuple(
                     self.declare(value._replace(text=f"exchange({value.text}, s)"), "other")
@@ -261,7 +293,7 @@ class ThreadPrinter(CPrinter):
     def _print_scan_of_threads(self, node: Node, sums: Values, ends: Values) -> None:
         """Print the loop that leaves in `sums` what all threads before this one came to, from what
         each has come to; and what all have, in `ends`."""
-        self.line(f"SCAN({self.threads}, {self.block_rows}) {{")
+        self.line(f"SCAN({self._exchanging()}) {{")
         before = tuple(
             self.declare(value._replace(text=f"earlier({value.text}, {end.text}, s)"), "before")
             for value, end in zip(sums, ends, strict=True)
@@ -284,7 +316,8 @@ class ThreadPrinter(CPrinter):
         by_first = self._is_stored_by_first_thread()
         guard = self.guard
         if by_first and not guard:
-            guard = f"if (THREAD < {self.block_rows}) "
+            first = "thread_in_row == 0" if self.has_neighbours else f"THREAD < {self.block_rows}"
+            guard = f"if ({first}) "
         for axis in self.rows_inside:
             is_moved_into_range = self.text_of[axis] != self.axis_name(axis)
             if is_moved_into_range:
@@ -299,10 +332,17 @@ class ThreadPrinter(CPrinter):
 
     def _is_stored_by_first_thread(self) -> bool:
         """Have all threads of a row what is stored here? They do outside of shared loops. The first
-        threads of the rows of a block are the threads 0 to `block_rows` - 1."""
+        threads of the rows of a block are the threads 0 to `block_rows` - 1, unless neighbours
+        share a row."""
         in_shared_loop = any(axis in self.depth_of for axis in self.shared_loops)
         has_several_threads = self.threads > self.block_rows
         return self.cooperates and has_several_threads and not in_shared_loop
+
+
+def _nearest(index: Node, axes: Sequence[Node]) -> int:
+    """The shortest stride of `axes` in an index; 0 where it is a sum of none of them."""
+    strides, _ = ix.terms_of(index)
+    return min((abs(strides[axis]) for axis in axes if axis in strides), default=0)
 
 
 def whole_warps(threads: int, limit: int, warp: int) -> int:

@@ -222,7 +222,7 @@ def test_short_rows_get_a_thread_each() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "length", "blocks", "threads"),
-    [(196_608, 64, 12_288, 256), (196_608, 256, 49_152, 256), (196_607, 64, 196_607, 32)],
+    [(196_608, 64, 6_144, 256), (196_608, 256, 24_576, 256), (196_607, 64, 6_144, 256)],
 )
 def test_rows_of_few_accesses_share_a_block(
     rows: int, length: int, blocks: int, threads: int

@@ -1,56 +1,78 @@
 /*
 reduce0_64x100:
-split(a1, 2) -> a2, a3
+split(a1, 4) -> a2, a3
 bind(a3, unroll)
 bind(a2, thread)
 bind(a0, grid)
 
-reduce0_64x100<<<64, 64>>>
+reduce0_64x100<<<64, 32>>>
 */
 
 /* v1 = p0[row, column] - (sum_column p0[row, column]) * 0.01
    p1[row, column] = v1 / sqrt((sum_column v1 * v1) * 0.01 + 0.001) */
-KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+KERNEL(32) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);
-    EACH_BLOCK(u32, 64, 64);
+    EACH_BLOCK(u32, 32, 64);
     const i64 row = worker % 64;
     const i64 thread_in_row = THREAD / 1;
     {
-        const f32 load_1 = p0[2 * (50 * row + min(thread_in_row, (i64)49)) + 0];
-        const f32 load_2 = p0[2 * (50 * row + min(thread_in_row, (i64)49)) + 1];
-        f32 sum_3 = 0.0f;
-        if (thread_in_row < 50) sum_3 = (sum_3 + load_1);
-        f32 sum_4 = 0.0f;
-        if (thread_in_row < 50) sum_4 = (sum_4 + load_2);
-        const auto sum_5 = (sum_3 + sum_4);
-        f32 sum_6 = sum_5;
-        REDUCE(64, 1) {
-        const auto other_7 = exchange(sum_6, s);
-        sum_6 = (sum_6 + other_7);
+        const f32 load_1 = p0[4 * (25 * row + min(thread_in_row, (i64)24)) + 0];
+        const f32 load_2 = p0[4 * (25 * row + min(thread_in_row, (i64)24)) + 1];
+        const f32 load_3 = p0[4 * (25 * row + min(thread_in_row, (i64)24)) + 2];
+        const f32 load_4 = p0[4 * (25 * row + min(thread_in_row, (i64)24)) + 3];
+        f32 sum_5 = 0.0f;
+        if (thread_in_row < 25) sum_5 = (sum_5 + load_1);
+        f32 sum_6 = 0.0f;
+        if (thread_in_row < 25) sum_6 = (sum_6 + load_2);
+        f32 sum_7 = 0.0f;
+        if (thread_in_row < 25) sum_7 = (sum_7 + load_3);
+        f32 sum_8 = 0.0f;
+        if (thread_in_row < 25) sum_8 = (sum_8 + load_4);
+        const auto sum_9 = (sum_5 + sum_6);
+        const auto sum_10 = (sum_7 + sum_8);
+        const auto sum_11 = (sum_9 + sum_10);
+        f32 sum_12 = sum_11;
+        REDUCE(32, 1) {
+        const auto other_13 = exchange(sum_12, s);
+        sum_12 = (sum_12 + other_13);
         }
-        const auto mul_8 = (sum_6 * 0.009999999776482582f);
-        const auto neg_9 = (- mul_8);
-        const auto add_10 = (load_1 + neg_9);
-        const auto mul_11 = (add_10 * add_10);
-        f32 sum_12 = 0.0f;
-        if (thread_in_row < 50) sum_12 = (sum_12 + mul_11);
-        const auto add_13 = (load_2 + neg_9);
-        const auto mul_14 = (add_13 * add_13);
-        f32 sum_15 = 0.0f;
-        if (thread_in_row < 50) sum_15 = (sum_15 + mul_14);
-        const auto sum_16 = (sum_12 + sum_15);
-        f32 sum_17 = sum_16;
-        REDUCE(64, 1) {
-        const auto other_18 = exchange(sum_17, s);
-        sum_17 = (sum_17 + other_18);
+        const auto mul_14 = (sum_12 * 0.009999999776482582f);
+        const auto neg_15 = (- mul_14);
+        const auto add_16 = (load_1 + neg_15);
+        const auto mul_17 = (add_16 * add_16);
+        f32 sum_18 = 0.0f;
+        if (thread_in_row < 25) sum_18 = (sum_18 + mul_17);
+        const auto add_19 = (load_2 + neg_15);
+        const auto mul_20 = (add_19 * add_19);
+        f32 sum_21 = 0.0f;
+        if (thread_in_row < 25) sum_21 = (sum_21 + mul_20);
+        const auto add_22 = (load_3 + neg_15);
+        const auto mul_23 = (add_22 * add_22);
+        f32 sum_24 = 0.0f;
+        if (thread_in_row < 25) sum_24 = (sum_24 + mul_23);
+        const auto add_25 = (load_4 + neg_15);
+        const auto mul_26 = (add_25 * add_25);
+        f32 sum_27 = 0.0f;
+        if (thread_in_row < 25) sum_27 = (sum_27 + mul_26);
+        const auto sum_28 = (sum_18 + sum_21);
+        const auto sum_29 = (sum_24 + sum_27);
+        const auto sum_30 = (sum_28 + sum_29);
+        f32 sum_31 = sum_30;
+        REDUCE(32, 1) {
+        const auto other_32 = exchange(sum_31, s);
+        sum_31 = (sum_31 + other_32);
         }
-        const auto mul_19 = (sum_17 * 0.009999999776482582f);
-        const auto add_20 = (mul_19 + 0.0010000000474974513f);
-        const auto sqrt_21 = sqrt_f32(add_20);
-        const auto div_22 = (add_10 / sqrt_21);
-        const auto div_23 = (add_13 / sqrt_21);
-        if (thread_in_row < 50) { p1[2 * (50 * row + min(thread_in_row, (i64)49)) + 0] = div_22; }
-        if (thread_in_row < 50) { p1[2 * (50 * row + min(thread_in_row, (i64)49)) + 1] = div_23; }
+        const auto mul_33 = (sum_31 * 0.009999999776482582f);
+        const auto add_34 = (mul_33 + 0.0010000000474974513f);
+        const auto sqrt_35 = sqrt_f32(add_34);
+        const auto div_36 = (add_16 / sqrt_35);
+        const auto div_37 = (add_19 / sqrt_35);
+        const auto div_38 = (add_22 / sqrt_35);
+        const auto div_39 = (add_25 / sqrt_35);
+        if (thread_in_row < 25) { p1[4 * (25 * row + min(thread_in_row, (i64)24)) + 0] = div_36; }
+        if (thread_in_row < 25) { p1[4 * (25 * row + min(thread_in_row, (i64)24)) + 1] = div_37; }
+        if (thread_in_row < 25) { p1[4 * (25 * row + min(thread_in_row, (i64)24)) + 2] = div_38; }
+        if (thread_in_row < 25) { p1[4 * (25 * row + min(thread_in_row, (i64)24)) + 3] = div_39; }
     }
 }

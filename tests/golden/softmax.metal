@@ -1,52 +1,74 @@
 /*
 reduce0_64x100:
-split(a1, 2) -> a2, a3
+split(a1, 4) -> a2, a3
 bind(a3, unroll)
 bind(a2, thread)
 bind(a0, grid)
 
-reduce0_64x100<<<64, 64>>>
+reduce0_64x100<<<64, 32>>>
 */
 
 /* v1 = exp(p0[row, column] - (max_column p0[row, column]))
    p1[row, column] = v1 / (sum_column v1) */
-KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+KERNEL(32) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);
-    EACH_BLOCK(u32, 64, 64);
+    EACH_BLOCK(u32, 32, 64);
     const i32 row = worker % 64;
     const i32 thread_in_row = THREAD / 1;
     {
-        const f32 load_1 = p0[100 * row + 2 * min(thread_in_row, (i32)49)];
-        const f32 load_2 = p0[100 * row + 2 * min(thread_in_row, (i32)49) + 1];
-        f32 max_3 = -inf_f32;
-        if (thread_in_row < 50) max_3 = max_f32(max_3, load_1);
-        f32 max_4 = -inf_f32;
-        if (thread_in_row < 50) max_4 = max_f32(max_4, load_2);
-        const f32 max_5 = max_f32(max_3, max_4);
-        f32 max_6 = max_5;
-        REDUCE(64, 1) {
-        const f32 other_7 = exchange(max_6, s);
-        max_6 = max_f32(max_6, other_7);
+        const f32 load_1 = p0[100 * row + 4 * min(thread_in_row, (i32)24)];
+        const f32 load_2 = p0[100 * row + 4 * min(thread_in_row, (i32)24) + 1];
+        const f32 load_3 = p0[100 * row + 4 * min(thread_in_row, (i32)24) + 2];
+        const f32 load_4 = p0[100 * row + 4 * min(thread_in_row, (i32)24) + 3];
+        f32 max_5 = -inf_f32;
+        if (thread_in_row < 25) max_5 = max_f32(max_5, load_1);
+        f32 max_6 = -inf_f32;
+        if (thread_in_row < 25) max_6 = max_f32(max_6, load_2);
+        f32 max_7 = -inf_f32;
+        if (thread_in_row < 25) max_7 = max_f32(max_7, load_3);
+        f32 max_8 = -inf_f32;
+        if (thread_in_row < 25) max_8 = max_f32(max_8, load_4);
+        const f32 max_9 = max_f32(max_5, max_6);
+        const f32 max_10 = max_f32(max_7, max_8);
+        const f32 max_11 = max_f32(max_9, max_10);
+        f32 max_12 = max_11;
+        REDUCE(32, 1) {
+        const f32 other_13 = exchange(max_12, s);
+        max_12 = max_f32(max_12, other_13);
         }
-        const f32 neg_8 = (- max_6);
-        const f32 add_9 = (load_1 + neg_8);
-        const f32 exp_10 = exp_f32(add_9);
-        f32 sum_11 = 0.0f;
-        if (thread_in_row < 50) sum_11 = (sum_11 + exp_10);
-        const f32 add_12 = (load_2 + neg_8);
-        const f32 exp_13 = exp_f32(add_12);
-        f32 sum_14 = 0.0f;
-        if (thread_in_row < 50) sum_14 = (sum_14 + exp_13);
-        const f32 sum_15 = (sum_11 + sum_14);
-        f32 sum_16 = sum_15;
-        REDUCE(64, 1) {
-        const f32 other_17 = exchange(sum_16, s);
-        sum_16 = (sum_16 + other_17);
+        const f32 neg_14 = (- max_12);
+        const f32 add_15 = (load_1 + neg_14);
+        const f32 exp_16 = exp_f32(add_15);
+        f32 sum_17 = 0.0f;
+        if (thread_in_row < 25) sum_17 = (sum_17 + exp_16);
+        const f32 add_18 = (load_2 + neg_14);
+        const f32 exp_19 = exp_f32(add_18);
+        f32 sum_20 = 0.0f;
+        if (thread_in_row < 25) sum_20 = (sum_20 + exp_19);
+        const f32 add_21 = (load_3 + neg_14);
+        const f32 exp_22 = exp_f32(add_21);
+        f32 sum_23 = 0.0f;
+        if (thread_in_row < 25) sum_23 = (sum_23 + exp_22);
+        const f32 add_24 = (load_4 + neg_14);
+        const f32 exp_25 = exp_f32(add_24);
+        f32 sum_26 = 0.0f;
+        if (thread_in_row < 25) sum_26 = (sum_26 + exp_25);
+        const f32 sum_27 = (sum_17 + sum_20);
+        const f32 sum_28 = (sum_23 + sum_26);
+        const f32 sum_29 = (sum_27 + sum_28);
+        f32 sum_30 = sum_29;
+        REDUCE(32, 1) {
+        const f32 other_31 = exchange(sum_30, s);
+        sum_30 = (sum_30 + other_31);
         }
-        const f32 div_18 = (exp_10 / sum_16);
-        const f32 div_19 = (exp_13 / sum_16);
-        if (thread_in_row < 50) { p1[100 * row + 2 * min(thread_in_row, (i32)49)] = div_18; }
-        if (thread_in_row < 50) { p1[100 * row + 2 * min(thread_in_row, (i32)49) + 1] = div_19; }
+        const f32 div_32 = (exp_16 / sum_30);
+        const f32 div_33 = (exp_19 / sum_30);
+        const f32 div_34 = (exp_22 / sum_30);
+        const f32 div_35 = (exp_25 / sum_30);
+        if (thread_in_row < 25) { p1[100 * row + 4 * min(thread_in_row, (i32)24)] = div_32; }
+        if (thread_in_row < 25) { p1[100 * row + 4 * min(thread_in_row, (i32)24) + 1] = div_33; }
+        if (thread_in_row < 25) { p1[100 * row + 4 * min(thread_in_row, (i32)24) + 2] = div_34; }
+        if (thread_in_row < 25) { p1[100 * row + 4 * min(thread_in_row, (i32)24) + 3] = div_35; }
     }
 }

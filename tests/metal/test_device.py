@@ -252,6 +252,28 @@ def test_rows_of_any_length(length: int) -> None:
         same(got, want, 1e-2 if got.dtype is dtypes.float16 else 1e-4)
 
 
+@pytest.mark.parametrize("length", [2, 3, 5, 7, 9, 15, 16, 27, 32, 45, 64, 100, 256])
+def test_many_short_rows(length: int) -> None:
+    """Their number is no multiple of the rows of a block, or of those that a thread has."""
+    exact = values(2, 1337, length).astype(np.float64)
+    x, weight = exact.astype(np.float32), np.float32([1.5, -2.0]).reshape(2, 1, 1)
+    mine = Tensor(x)
+    shares = np.exp(exact - exact.max(2, keepdims=True))
+    shares /= shares.sum(2, keepdims=True)
+    pairs = [
+        (lm.softmax(mine, axis=2) * Tensor(weight), shares * weight),
+        (lm.softmax(mine.reshape(-1, length), axis=1), shares.reshape(-1, length)),
+        (lm.cumsum(mine, axis=2), exact.cumsum(2)),
+        (lm.cumprod(mine, axis=2) * Tensor(weight), exact.cumprod(2) * weight),
+        (mine - lm.max(mine, axis=2, keepdims=True), exact - exact.max(2, keepdims=True)),
+        (lm.sum(mine, axis=2), exact.sum(2)),
+        (lm.argmax(mine, axis=2), exact.argmax(2)),
+    ]
+    realize(*(got for got, _ in pairs))  # in one program
+    for got, want in pairs:
+        same(got, want, 1e-4)
+
+
 def test_the_branch_not_taken_leaks_no_nan() -> None:
     def run(x: Tensor) -> list[Tensor]:
         root = lm.where(x > 0.0, lm.sqrt(x), x * 0.0)

@@ -8,6 +8,7 @@ import pytest
 
 import lamina as lm
 from lamina.core.target import DEFAULT_CUDA
+from lamina.frontend.lowered import LoweredKernel
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
@@ -43,9 +44,17 @@ def test_no_threads_share_a_reduction_inside_a_column(order: tuple[int, int]) ->
 
 def schedule_of(function: Callable[..., object], *shape: int) -> str:
     """That of the only kernel of a function of one array."""
-    spec = lm.TensorSpec(shape, lm.bfloat16)
+    return kernel_of(function, lm.TensorSpec(shape, lm.bfloat16)).schedule
+
+
+def source_of(function: Callable[..., object], *shape: int) -> str:
+    """The same, of the kernel's text and of float32."""
+    return kernel_of(function, lm.TensorSpec(shape)).source
+
+
+def kernel_of(function: Callable[..., object], spec: lm.TensorSpec) -> LoweredKernel:
     (kernel,) = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
-    return kernel.schedule
+    return kernel
 
 
 @pytest.mark.parametrize(("columns", "shared"), [(29, True), (9, True), (8, False), (3, False)])
@@ -94,3 +103,35 @@ def test_short_rows_share_a_block_along_any_axis_that_allows_it() -> None:
     specs = [lm.TensorSpec((64, count, 68, 58), lm.bfloat16) for count in (99, 1)]
     (kernel,) = lm.jit(scores).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert "split(a0, 16)" in kernel.schedule
+
+
+def test_a_warp_has_several_short_rows() -> None:
+    """8 threads have two elements of a row of 15, and 32 rows are a block."""
+    source = source_of(lambda x: lm.softmax(x, axis=1), 578536, 15)
+    assert "THREAD % 8;" in source
+    assert "THREAD / 8 % 32;" in source
+    assert "REDUCE(8, 1)" in source
+
+
+def test_a_warp_has_several_short_scans() -> None:
+    """Though their number is no multiple of those in a block."""
+    source = source_of(lambda x: lm.cumsum(x, axis=1), 189619, 32)
+    assert "SCAN(8, 1)" in source
+    assert "THREAD / 8 % 32;" in source
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(2, 4), (3, 8), (4, 2), (6, 4), (8, 1)])
+def test_a_thread_has_rows_that_are_whole_accesses(columns: int, rows: int) -> None:
+    schedule = schedule_of(lambda x: lm.softmax(x, axis=1), 960000, columns)
+    assert schedule.startswith(f"split(a0, {rows})") is (rows > 1)
+
+
+def test_rows_that_begin_within_an_access_are_each_a_thread() -> None:
+    """But neighbours in a grid are neighbours in memory."""
+
+    def function(x: lm.Tensor) -> lm.Tensor:
+        return lm.softmax(x + lm.mean(x, axis=(1, 2), keepdims=True), axis=2)
+
+    spec = lm.TensorSpec((37, 53165, 5))
+    *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
+    assert last.schedule.startswith("reorder(a0, a1)")

@@ -8,7 +8,7 @@ from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import SCANNING_THREADS, Axes, serial_axes
-from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
+from lamina.schedule.gpu.planner import RESIDENT, SHORT_BLOCK, GpuPlanner
 from lamina.schedule.planner import score
 
 # The numbers below were chosen for an H200; of the single ones no measurement is kept.
@@ -34,6 +34,13 @@ MIN_NEIGHBOURS = 4
 MAX_NEIGHBOURS = 8
 # Registers that count for each element of a thread, at least: one is loaded, and one computed.
 MIN_HELD = 2
+# Accesses of a thread for each row whose threads are neighbours in a warp, where rows are many: two
+# are under way at once. And the bytes that these threads read together at least: what memory moves.
+ACCESSES_IN_WARP = 2
+SECTOR_BYTES = 32
+# Rows of an axis from which on a block has a number of them that does not divide it, as a multiple
+# of that number: an eighth of the threads at most do nothing.
+MIN_UNEVEN_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,14 @@ class Rows:
 
     axis: None if the block has one row
     registers: of a thread, for what it holds of one of its rows: 64 // 4 = 16 with 4 lanes
+    threads: of each row, where these are neighbours in a warp; 0 elsewhere
     """
 
     axis: Node | None
     side: int
     lanes: int
     registers: int
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,8 +181,8 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
     if across is not None:
         return _rows_across(plan, across)
     if plan.rows:
-        longest = max(axis.arg.size for axis in shared)
-        return _short_rows(plan, longest)
+        longest = max(shared, key=lambda axis: int(axis.arg.size))
+        return _rows_in_warps(plan, longest) or _short_rows(plan, longest.arg.size)
     return _one_row(plan)
 
 
@@ -200,11 +209,65 @@ def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
     return Rows(across, side, lanes, registers=plan.for_each_point(plan.knobs.registers // lanes))
 
 
+def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
+    """Rows of one block, each of which a few neighbouring threads of a warp share along `longest`:
+    they read it in one or two accesses each, and a reduction is exchanges within the warp, without
+    a barrier. None where rows are too long for that.
+
+    Rows of 64 elements of float32, whose accesses have 4: 16 threads, or 8 where that leaves enough
+    of them, and then 32 rows in a block of 256. Of (578536, 15) elements, an access each, a row has
+    8 threads, of which the last one has a single element.
+    """
+    if plan.register_tile:
+        return None
+    size, registers = longest.arg.size, plan.for_each_point(plan.knobs.registers)
+    lanes = plan.aligned_lanes(longest, 1)
+    held = needed_again(plan.kernel, {Op.LOAD}) or plan.kernel.of(Op.LOAD)
+    most = max(registers // max(_registers_of_element(held, longest), MIN_HELD), 1)
+    if not serial_axes(plan.kernel).isdisjoint([longest]):
+        lanes, accesses = _neighbours_of_scan(size, lanes, most), 1
+    else:
+        accesses = max(min(ACCESSES_IN_WARP, most // lanes), 1)
+    row_count, warp = points(plan.rows), plan.target.warp
+    threads = _power_of_two_from(ceil(size / lanes))
+    fewest = max(_power_of_two_from(ceil(size / (accesses * lanes))),
+                 SECTOR_BYTES // (lanes * plan.itemsize))  # fmt: skip
+    enough = plan.target.multiprocessors * RESIDENT
+    while threads > fewest and row_count * threads >= 2 * enough:
+        threads //= 2
+    if threads > warp:
+        return None
+    side = min(SHORT_BLOCK // threads, row_count // BUSY_BLOCKS)
+    side = min(max(side, warp // threads), warp)
+    row, side = _row_of_block(plan, side, uneven=True)
+    return Rows(row, side, lanes=1, registers=registers, threads=threads)
+
+
+def _power_of_two_from(count: int) -> int:
+    """The smallest power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple[Node, int]:
+    """The row axis along which a block has several rows, and how many: the largest power of two
+    that is not above `side` and that divides an axis, the last one that allows as many.
+
+    uneven: may it cut a long axis that it does not divide? Of 189,619 rows 32 are in a block then
+    """
+    power_of_two = 1 << side.bit_length() >> 1
+
+    def rows_along(axis: Node) -> int:
+        is_long = axis.arg.size >= MIN_UNEVEN_BLOCKS * power_of_two
+        return power_of_two if uneven and is_long else gcd(power_of_two, axis.arg.size)
+
+    row = max(reversed(plan.rows), key=rows_along)  # the first of equal ones
+    return row, rows_along(row)
+
+
 def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
     """Rows of one block whose loops, of `longest` elements at most, walk neighbours in memory: as
     many as a block reads at once, but 16 at most (twice `knobs.strip`), and no more than leave
-    BUSY_BLOCKS blocks. Their number is a power of two that divides a row axis: the last one that
-    allows as many.
+    BUSY_BLOCKS blocks.
 
     Rows of 64 elements of float32, whose accesses have 4: 256 threads read 256 * 4 // 64 = 16 rows
     at once. Rows of 4096 elements have a block each. Of (64, 68, 99) rows of 58 elements of
@@ -216,13 +279,8 @@ def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
         read_at_once = plan.target.warp // longest
     leave_enough_blocks = points(plan.rows) // BUSY_BLOCKS
     side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)
-    power_of_two = 1 << side.bit_length() >> 1  # the largest that is not above `side`
-
-    def rows_along(axis: Node) -> int:
-        return gcd(power_of_two, axis.arg.size)
-
-    row = max(reversed(plan.rows), key=rows_along)  # the first of equal ones
-    return Rows(row, rows_along(row), lanes=1, registers=plan.for_each_point(plan.knobs.registers))
+    row, side = _row_of_block(plan, side)
+    return Rows(row, side, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
 
 
 def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
@@ -239,7 +297,7 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Ro
         rows,
         is_across=across is not None,
         # Several short rows fill a warp together, so that a thread may take whole accesses of one.
-        min_threads_of_row=warp if across is not None or rows.side == 1 else 1,
+        min_threads_of_row=1 if rows.threads or (across is None and rows.side > 1) else warp,
         # Few blocks have many threads each, so that enough reads are under way.
         min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
         is_scan=is_scan,
@@ -260,9 +318,7 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     """
     size, rows = axis.arg.size, sharing.rows
     lanes = plan.aligned_lanes(axis, sharing.min_threads_of_row)
-    held_loads = [load for load in sharing.held if axis in free_axes(load)]
-    # Registers for each element: one has 4 bytes, so that an element of 8 takes two.
-    held = sum(max(load.dtype.itemsize // 4, 1) for load in held_loads)
+    held = _registers_of_element(sharing.held, axis)
     if sharing.is_scan:
         lanes = _neighbours_of_scan(size, lanes, _max_elements(held, rows))
     division = _division(size, lanes, held, sharing)
@@ -276,6 +332,13 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
         if division.holds(size, rows):
             plan.bind(steps, "unroll")
     plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
+
+
+def _registers_of_element(loads: list[Node], axis: Node) -> int:
+    """The registers that hold what `loads` read for each element along `axis`. A register has 4
+    bytes, so that an element of 8 takes two."""
+    along = [load for load in loads if axis in free_axes(load)]
+    return sum(max(load.dtype.itemsize // 4, 1) for load in along)
 
 
 def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:
@@ -328,6 +391,8 @@ def _division_of_accesses(size: int, lanes: int, held: int, sharing: Sharing) ->
     """
     side = sharing.rows.side
     max_elements = _max_elements(held, sharing.rows)
+    if sharing.rows.threads:
+        return _Division(sharing.rows.threads * side, max_elements)
     elements = min(sharing.accesses * lanes, max_elements)
     wanted = ceil(size / elements) * side
     power_of_two = 1 << (wanted - 1).bit_length()  # the smallest that is not below `wanted`

@@ -14,6 +14,7 @@ from lamina.schedule.planner import RARE, Planner, score
 
 MIN_ELEMENT_BYTES = 2  # an access of 16 bytes has at most 8 elements, also of 1 byte
 SHORT_BLOCK = 256  # threads that share short rows, or have a row each
+RESIDENT = 2048  # threads that a multiprocessor has under way, at most
 TILE = 64  # points of a register tile of windows
 # Sums of a thread that has one, with the neighbours that it takes: 8 results of two channels each.
 # Chosen, so that half of 255 registers hold these, what they add up, and indices.
@@ -27,6 +28,7 @@ class GpuPlanner(Planner):
     def __init__(self, kernel: Kernel, target: Target, knobs: GpuKnobs) -> None:
         super().__init__(kernel, width=target.vector_bytes // _widest_element(kernel))
         self.target, self.knobs = target, knobs
+        self.itemsize = target.vector_bytes // self.width  # of the widest element
         # Axes that are unrolled before anything else is decided: a register tile.
         self.register_tile: frozenset[Node] = frozenset()
 

@@ -4,11 +4,18 @@ from dataclasses import dataclass
 from math import gcd
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
-from lamina.schedule.planner import is_contiguous, reused_rows, store_score, transposed_axis
+from lamina.loops.nest import serial_axes
+from lamina.schedule.gpu.planner import RESIDENT, SHORT_BLOCK, GpuPlanner
+from lamina.schedule.planner import (
+    distance,
+    is_contiguous,
+    reused_rows,
+    store_score,
+    transposed_axis,
+)
 
 # Rows of a thread where data say which row to read, as in ``table[token[i], j]``. A read waits for
 # that number first, so a thread has two rows, whose reads wait at the same time. Chosen: no
@@ -21,7 +28,6 @@ GATHERED_ROWS = 2
 # an element a thread, and 10.0 with one of each of 4 rows. In bfloat16, whose narrow stores take
 # the time, both took 13 us. 16 bytes are 5.8 TB/s, more than memory gives.
 BYTES_AT_ONCE = 16
-RESIDENT = 2048
 # Values of a thread, up to which it takes more rows for that. Chosen, so that registers hold them.
 MAX_VALUES = 96
 # Elements from which on an axis is cut by a number of rows that does not divide it; those left over
@@ -102,6 +108,10 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     lanes = _lanes(plan, best)
     rows = _rows_at_once(plan, best, lanes)
     if lanes == 1:
+        side_by_side = 1 if rows else _rows_of_accesses(plan, best)
+        if side_by_side > 1:
+            others, of_thread = plan.split(best, side_by_side)
+            return _Loops([others], [of_thread])
         return _Loops([best], rows)
     gathered = _gathered_row(plan, best)
     threads = points(plan.rows) / (GATHERED_ROWS * lanes)  # of GATHERED_ROWS rows each
@@ -125,11 +135,10 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
 
     Of (30720, 157) elements of bfloat16 a thread has one of each of 8 rows.
     """
-    itemsize = plan.target.vector_bytes // plan.width
     at_once = lanes * plan.target.multiprocessors * RESIDENT  # elements of all threads
     rounds = points(plan.rows) // at_once
     values = lanes * len(plan.kernel.values)
-    count = min(BYTES_AT_ONCE // (lanes * itemsize), rounds, MAX_VALUES // max(values, 1))
+    count = min(BYTES_AT_ONCE // (lanes * plan.itemsize), rounds, MAX_VALUES // max(values, 1))
     if count < 2 or plan.inner() or plan.register_tile:
         return []
     left = 1 << count.bit_length() - 1  # a power of two
@@ -145,6 +154,37 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
             taken.insert(0, plan.split(axis, rows)[1])
             left //= rows
     return taken
+
+
+def _rows_of_accesses(plan: GpuPlanner, best: Node) -> int:
+    """Rows side by side along `best` that a thread has, where they are so short that it holds them:
+    as many as are whole accesses together. 1 for rows that are no neighbours in memory, that begin
+    within an access whatever their number, or where threads would be too few.
+
+    Of rows of 5 elements of float32 a thread has 4, which are 5 accesses of 16 bytes. By itself a
+    row is 5 accesses of 4 bytes, which with those of other threads are in 20 sectors each.
+    """
+    kernel, apart = plan.kernel, distance(plan.kernel, best)
+    loops, in_order = plan.inner(), serial_axes(plan.kernel)
+    if not loops or any(points(axes) != apart or len(axes) > 1 for axes in loops):
+        return 1
+    if not in_order.isdisjoint(axis for axes in loops for axis in axes):
+        return 1  # nothing is unrolled
+    loads = kernel.of(Op.LOAD)
+    count = plan.width // gcd(plan.width, apart)
+    held = len([load for load in loads if best in free_axes(load)]) * apart
+    most = min(MAX_VALUES // max(held, 1), points(plan.rows) // plan.knobs.enough)
+    while count > max(most, 1):
+        count //= 2
+    for index in (*(load.src[0] for load in loads), *(store.index for store in kernel.stores)):
+        strides, constant = ix.terms_of(index)
+        if best in strides:
+            of_row = {best, *(axis for axes in loops for axis in axes)}
+            others = [stride for axis, stride in strides.items() if axis not in of_row]
+            # Bytes by which an access may be off: of rows of 5 it is aligned if all others are.
+            aligned = gcd(plan.width, constant, *others)
+            count = min(count, aligned // gcd(aligned, apart))
+    return count
 
 
 def _reads_while_computing(plan: GpuPlanner, lanes: int) -> bool:

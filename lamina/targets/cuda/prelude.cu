@@ -208,7 +208,7 @@ INLINE f32 short_normal_product(f32 b) {
 #define exchange(mine, step) exchanged<__LINE__, block, apart>(mine, step)
 template <int place, int threads, int width, class T> INLINE T exchanged(T &mine, int step) {
     if (step < 32) return __shfl_xor_sync(~0u, mine, step);
-    constexpr int group = width < 32 ? 32 : width, count = threads / group * width;
+    constexpr int group = width < 32 ? 32 : width, count = threads < group ? width : threads / group * width;
     __shared__ T all[count];
     const int own = threadIdx.x % width;
     if (step == group) {
@@ -222,27 +222,36 @@ template <int place, int threads, int width, class T> INLINE T exchanged(T &mine
 
 /* What threads come to with those before them: the first goes on from what all came to in the step
    before. Within a warp each goes on from one at twice the distance each time, then from the warps
-   before, the nearest first; in the end each has what the one before it came to. */
+   before, the nearest first; in the end each has what the one before it came to. Of 32 threads or fewer,
+   of which a warp has several groups, all of that is within the warp. */
 #define SCAN(threads, width) \
     if constexpr (constexpr int block = threads, apart = width; true) \
         _Pragma("unroll") for (int s = 0; s <= block; s += s == 0 ? apart : s < 32 ? s : 32)
 #define precedes(step) \
-    (step == 0 ? threadIdx.x < apart : step < block && (step < 32 ? threadIdx.x % 32 : threadIdx.x) >= step)
+    (step == 0 ? threadIdx.x % block < apart \
+               : step < block && threadIdx.x % (step < 32 && block > 32 ? 32 : block) >= step)
 #define earlier(mine, last, step) before<__LINE__, block, apart>(mine, last, step)
 template <int place, int threads, int width, class T> INLINE T before(T &mine, T &last, int step) {
     if (step == 0) return last;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane % width;
     if (step < min(threads, 32)) return __shfl_up_sync(~0u, mine, step);
-    __shared__ T ends[2][threads / 32 * width];
-    T *all = ends[step == threads];
-    if (step == 32 || step == threads) {
-        if (lane >= 32 - width) all[warp * width + own] = mine;
-        __syncthreads();
+    if constexpr (threads <= 32) {
+        const T first = last;
+        last = __shfl_sync(~0u, mine, lane / threads * threads + threads - width + own);
+        mine = __shfl_up_sync(~0u, mine, width % 32);
+        if (lane % threads < width) mine = first;
+    } else {
+        __shared__ T ends[2][threads / 32 * width];
+        T *all = ends[step == threads];
+        if (step == 32 || step == threads) {
+            if (lane >= 32 - width) all[warp * width + own] = mine;
+            __syncthreads();
+        }
+        if (step < threads) return all[max(warp - step / 32, 0) * width + own];
+        const T first = last, end = all[max(warp - 1, 0) * width + own];
+        last = all[(threads / 32 - 1) * width + own];
+        mine = __shfl_up_sync(~0u, mine, width % 32);
+        if (lane < width) mine = warp ? end : first;
     }
-    if (step < threads) return all[max(warp - step / 32, 0) * width + own];
-    const T first = last, end = all[max(warp - 1, 0) * width + own];
-    last = all[(threads / 32 - 1) * width + own];
-    mine = __shfl_up_sync(~0u, mine, width % 32);
-    if (lane < width) mine = warp ? end : first;
     return mine;
 }

@@ -47,8 +47,8 @@ INLINE f32 bf16_to_f32(u16 x) { return as_type<bfloat>(x); }
 #define exchange(mine, step) exchanged(mine, step, THREAD, shared)
 #define SCAN(threads, width) \
     for (int block = threads, apart = width, s = 0; s <= block; s += s ? s : apart)
-#define precedes(step) (step == 0 ? int(THREAD) < apart \
-                        : step < block && int(THREAD) % max(32, 2 * step) >= step)
+#define precedes(step) (step == 0 ? int(THREAD) % block < apart \
+                        : step < block && int(THREAD) % min(block, max(32, 2 * step)) >= step)
 #define earlier(mine, last, step) before(mine, last, step, apart, block, THREAD, shared)
 template <class T> INLINE T shuffled(T mine, u16 lane) { return simd_shuffle(mine, lane); }
 INLINE u64 shuffled(u64 mine, u16 lane) {
@@ -74,7 +74,14 @@ template <class T>
 INLINE T before(thread T &mine, thread T &last, int step, int width, int threads, int number,
                 threadgroup u64 *shared) {
     if (step == 0) return last;
-    if (step < 32) return shuffled(mine, u16(max(number % 32 - step, 0)));
+    if (step < min(threads, 32)) return shuffled(mine, u16(max(number % 32 - step, 0)));
+    if (threads <= 32) {
+        const T first = last;
+        last = shuffled(mine, u16(number % 32 / threads * threads + threads - width + number % width));
+        mine = shuffled(mine, u16(max(number % 32 - width, 0)));
+        if (number % threads < width) mine = first;
+        return mine;
+    }
     threadgroup T *all = told(mine, number, shared);
     if (step < threads) return all[max(number / step * step - width + number % width, 0)];
     mine = number < width ? last : all[number - width];
