@@ -303,10 +303,7 @@ def conv_transpose(
     gaps = per_axis(what, "dilation", dilation, rank)
     margins = per_axis(what, "padding", padding, rank, minimum=0)
     extra = per_axis(what, "output_padding", output_padding, rank, minimum=0)
-    if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
-        raise ShapeError(
-            f"output_padding {extra} reaches stride {steps}, dilation {gaps}", operation=what
-        )
+    _check_output_padding(what, extra, steps, gaps)
     batch, _, *sizes = images.shape
     rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
     wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
@@ -325,6 +322,13 @@ def conv_transpose(
 
 conv1d, conv2d, conv3d = for_ranks(conv)
 conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(conv_transpose)
+
+
+def _check_output_padding(what: str, extra: Shape, steps: Shape, gaps: Shape) -> None:
+    if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
+        raise ShapeError(
+            f"output_padding {extra} reaches stride {steps}, dilation {gaps}", operation=what
+        )
 
 
 def _images(
