@@ -15,7 +15,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from lamina.core.dtypes import int8, int32, int64, uint8
+from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
@@ -49,6 +49,11 @@ BLOCK = 256  # threads of a block in which each thread has a row
 # So many sums hide the latency of an addition with one accumulator each: of a CPU, and of a warp,
 # beside which others run. Of fewer, each unrolled step of a reduction has accumulators for itself.
 MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
+
+
+# Elements from lane to lane of vectors that shuffles pick from vectors of neighbours, and how many
+# of these are read (`lamina/targets/c/strides.c`).
+NEAR_STRIDES = {-1: 1, 2: 2, 3: 3, 4: 4}
 
 
 class SubLoops(NamedTuple):
@@ -278,6 +283,14 @@ def is_transposed(kernel: Kernel, store: Store) -> bool:
         if is_read_across and is_read_along_another:
             return True
     return False
+
+
+def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
+    """The vectors of neighbours that are read on a CPU for one whose lanes are a `stride` apart: of
+    float32 3 for a stride of 3. 0 where lanes are read one by one."""
+    nbytes = lanes * dtype.itemsize
+    is_register = lanes >= 4 and dtype.itemsize in (4, 8) and nbytes <= LINE
+    return NEAR_STRIDES.get(stride or 0, 0) if is_register else 0
 
 
 def can_accumulate(kernel: Kernel) -> bool:

@@ -21,7 +21,7 @@ from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, 
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.loops.nest import dot_axes
+from lamina.loops.nest import dot_axes, near_reads
 from lamina.schedule.cost.operations import instructions_of
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.reductions import inner_vectors
@@ -99,7 +99,7 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
         vector = _vector_of(axes, vectors)
         if node.op is Op.LOAD:
             loads = points(axes) * passes_of[node]
-            total += loads * _access(vector, node.src, width, LOADED_APART)
+            total += loads * _access(vector, node.src, width, _apart(node, vector, width))
         elif bound_axes(node):
             total += _steps(node, vector, width)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
@@ -154,7 +154,7 @@ def share(vector: Node | None, width: int) -> float:
     return (full + in_tail) / size
 
 
-def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: int) -> float:
+def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: float) -> float:
     """The instructions for each element of a load or store.
 
     accessed: its index, and its condition if it has one
@@ -173,6 +173,16 @@ def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: in
 
 def _is_distant(plan: CpuPlanner, row: Node) -> bool:
     """Do neighbours along `row` lie so far apart somewhere that lines compete for one place?"""
+def _apart(load: Node, vector: Node | None, width: int) -> float:
+    """The instructions for each element of a load whose lanes are a stride apart: of elements that
+    are 3 apart 3 reads and 2 shuffles are 16 lanes."""
+    if vector is None or load.src[1:]:
+        return LOADED_APART
+    lanes = min(width, vector.arg.size)
+    reads = near_reads(ix.terms_of(load.src[0])[0].get(vector), load.dtype, width)
+    return (reads + max(reads - 1, 1)) / lanes if reads else LOADED_APART
+
+
     indices = [load.src[0] for load in plan.kernel.of(Op.LOAD)]
     indices += [store.index for store in plan.kernel.stores]
     strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in indices]
