@@ -196,6 +196,18 @@ def operands_of(node: Node) -> Axes:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
+def scans_along(kernel: Kernel) -> set[Node]:
+    """The axes along which every scan of the kernel runs, if lanes may share its steps; none if
+    scans run along several, or are of bool, whose vectors are masks, or if the steps of a store
+    wait for one another as well."""
+    scans = kernel.of(Op.LOOP_SCAN)
+    along = {frozenset(bound_axes(scan)) for scan in scans}
+    of_bool = any(operand.dtype is bool_ for scan in scans for operand in operands_of(scan))
+    if len(along) != 1 or of_bool or _serial_columns(kernel):
+        return set()
+    return set(*along)
+
+
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a LOOP_SCAN, and columns of a
     store along which several iterations may write one element.
@@ -204,7 +216,13 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
     not in it: a2, if the store has that too. If the index has a term that data say, as that of a
     scatter has, these are all columns.
     """
-    serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
+    of_scans = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
+    return frozenset(of_scans) | _serial_columns(kernel)
+
+
+def _serial_columns(kernel: Kernel) -> frozenset[Node]:
+    """Columns of a store along which several iterations may write one element."""
+    serial = set[Node]()
     for store in kernel.stores:
         columns = set(store.axes[kernel.rows :])
         terms, _ = ix.terms_of(store.index)
@@ -267,6 +285,14 @@ def _begins_lines(store: Store, itemsize: int) -> bool:
     return step % (LINE // 2) == 0
 
 
+def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
+    """The vectors of neighbours that are read on a CPU for one whose lanes are a `stride` apart: of
+    float32 3 for a stride of 3. 0 where lanes are read one by one."""
+    nbytes = lanes * dtype.itemsize
+    is_register = lanes >= 4 and dtype.itemsize in (4, 8) and nbytes <= LINE
+    return NEAR_STRIDES.get(stride or 0, 0) if is_register else 0
+
+
 def is_transposed(kernel: Kernel, store: Store) -> bool:
     """Does a kernel without reductions read neighbours along one axis, and `store` neighbours along
     another? ``y[64 * i + j] = x[96 * j + i]`` reads along i, and stores along j."""
@@ -283,14 +309,6 @@ def is_transposed(kernel: Kernel, store: Store) -> bool:
         if is_read_across and is_read_along_another:
             return True
     return False
-
-
-def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
-    """The vectors of neighbours that are read on a CPU for one whose lanes are a `stride` apart: of
-    float32 3 for a stride of 3. 0 where lanes are read one by one."""
-    nbytes = lanes * dtype.itemsize
-    is_register = lanes >= 4 and dtype.itemsize in (4, 8) and nbytes <= LINE
-    return NEAR_STRIDES.get(stride or 0, 0) if is_register else 0
 
 
 def can_accumulate(kernel: Kernel) -> bool:

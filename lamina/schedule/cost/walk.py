@@ -422,14 +422,16 @@ class _Walker:
         loop.work.append(Work(monoid.op, dtype, loop.times, lanes, copies, chained=chained))
 
     def _exchange(self, node: Node, loop: Loop) -> None:
-        """What the lanes of a scan along them, the threads of a block, take to hear what came
-        before them: in a warp they hear from lanes at 1, 2, 4, 8 and 16, and then from each warp.
-        Each time is an exchange and a step of the monoid: both count as steps. The steps that a
-        thread has side by side need it once."""
+        """What the lanes of a scan along them take to hear what came before them: from lanes at 1,
+        2, 4, 8 and so on. Each time is an exchange and a step of the monoid: both count as steps.
+        Lanes of a GPU, the threads of a block, hear so in a warp, and then from each warp; the
+        steps that a thread has side by side need it once."""
         if self.vectors.isdisjoint(bound_axes(node)):
             return
         lanes = self._lanes(free_axes(node))
-        hearings = (WARP - 1).bit_length() + lanes // WARP
+        hearings = lanes.bit_length()
+        if not self.each_lane:
+            hearings = (WARP - 1).bit_length() + lanes // WARP
         rows = free_axes(node).difference(bound_axes(node))
         steps = 2 * hearings * self._copies(rows)
         loop.work.append(Work(node.arg.monoid.op, node.dtype, loop.times, lanes, steps))

@@ -132,6 +132,8 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
         return steps
     size: int = vector.arg.size
     halvings = min(width, size).bit_length() - 1
+    if node.op is Op.LOOP_SCAN:  # each vector of its steps is combined with itself, moved up
+        return steps * (1 + halvings * (1 + EXCHANGE / step))
     return steps + points(free_axes(node)) * halvings * (step + EXCHANGE)
 
 
@@ -171,8 +173,6 @@ def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: fl
     return apart if suits == ix.STRIDED else apart + BY_DATA
 
 
-def _is_distant(plan: CpuPlanner, row: Node) -> bool:
-    """Do neighbours along `row` lie so far apart somewhere that lines compete for one place?"""
 def _apart(load: Node, vector: Node | None, width: int) -> float:
     """The instructions for each element of a load whose lanes are a stride apart: of elements that
     are 3 apart 3 reads and 2 shuffles are 16 lanes."""
@@ -183,6 +183,8 @@ def _apart(load: Node, vector: Node | None, width: int) -> float:
     return (reads + max(reads - 1, 1)) / lanes if reads else LOADED_APART
 
 
+def _is_distant(plan: CpuPlanner, row: Node) -> bool:
+    """Do neighbours along `row` lie so far apart somewhere that lines compete for one place?"""
     indices = [load.src[0] for load in plan.kernel.of(Op.LOAD)]
     indices += [store.index for store in plan.kernel.stores]
     strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in indices]
