@@ -232,6 +232,8 @@ PASSES = (
              "lamina.graph.sent_rows:sums_as_rows"),
         Step("reduce_in_parts", "takes long reductions of few results in parts",
              "lamina.graph.split_reductions:reduce_in_parts"),
+        Step("uneven_in_parts", "takes what has no equal parts in parts and a rest, on a CPU",
+             "lamina.graph.split_reductions:uneven_in_parts"),
         Step("scan_in_parts", "takes long scans in parts",
              "lamina.graph.split_reductions:scan_in_parts"),
         Step("columns_in_parts", "takes long columns in parts, for the blocks of a GPU",
