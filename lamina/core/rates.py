@@ -46,8 +46,8 @@ class Rates:
     integer_division: divisions of one integer by another a second, of one worker
     fork: seconds to hand work to all workers and to wait for the last one
     launch: seconds of a kernel that does nothing
-    call, array: seconds that the host takes for a call of a program, and of a CPU for each array
-        that comes in or goes out
+    call, array: seconds that the host takes for a call of a program, and for each array that comes
+        in or goes out
     enqueue: seconds that the host of a GPU takes for each kernel; no call takes less than its host
     start: seconds in which a GPU does nothing between two calls that the host has asked for
     access: seconds from the start of a GPU's thread to its end, where it only reads and writes,
@@ -130,7 +130,8 @@ GPUS = {
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured); `call`,
-    # `enqueue`, `start` and `hidden` are fitted to 504 drawn programs, `access` to two of their
+    # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
+    # their host, `hidden` to 504, `access` to two of their
     # kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
     # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
     # scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
@@ -152,9 +153,10 @@ GPUS = {
         integer_division=3e9,
         fork=0.0,
         launch=1e-6,
-        call=1e-5,
-        enqueue=5e-7,
-        start=4e-6,
+        call=7e-6,
+        array=1e-6,
+        enqueue=2e-7,
+        start=5e-6,
         access=7.5e-7,
         filling=2e-12,
         update=4e-7,

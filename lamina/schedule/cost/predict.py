@@ -5,7 +5,7 @@ What a worker does takes as long as the largest of them, and a tenth of the othe
 these overlap. The bound counts each byte once and lets all overlap, on all workers.
 """
 
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
@@ -27,6 +27,10 @@ from lamina.schedule.cost.walk import walk
 RESIDENT = 8
 WORD = 4  # bytes that a thread reads in the time of one instruction
 THREADS = 2048  # of all blocks that a multiprocessor runs at a time, at most
+# Instructions that count an iteration and end the loop, and that find the place of an access and
+# ask for it: estimates, in 64 bits.
+OF_ITERATION, OF_ACCESS = 3, 2
+BLOCKS = 32  # that a multiprocessor runs at a time, at most
 # Instructions that a core of a CPU has under way at a time (a reorder buffer of 300 to 500 since
 # 2019): where one run of a loop has fewer, its chain and that of the next run overlap.
 WINDOW = 400
@@ -209,15 +213,34 @@ class _GpuCost(_NestCost):
         nbytes = 0.0
         for loop in self.root.every():
             for access in loop.accesses:
-                footprint = self.traffic.footprints[self.traffic.reference(access)]
-                joined = self._joined(access)
-                of_one = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
-                sectors = footprint.region(frozenset(of_one | joined.keys())).lines(line)
                 words = ceil(access.lanes / WARP) * WARP
-                runs = access.times * access.share * access.copies
-                instructions = runs / max(prod(joined.values()), 1)
-                nbytes += instructions * max(sectors * line, words * WORD)
+                sectors = self._sectors(access)
+                nbytes += self._instructions(access) * max(sectors * line, words * WORD)
         return nbytes / nearest.read
+
+    def _instructions(self, access: Access) -> float:
+        """How often a block makes an access, in all blocks together."""
+        runs = access.times * access.share * access.copies
+        return runs / max(prod(self._joined(access).values()), 1)
+
+    def _sectors(self, access: Access) -> int:
+        """The sectors that the threads of a block touch with one instruction each."""
+        footprint = self.traffic.footprints[self.traffic.reference(access)]
+        lanes = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
+        touched = footprint.region(frozenset(lanes | self._joined(access).keys()))
+        return touched.lines(self.rates.line)
+
+    def _storing_again(self) -> float:
+        """The seconds of one multiprocessor that stored all sectors that are stored more than once,
+        as stores go to the second level as they are: of rows of 5 elements, which a thread stores
+        one by one, each sector 5 times."""
+        level = self.rates.levels[1]
+        accesses = [access for loop in self.root.every() for access in loop.accesses]
+        stores = [access for access in accesses if access.is_store]
+        stored = sum(self._instructions(access) * self._sectors(access) for access in stores)
+        once = sum(part.distinct for part in self.traffic.lines if part.reference.is_store)
+        nbytes = max(stored - once, 0.0) * self.rates.line
+        return nbytes / min(level.write, level.all_write / self.workers)
 
     def _joined(self, access: Access) -> dict[Node, int]:
         """The unrolled axis along which one instruction of a thread reads or writes neighbours, and
@@ -228,10 +251,27 @@ class _GpuCost(_NestCost):
         if len(unrolled) != 1:
             return {}
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
-        return {unrolled[0]: min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)}
+        most = min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)
+        # An access is aligned if it begins at a multiple of what it has, wherever others stand.
+        apart = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
+        return {unrolled[0]: gcd(1 << most.bit_length() - 1, *apart)}
 
     def _units(self) -> dict[str, float]:
-        return {**super()._units(), "rounds": self._rounds()}
+        own = {"rounds": self._rounds(), "stores": self._storing_again()}
+        units = {**super()._units(), **own}
+        units["instructions"] += self._counting() / self.rates.issue
+        return units
+
+    def _counting(self) -> float:
+        """The instructions of warps that say where to read and write, and that count iterations."""
+        count = 0.0
+        for loop in self.root.every():
+            lanes = [access.lanes for access in loop.accesses] + [work.lanes for work in loop.work]
+            if loop.axis is not None and self.nest.bound(loop.axis) == "serial":
+                count += OF_ITERATION * loop.times * ceil(max(lanes, default=1) / WARP)
+            for access in loop.accesses:
+                count += OF_ACCESS * self._instructions(access) * ceil(access.lanes / WARP)
+        return count
 
     def _rounds(self) -> float:
         """The seconds of one multiprocessor that ran all blocks, round after round: so many at a
@@ -240,11 +280,14 @@ class _GpuCost(_NestCost):
         A copy of (30720, 157) elements, one of each thread, has 18,840 blocks of 256 threads, of
         which a multiprocessor runs 8 at a time: 2355 rounds, and 18 for each of 132.
         """
+        return self._rounds_of_each() * self.workers * self.rates.access
+
+    def _rounds_of_each(self) -> int:
+        """The rounds of a multiprocessor."""
         accesses = [access for loop in self.root.every() for access in loop.accesses]
         threads = max((access.lanes for access in accesses), default=1)
-        blocks_at_once = max(THREADS // max(threads, self.target.warp), 1)
-        rounds_of_each = ceil(self.chunks / self.workers / blocks_at_once)
-        return rounds_of_each * self.workers * self.rates.access
+        blocks_at_once = max(min(THREADS // max(threads, self.target.warp), BLOCKS), 1)
+        return ceil(self.chunks / self.workers / blocks_at_once)
 
     def time(self) -> KernelTime:
         """A scatter takes as long as its updates wait for one another, at least."""
@@ -273,8 +316,13 @@ class _GpuCost(_NestCost):
         return False  # no store of a GPU reads a line first
 
     def _chain(self) -> float:
-        """Chains of the blocks that share a multiprocessor run side by side."""
-        return super()._chain() / RESIDENT
+        """The chains of a block, in each round."""
+        seconds = 0.0
+        for loop in self.root.every():
+            latencies = [work.chained * latency_of(work.op, work.dtype) for work in loop.work]
+            seconds += loop.times * max(latencies, default=0.0) * self.rates.latency
+        of_block = seconds / max(self.chunks, 1)
+        return self._rounds_of_each() * self.workers * of_block
 
     def _waiting(self, loop: Loop) -> float:
         return 0.0  # other warps issue their instructions meanwhile

@@ -13,6 +13,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes
+from lamina.schedule.cost.products import is_in_chunks
 from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS
 from lamina.schedule.gpu.attention import (
     MAX_ROW_ELEMENTS,
@@ -35,6 +36,9 @@ MIN_FMA_TILES = 24
 # convolution of a ResNet-50, of 3 channels, took an H200 2.5 ms forward and 10.4 ms for its
 # weights, predicted 0.8 and 1.8.
 LOOPS_OF_GATHERED = 3.0
+# Loops of threads in place of tiles on tensor cores that threads would fill are taken where they
+# are predicted to take less than half of the time: chosen, as they are predicted less surely.
+LOOPS_OF_FILLED = 2.0
 
 
 @dataclass(frozen=True)
@@ -253,6 +257,8 @@ def best_product(
         return None
     if _are_gathered(factors):
         return Choice(candidates[0].atom, is_sure=False, loops=LOOPS_OF_GATHERED)
+    if kind != "f32" and not all(is_in_chunks(factor.value) for factor in factors):
+        return Choice(candidates[0].atom, is_sure=False, loops=LOOPS_OF_FILLED)
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
     for candidate in candidates:
         if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
