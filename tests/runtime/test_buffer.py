@@ -35,7 +35,8 @@ def test_blocks_are_large_enough_and_waste_little(nbytes: int) -> None:
     size = buffer._block_size(nbytes)
     assert size >= nbytes
     assert size % 64 == 0
-    assert size <= max(nbytes * 9 / 8 + 64, 64)
+    wasted = 1 / 8 if nbytes <= 64 << 20 else 1 / 64
+    assert size <= max(nbytes * (1 + wasted) + 64, 64)
     assert buffer._block_size(size) == size
 
 
