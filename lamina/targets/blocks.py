@@ -18,6 +18,7 @@ from lamina.ir.ops import Hole, Op
 from lamina.loops.nest import UNCACHED, Nest
 
 SHORT_BLOCK = 32  # additions
+SHORT_LOOP = 8  # iterations, as those of a window are; its blocks have equally many
 
 
 class Limits(NamedTuple):
@@ -104,9 +105,19 @@ def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int)
     inside = points  # additions in one iteration of the loop looked at, innermost first
     for axis, count in reversed(list(trips.items())):
         if inside * count > block:
-            return Cut(axis, max(block // inside, 1))
+            return Cut(axis, _iterations_of_block(count, max(block // inside, 1)))
         inside *= count
     return None
+
+
+def _iterations_of_block(count: int, most: int) -> int:
+    """How many of the `count` iterations of a loop a block has: `most`, or of a short loop the
+    largest divisor up to that. 3 iterations, of which 2 are the most, are 3 blocks of 1: around a
+    loop of 2 iterations and then 1, GCC 12 spills sums (measured: a convolution of 128 channels
+    took 21.6 ms so, and 16.8 with blocks of 1, on a Zen 4)."""
+    if count > SHORT_LOOP:
+        return most
+    return next(size for size in range(most, 0, -1) if count % size == 0)
 
 
 # The state of a total of blocks: the sum with compensation, what rounding took from it so far, and

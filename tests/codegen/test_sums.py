@@ -180,6 +180,10 @@ OUTER, MIDDLE, INNER = map(loop, range(3))
         ({OUTER: 4096, MIDDLE: 3, INNER: 3}, 1, Cut(OUTER, 3)),
         ({OUTER: 4096}, 8, Cut(OUTER, 4)),
         ({OUTER: 4096}, 100, Cut(OUTER, 1)),
+        ({OUTER: 3, INNER: 30}, 1, Cut(OUTER, 1)),
+        ({OUTER: 8, INNER: 10}, 1, Cut(OUTER, 2)),
+        ({OUTER: 3, MIDDLE: 3, INNER: 10}, 1, Cut(OUTER, 1)),
+        ({OUTER: 9, INNER: 15}, 1, Cut(OUTER, 2)),
         ({}, 100, None),
     ],
 )

@@ -11,19 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import backends
 from lamina.core.dtypes import float32
 from lamina.core.target import cpu_target
-from lamina.frontend.session import SESSION
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.loops import nest as loop_nest
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.source import Source
 from lamina.schedule.cpu import maps
-from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.targets.c import memory as c_memory
-from lamina.targets.c import program as c
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 
@@ -32,25 +27,6 @@ TARGET = cpu_target(vector_bytes=64, cores=2)
 KINDS = ("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool")
 SIZES = (1, 3, 5, 16, 17, 31, 40, 64, 77)
 RNG = np.random.default_rng(11)
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The source of each program that is compiled, for vectors of 64 bytes."""
-    found: list[str] = []
-    printed = c.print_program
-
-    def noted(*arguments: object) -> Source:
-        found.append("\n".join(printed(*arguments).kernels.values()))  # type: ignore[arg-type]
-        return printed(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(c, "print_program", noted)
-    monkeypatch.setattr(
-        backends, "schedule_for_cpu",
-        lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
-    )  # fmt: skip
-    SESSION.forget()
-    return found
 
 
 def _array(*shape: int) -> np.ndarray:

@@ -366,13 +366,20 @@ def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile)
     """Put all loops into the order at the head of this file."""
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     words = dot_axes(plan.kernel)
-    steps = [axis for axis in reduced if axis not in words]
+    steps = _in_order_of_memory([axis for axis in reduced if axis not in words], product.row_loads)
     shared = product.panel.rows_inside if product.panel is not None else []
     shared = [row for row in shared if row not in product.near_rows]
     tiles = _tile_loops(plan, product, blocks, tile)
     outer = [*blocks.loops, *shared, *tiles, *product.near_rows]
     inner = [tile.inner_rows, tile.vectors, *_interleaved_rows(plan), tile.lane, *words]
     plan.reorder([*outer, *steps, *inner])
+
+
+def _in_order_of_memory(steps: list[Node], loads: list[Node]) -> list[Node]:
+    """The loops over `steps` with the longest strides of `loads` outermost, so that neighbours in
+    memory are read after one another."""
+    terms = [ix.terms_of(load.src[0])[0] for load in loads]
+    return sorted(steps, key=lambda step: -max(abs(of.get(step, 0)) for of in terms))
 
 
 def _near_rows(plan: CpuPlanner, vector: Node, row: Node) -> list[Node]:
