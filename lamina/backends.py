@@ -27,6 +27,8 @@ from lamina.graph.split_reductions import (
     gradients_in_parts,
     long_columns_in_parts,
     long_products_in_parts,
+    scan_in_parts,
+    uneven_in_parts,
 )
 from lamina.graph.steps_in_rows import steps_in_rows
 from lamina.graph.windows_in_rows import windows_in_rows
@@ -122,7 +124,7 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
     parts: Sequence[Rule] = (
         as_nccl_combines, products_apart, columns_in_parts, windows_in_parts, SCATTERS, whole_sorts,
-        short_orders,
+        short_orders, scan_in_parts(),
     )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
         parts = (bytes_as_floats, *parts)
@@ -161,8 +163,8 @@ CPU = Backend(
     _cpu_memory,
     lambda options: (
         cached_products_in_parts, gradients_in_parts, log_sums_as_recurrences,
-        long_columns_in_parts, short_rows, shortest_orders, sorts_of_rows, steps_in_rows,
-        windows_in_rows,
+        long_columns_in_parts, scan_in_parts(target_of(options).multiprocessors), short_rows,
+        shortest_orders, sorts_of_rows, steps_in_rows, uneven_in_parts, windows_in_rows,
     ),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
@@ -181,7 +183,9 @@ CUDA = Backend(
 )  # fmt: skip
 METAL = Backend(
     lambda options: OF_GPUS,
-    lambda options: (columns_in_parts, windows_in_parts, long_products_in_parts, whole_sorts),
+    lambda options: (
+        columns_in_parts, windows_in_parts, long_products_in_parts, scan_in_parts(), whole_sorts,
+    ),
     GpuKnobs(),
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
     lambda program, plans, tiles, options:

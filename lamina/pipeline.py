@@ -40,6 +40,7 @@ from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.open_calls import open_without_detach
 from lamina.graph.rewrite import rewrite
+from lamina.graph.sent_rows import sums_as_rows
 from lamina.graph.split_reductions import (
     SPLIT_REDUCTIONS,
 )
@@ -118,10 +119,11 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
+    sent = rewrite(sinks, (sums_as_rows,))  # before scatters become something else
     rules = (*backend(options).split(options), *SPLIT_REDUCTIONS)  # the first that fits
-    if rewrite(sinks, rules) == sinks:
+    if rewrite(sent, rules) == sinks:
         return sinks
-    return rewrite(sinks, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies
+    return rewrite(sent, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies
 
 
 def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
@@ -226,8 +228,12 @@ PASSES = (
     )),
     Pass("split_reductions", "takes reductions, scans, scatters, sorts; gives what suits a device",
          "graph", _split_reductions, (
+        Step("sums_as_rows", "sends the rows of a scatter, in place of a sum over ranks",
+             "lamina.graph.sent_rows:sums_as_rows"),
         Step("reduce_in_parts", "takes long reductions of few results in parts",
              "lamina.graph.split_reductions:reduce_in_parts"),
+        Step("uneven_in_parts", "takes what has no equal parts in parts and a rest, on a CPU",
+             "lamina.graph.split_reductions:uneven_in_parts"),
         Step("scan_in_parts", "takes long scans in parts",
              "lamina.graph.split_reductions:scan_in_parts"),
         Step("columns_in_parts", "takes long columns in parts, for the blocks of a GPU",

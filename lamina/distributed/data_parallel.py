@@ -25,6 +25,7 @@ from lamina.frontend.functions.elementwise import maximum
 from lamina.frontend.functions.movement import concat, reshape, split
 from lamina.frontend.realize import realize
 from lamina.frontend.tensor import Tensor
+from lamina.graph.sent_rows import bytes_of_gathering, bytes_of_summing
 from lamina.ir.node import const
 from lamina.ir.ops import Op
 from lamina.nn.state import state_dict
@@ -182,20 +183,10 @@ def _shortest(gradient: Tensor, ranks: int) -> Tensor:
     node = gradient.node
     if node.op is Op.CAST and node.dtype is not float16:
         (short,) = node.src
-        gathers = _bytes_of_gathering(short.dtype, ranks) < _bytes_of_summing(node.dtype, ranks)
+        gathers = bytes_of_gathering(short.dtype, ranks) < bytes_of_summing(node.dtype, ranks)
         if short.dtype.kind == "float" and gathers:
             return Tensor.of(short, gradient.device)
     return gradient / _ranks_before(gradient, ranks)
-
-
-def _bytes_of_gathering(dtype: DType, ranks: int) -> float:
-    """That each process sends of an element, for all to have those of all."""
-    return dtype.itemsize * (ranks - 1)
-
-
-def _bytes_of_summing(dtype: DType, ranks: int) -> float:
-    """That each process sends of an element, for all to have the sum."""
-    return 2 * dtype.itemsize * (ranks - 1) / ranks
 
 
 def _ranks_before(gradient: Tensor, ranks: int) -> int:

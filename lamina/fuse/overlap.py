@@ -28,9 +28,10 @@ from collections import deque
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
+from lamina.fuse.early import early_collectives
 from lamina.fuse.row_block_members import nbytes
 from lamina.ir.kernel import exchange_of
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 
 if TYPE_CHECKING:
@@ -44,6 +45,30 @@ MAX_RUNNING_BYTES = 512 << 20
 # touch so many bytes for each that it brings. 4.2e12 bytes a second of memory of an H200, and
 # 360e9 of its links.
 MEMORY_OF_LINK = 12.0
+
+
+def ready_before_others(results: Sequence[Node]) -> list[Node]:
+    """The collectives that come after others in the order of `results` though all of these are
+    ready later, by the longest chain of operations before each: such as the sum of the last layer's
+    gradient, where its weight is the first layer's table. Not those that another one needs."""
+    order = toposort(results)
+    early = early_collectives(results)
+    depth: dict[Node, int] = {}
+    for node in order:
+        depth[node] = 1 + max((depth[operand] for operand in node.src), default=0)
+    needed: set[Node] = set()  # by a collective
+    for node in reversed(order):
+        if node.op in Group.COLLECTIVE or node in needed:
+            needed.update(node.src)
+    found: list[Node] = []
+    least: int | None = None
+    for node in order:
+        if node.op not in Group.COLLECTIVE or node in needed or node in early:
+            continue
+        if least is not None and depth[node] < least:
+            found.insert(0, node)
+        least = depth[node] if least is None else min(least, depth[node])
+    return found
 
 
 def overlapped(steps: Sequence[Step], early: Set[Node]) -> list[Step]:

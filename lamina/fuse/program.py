@@ -19,7 +19,7 @@ from lamina.fuse.members import array_of
 from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import narrowed, narrowing_of
 from lamina.fuse.order import Steps, in_least_memory
-from lamina.fuse.overlap import overlapped
+from lamina.fuse.overlap import overlapped, ready_before_others
 from lamina.fuse.row_blocks import Step, steps_of
 from lamina.fuse.target import FusionTarget
 from lamina.ir.kernel import Collective, SortKernel, points
@@ -97,6 +97,7 @@ class _Builder:
         in_order = values
         if target.overlaps_collectives and _has_collectives(values):
             in_order = values[::-1]  # gradients of the last parameters are the first to be ready
+            in_order = [*ready_before_others(in_order), *in_order]
         groups = group_values(in_order, target, never_recomputed)
         self.group_steps = steps_of(groups, values, target)
         self.step_of = {group: step for step in self.group_steps for group in step.groups}

@@ -16,7 +16,7 @@ import math
 from lamina.core.dtypes import DType, bool_
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import equation, hole, on
-from lamina.graph.split_reductions import SPLIT_REDUCTIONS
+from lamina.graph.split_reductions import SPLIT_REDUCTIONS, scan_in_parts
 from lamina.ir.build import cast, unary
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold_constant
@@ -163,4 +163,4 @@ ALGEBRA = (
     equation("custom derivative", Node(Op.CUSTOM_DERIVATIVE, (x, y)), x),
     equation("recomputed", Node(Op.RECOMPUTED, (x, y)), x),
 )  # fmt: skip
-SIMPLIFY = (*ALGEBRA, *MOVEMENT, *SPLIT_REDUCTIONS)  # on every target
+SIMPLIFY = (*ALGEBRA, *MOVEMENT, *SPLIT_REDUCTIONS, scan_in_parts())  # on every target

@@ -2,7 +2,7 @@
 
 A sum of 2**20 elements to one result is one long loop. As 64 sums of 2**14 elements each, and the
 sum of those 64, it is 64 loops that run in parallel. `SPLIT_REDUCTIONS` apply on every target; the
-other three rules here are for CPUs or GPUs alone: `lamina/backends.py` says which.
+other rules here are for CPUs or GPUs alone: `lamina/backends.py` says which.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from lamina.core.dtypes import Scalar, float32
 from lamina.core.shape import prod
-from lamina.graph.rewrite import on
+from lamina.graph.rewrite import Rule, on
 from lamina.ir import build
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op, Reduce
+from lamina.ir.substitute import substitute
 
 # All numbers are estimates unless they say otherwise: chosen for two cores and for an H200, by the
 # reason beside each; no measurement of a single one is kept.
@@ -26,6 +27,8 @@ LONG = 1 << 17  # reduced elements, of all results together, from which on parts
 PARTS = 64  # parts that keep a machine busy; reductions with as many results need none
 VERY_LONG = 1 << 20  # reduced elements of each result from which on there may be MAX_PARTS
 MAX_PARTS = 512
+CHEAP = 8  # instructions for each element that take no longer than to read it
+SHORTEST_PART = 1 << 8  # elements along the axis that a part has, at least
 # A sum of products over three axes or more, a convolution's gradient for its weights, is taken in
 # parts that a cache holds, if it has 2**13 products a result and each part 2**10.
 DEEP = 1 << 13
@@ -62,6 +65,8 @@ MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they nee
 
 # Scans.
 SCAN_PART = 1 << 10  # elements of a part
+MIN_IDLE = 4  # cores of a CPU for each row that has a vector of its own, from which on parts pay
+ROWS_OF_VECTOR = 16  # rows that are neighbours in memory, and lanes of a vector
 MIN_ROWS = 4  # a scan of fewer rows is split as one of 4: it is long from 4 * 2**10 elements on
 
 
@@ -81,6 +86,55 @@ def reduce_in_parts(node: Node) -> Node | None:
     very_long = prod(src.shape) >= VERY_LONG * results
     parts = gcd(first, MAX_PARTS if very_long else PARTS)
     return _in_parts(node, parts) if parts >= PARTS else None
+
+
+@on(Op.REDUCE)
+def uneven_in_parts(node: Node) -> Node | None:
+    """On a CPU much that is reduced to few results along an axis that has no PARTS equal parts is
+    reduced in as many parts and what is left over: 821,449 elements in 64 parts of 12,835 and one
+    of 9. So is less that takes long to compute: of a sigmoid 25,000 elements."""
+    if reduce_in_parts.apply(node):
+        return None
+    node = _over_one_axis(node)
+    shape = node.src[0].shape
+    length = shape[node.arg.axes[0]]
+    work = prod(shape) * max(_instructions(node) / CHEAP, 1.0)
+    if work < LONG or prod(node.shape) >= PARTS or length < PARTS * SHORTEST_PART:
+        return None
+    rest = length % PARTS
+    whole = _of_slice(node, 0, length - rest)
+    ends = [whole, _of_slice(node, length - rest, length)] if rest else [whole]
+    components = [
+        [_in_parts(_component(ends[0], part), PARTS), *(_component(end, part) for end in ends[1:])]
+        for part in range(node.arg.monoid.arity)
+    ]
+    totals = [tuple(of_end) for of_end in zip(*components, strict=True)]
+    monoid: Monoid = node.arg.monoid
+    combined = totals[0] if len(totals) == 1 else monoid.combine(*totals)
+    part: int = node.arg.part
+    return combined[part]
+
+
+def _of_slice(node: Node, start: int, end: int) -> Node:
+    """A reduction of the elements from `start` to `end` of the first axis that it reduces. What
+    these are computed from is cut, so that nothing is stored whole for two slices of it."""
+    axis = node.arg.axes[0]
+    computed = toposort(node.src, lambda operand: operand.op in Group.ELEMENTWISE)
+    read = {operand for each in computed for operand in each.src}.union(node.src) - {*computed}
+    slices = {each: build.slice_axis(each, axis, start, end) for each in read}
+    return Node(Op.REDUCE, tuple(substitute(node.src, slices)), node.arg)
+
+
+def _component(node: Node, part: int) -> Node:
+    """The component number `part` of a reduction, of which `node` is one."""
+    return Node(node.op, node.src, node.arg._replace(part=part))
+
+
+def _instructions(node: Node) -> float:
+    """The instructions that compute an element which `node` reduces, from what is in memory."""
+    inside = Group.ELEMENTWISE | Group.MOVEMENT
+    beneath = toposort(node.src, lambda operand: operand.op in inside)
+    return sum(each.op.value.instructions for each in beneath if each.op in Group.ELEMENTWISE)
 
 
 @on(Op.REDUCE)
@@ -294,11 +348,27 @@ def _split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:
     return build.reshape(padded, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
 
 
-@on(Op.SCAN)
-def scan_in_parts(node: Node) -> Node | None:
-    """A long scan is taken in parts, which can run in parallel: each element is combined with the
-    total of all parts before its own. [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3],
-    to which the totals before, 0 and 3, are added."""
+def scan_in_parts(cores: int | None = None) -> Rule:
+    """The rule for a CPU of so many cores, or for a GPU: a long scan is taken in parts, which can
+    run in parallel: each element is combined with the total of all parts before its own.
+    [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3], to which the totals before, 0 and
+    3, are added.
+
+    Parts read the array twice, so few cores are as fast with a row each."""
+
+    def apply(node: Node) -> Node | None:
+        """`_scan_in_parts`, if cores are idle without."""
+        _, (axis,), _ = node.arg
+        rows = prod(node.shape[:axis] + node.shape[axis + 1 :])
+        vectors = rows if axis == len(node.shape) - 1 else max(rows // ROWS_OF_VECTOR, 1)
+        is_busy = cores is not None and cores < MIN_IDLE * vectors
+        return None if is_busy else _scan_in_parts(node)
+
+    return Rule("scan_in_parts", (Op.SCAN,), apply)
+
+
+def _scan_in_parts(node: Node) -> Node | None:
+    """A long scan in parts; None for one that is short, or whose totals would be rounded."""
     monoid, (axis,), component = node.arg
     shape = node.shape
     length, rows = shape[axis], prod(shape[:axis] + shape[axis + 1 :])
@@ -352,4 +422,4 @@ def _scan_part(length: int) -> int:
     return next((size for size in sizes if length % size == 0), SCAN_PART)
 
 
-SPLIT_REDUCTIONS = (reduce_in_parts, scan_in_parts)
+SPLIT_REDUCTIONS = (reduce_in_parts,)

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from lamina.core.dtypes import int8, int32, int64, uint8
+from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
@@ -49,6 +49,11 @@ BLOCK = 256  # threads of a block in which each thread has a row
 # So many sums hide the latency of an addition with one accumulator each: of a CPU, and of a warp,
 # beside which others run. Of fewer, each unrolled step of a reduction has accumulators for itself.
 MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
+
+
+# Elements from lane to lane of vectors that shuffles pick from vectors of neighbours, and how many
+# of these are read (`lamina/targets/c/strides.c`).
+NEAR_STRIDES = {-1: 1, 2: 2, 3: 3, 4: 4}
 
 
 class SubLoops(NamedTuple):
@@ -191,6 +196,18 @@ def operands_of(node: Node) -> Axes:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
+def scans_along(kernel: Kernel) -> set[Node]:
+    """The axes along which every scan of the kernel runs, if lanes may share its steps; none if
+    scans run along several, or are of bool, whose vectors are masks, or if the steps of a store
+    wait for one another as well."""
+    scans = kernel.of(Op.LOOP_SCAN)
+    along = {frozenset(bound_axes(scan)) for scan in scans}
+    of_bool = any(operand.dtype is bool_ for scan in scans for operand in operands_of(scan))
+    if len(along) != 1 or of_bool or _serial_columns(kernel):
+        return set()
+    return set(*along)
+
+
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a LOOP_SCAN, and columns of a
     store along which several iterations may write one element.
@@ -199,7 +216,13 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
     not in it: a2, if the store has that too. If the index has a term that data say, as that of a
     scatter has, these are all columns.
     """
-    serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
+    of_scans = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
+    return frozenset(of_scans) | _serial_columns(kernel)
+
+
+def _serial_columns(kernel: Kernel) -> frozenset[Node]:
+    """Columns of a store along which several iterations may write one element."""
+    serial = set[Node]()
     for store in kernel.stores:
         columns = set(store.axes[kernel.rows :])
         terms, _ = ix.terms_of(store.index)
@@ -260,6 +283,14 @@ def _begins_lines(store: Store, itemsize: int) -> bool:
     strides, _ = ix.terms_of(store.index)
     step = gcd(*(stride for stride in strides.values() if stride != 1)) * itemsize
     return step % (LINE // 2) == 0
+
+
+def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
+    """The vectors of neighbours that are read on a CPU for one whose lanes are a `stride` apart: of
+    float32 3 for a stride of 3. 0 where lanes are read one by one."""
+    nbytes = lanes * dtype.itemsize
+    is_register = lanes >= 4 and dtype.itemsize in (4, 8) and nbytes <= LINE
+    return NEAR_STRIDES.get(stride or 0, 0) if is_register else 0
 
 
 def is_transposed(kernel: Kernel, store: Store) -> bool:

@@ -11,6 +11,7 @@
 3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
    indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
    a LOOP_SCAN may be steps of threads, of which each has unrolled neighbours, without a remainder.
+   A single one may have lanes that are its neighbours.
 4. No loop over a thread axis is inside another one: the columns of a store or a reduction have
    one at most, and a reduction that has one depends on rows alone.
 
@@ -39,6 +40,7 @@ from lamina.loops.nest import (
     SubLoops,
     axis_lists,
     dot_axes,
+    scans_along,
     serial_axes,
 )
 
@@ -101,13 +103,23 @@ def _vectors(nest: Nest) -> Checks:
 
 
 def _serial_loops(nest: Nest) -> Checks:
-    """3. An axis that runs in order is one serial loop, or threads share the steps of a scan."""
+    """3. An axis that runs in order is one serial loop, or lanes or threads share the steps of a
+    scan."""
     for axis in serial_axes(nest.kernel):
         split = nest.sub_loops(axis)
         bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
-        fits = bindings == ["serial"] or _is_shared_scan(nest, split)
+        is_shared = _is_scan_of_lanes(nest, split) or _is_shared_scan(nest, split)
+        fits = bindings == ["serial"] or is_shared
         bound_to = ", ".join(bindings)
         yield fits, f"{names_of(split.axes)} run in order, and are bound to {bound_to}"
+
+
+def _is_scan_of_lanes(nest: Nest, split: SubLoops) -> bool:
+    """Whether the steps along `split` may be lanes: the innermost of its sub-loops has them, and
+    the scans run along this axis alone. 258 steps may be (17, 16) sub-loops, serial and vector."""
+    bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
+    has_lanes = bindings in (["vector"], ["serial", "vector"])
+    return has_lanes and scans_along(nest.kernel) == set(split.axes)
 
 
 def _is_shared_scan(nest: Nest, split: SubLoops) -> bool:

@@ -113,6 +113,33 @@ class AccumulatorPrinter(FillPrinter):
         ]
         return results + (self.across(monoid, rest) if rest else [])
 
+    def running(self, node: Node, terms: Values) -> Values:
+        """What the lanes of `terms`, steps of the scan `node`, come to one after the other: each
+        lane is combined with the one before it, then with that two before, and so on. A running
+        sum of 4 lanes:
+
+            const f32x4 before_2 = (f32x4){0.0f, load_1[0], load_1[1], load_1[2]};
+            const f32x4 sum_3 = (before_2 + load_1);
+            const f32x4 before_4 = (f32x4){0.0f, 0.0f, sum_3[0], sum_3[1]};
+            const f32x4 sum_5 = (before_4 + sum_3);
+        """
+        monoid: Monoid = node.arg.monoid
+        dtypes = tuple(term.dtype for term in terms)
+        identities = [
+            self.literal(const(identity, dtype))
+            for identity, dtype in zip(monoid.identity(dtypes), dtypes, strict=True)
+        ]
+        name, distance = monoid_name(monoid), 1
+        while distance < terms[0].lanes:
+            before = tuple(
+                self.declare(self.moved_up(term, distance, identity), "before")
+                for term, identity in zip(terms, identities, strict=True)
+            )
+            combined = self.combined(monoid, before, terms)
+            terms = tuple(self.declare(value, name) for value in combined)
+            distance *= 2
+        return terms
+
     def _halved(self, monoid: Monoid, vectors: list[Values], run: int) -> list[Values]:
         """Each two of `vectors`, or the only one, as one vector: the combination of its halves, in
         which `run` lanes of each of the two take turns: 1 for a and b, then 2 for ab and cd."""

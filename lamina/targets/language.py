@@ -56,6 +56,11 @@ class Language(Protocol):
         Of a alone, side 0 is a[0], a[1], whatever `run` is."""
         ...
 
+    def moved_up(self, value: Value, by: int, fill: Value) -> Value:
+        """The lanes of a vector at places that are `by` further, behind as many of the scalar
+        `fill`: of a with 4 lanes, by 1, they are fill, a[0], a[1], a[2]."""
+        ...
+
     def lane_numbers(self, lanes: int, dtype: DType) -> Value:
         """The vector 0, 1, ..., lanes - 1 of an integer dtype."""
         ...

@@ -56,13 +56,22 @@ class Accumulation:
     total: Values = ()
 
 
+@dataclass(frozen=True)
+class BlockedSum:
+    """A running sum in blocks: the total of the blocks before, the sum so far in this one, and
+    where what follows the blocks finds the sum of all; () where nothing does."""
+
+    total: Total
+    running: Value
+    ends: Values = ()
+
+
 @dataclass
 class BlockedScans:
     """Scans in a loop that runs in blocks: each begins anew in a block, at scope number `depth`."""
 
     depth: int
-    # For each scan the total of the blocks before, and its running sum in this block.
-    sums: list[tuple[Total, Value]] = field(default_factory=list)
+    sums: list[BlockedSum] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -377,9 +386,12 @@ class NestPrinter(BlockPrinter):
             self.blocked_scans = scans = BlockedScans(len(self.scopes) - 1)
             with self.opened(inside):
                 self._print_body(work)
-            for total, running in scans.sums:
-                self.add_to_total(total, running)
+            for each in scans.sums:
+                self.add_to_total(each.total, each.running)
             self.blocked_scans = None
+        for each in scans.sums:
+            if each.ends:
+                self.assign(each.ends, (self.value_of_total(each.total),))
 
     # Scans.
 
@@ -387,6 +399,9 @@ class NestPrinter(BlockPrinter):
         """Print the next step of a scan, whose running value is declared outside the loops of its
         axes and updated inside: ``sum_3 = (sum_3 + load_2);`` and ``const f32 scan_4 = sum_3;``."""
         operands = tuple(self.value(operand, point) for operand in operands_of(node))
+        if any(self.nest.bound(axis) == "vector" for axis in bound_axes(node)):
+            self._scan_lanes(node, point, operands)
+            return
         outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1  # the scope around all
         if self.blocked_scans:
             # What goes on from block to block is declared outside of the loop over blocks, which
@@ -406,12 +421,63 @@ class NestPrinter(BlockPrinter):
         """Print the next step of a running sum in a block: the sum so far in the block, added to
         the total of the blocks before, which is declared `outside`."""
         running = self.start(node, lanes, scans.depth)
-        total = self.started_total(running[0], outside)
-        scans.sums.append((total, running[0]))
-        with self.at_depth(scans.depth):
-            before = self.value_of_total(total)
+        before = self._before_block(scans, running, outside)
         self.update(node.arg.monoid, running, operands)
-        return self.combined(node.arg.monoid, (before,), running)
+        return self.combined(node.arg.monoid, before, running)
+
+    def _before_block(
+        self, scans: BlockedScans, running: Values, outside: int, ends: Values = ()
+    ) -> Values:
+        """Print the sum of all blocks before the one whose sum is `running`: see `BlockedSum`."""
+        total = self.started_total(running[0], outside)
+        scans.sums.append(BlockedSum(total, running[0], ends))
+        with self.at_depth(scans.depth):
+            return (self.value_of_total(total),)
+
+    def _scan_lanes(self, node: Node, point: Point, operands: Values) -> None:
+        """Print the next steps of a scan along lanes: what these come to one after the other, from
+        what all steps before have come to. For a running sum of 16 lanes whose last one is alone
+        what the next steps wait for:
+
+            const f32x16 sum_10 = (before_9 + sum_8);      of these lanes: see `running`
+            const f32x16 scan_11 = (sum_2 + sum_10);
+            sum_2 = (sum_2 + sum_10[15]);
+        """
+        monoid, lanes = node.arg.monoid, self.lanes_of(node)
+        vectors = [operand._replace(lanes=lanes) for operand in operands]
+        steps = self.running(node, tuple(
+            vector._replace(text=self.widened(operand, vector))
+            for operand, vector in zip(operands, vectors, strict=True)
+        ))  # fmt: skip
+        ends = self.scan_ends(node, point)
+        if self.blocked_scans and blocks.is_compensated(node):
+            so_far = self.start(node, 1, self.blocked_scans.depth)
+            before = self._before_block(self.blocked_scans, so_far, self._depth_of_rows(), ends)
+            values = self.combined(monoid, before, self.combined(monoid, so_far, steps))
+        else:
+            so_far = ends
+            values = self.combined(monoid, so_far, steps)
+        self.keep(node, point, tuple(self.declare(value, "scan") for value in values))
+        last = tuple(self.lane(step, lanes - 1) for step in steps)
+        self.update(monoid, so_far, last)
+
+    def scan_ends(self, node: Node, point: Point) -> Values:
+        """The variables for what all steps of a scan before came to: all lanes, or all threads of a
+        row. They are declared inside all loops over rows and outside of all others when the row at
+        `point` first needs them."""
+        rows = self.nest.kernel.row_axes
+        unrolled_row = tuple(point[axis] for axis in rows if axis in point)
+        depth = self._depth_of_rows()
+        ends = self.scopes[depth].scan_ends
+        key = component(node, 0), unrolled_row
+        if key not in ends:
+            ends[key] = self.start(node, 1, depth)
+        return ends[key]
+
+    def _depth_of_rows(self) -> int:
+        """The number of the innermost scope of a loop over rows."""
+        rows = self.nest.kernel.row_axes
+        return max(map(self.depth_of.__getitem__, rows), default=0)
 
 
 def _lanes(part: NestPart) -> int:

@@ -52,9 +52,9 @@ class Scope:
     head: str = ""  # of the outermost scope and of functions, which are printed elsewhere, ""
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
-    # What all threads of a row came to in a scan, at the end of the step before; for each point of
-    # the unrolled rows, which is given by its indices.
-    scan_ends: dict[tuple[int, ...], Values] = field(default_factory=dict)
+    # What all lanes, or all threads of a row, came to in a scan at the end of the step before; for
+    # each point of the unrolled rows, which is given by its indices.
+    scan_ends: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
 
 
 class ScopePrinter(Partitioner, Language):

@@ -274,21 +274,10 @@ class ThreadPrinter(CPrinter):
         terms = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
         name = monoid_name(monoid)
         sums = tuple(self.declare(value, name, mutable=True) for value in self.tree(monoid, terms))
-        self._print_scan_of_threads(node, sums, self._scan_ends(node, point))
+        self._print_scan_of_threads(node, sums, self.scan_ends(node, point))
         for at, term in zip(near, terms, strict=True):
             self.update(monoid, sums, term)
             self.keep(node, at, tuple(self.declare(value, "scan") for value in sums))
-
-    def _scan_ends(self, node: Node, point: Point) -> Values:
-        """The variables for what all threads of a row came to in the step before, declared inside
-        all loops over rows and outside of all others when the row at `point` first needs them."""
-        rows = self.nest.kernel.row_axes
-        depth = max(map(self.depth_of.__getitem__, rows), default=0)
-        unrolled_row = tuple(point[axis] for axis in rows if axis in point)
-        ends = self.scopes[depth].scan_ends
-        if unrolled_row not in ends:
-            ends[unrolled_row] = self.start(node, 1, depth)
-        return ends[unrolled_row]
 
     def _print_scan_of_threads(self, node: Node, sums: Values, ends: Values) -> None:
         """Print the loop that leaves in `sums` what all threads before this one came to, from what

@@ -53,7 +53,10 @@ def test_values_of_long_chains() -> None:
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(
     ("shape", "stored"),
-    [((43691, 3), [1]), ((64 * 700, 3), [64, 1]), ((400, 400), [400, 1]), ((7, 7, 2688), [1])],
+    [
+        ((43691, 3), [64, 1]), ((64 * 700, 3), [64, 1]), ((400, 400), [400, 1]),
+        ((7, 7, 2688), [64, 1]),
+    ],
 )
 def test_parts_of_a_reduction_are_large(shape: tuple[int, ...], stored: list[int]) -> None:
     x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)

@@ -11,6 +11,7 @@ from lamina.distributed import setup
 from lamina.distributed.data_parallel import SPAN_BYTES, buckets
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError
+from lamina.ir.kernel import Collective
 from lamina.ir.node import toposort
 from lamina.ir.ops import Group, Op
 from tests.distributed.lockstep import on_ranks
@@ -131,3 +132,23 @@ def test_one_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "_joined", [setup._Process(0, 1)])
     x = Tensor(np.ones(3, np.float32))
     assert distributed.averaged([x], 2) == [x]
+
+
+def test_a_table_that_is_the_last_weight_too_is_summed_first() -> None:
+    """Of a step for two GPUs: its 5,000 x 64 numbers are sent before those of the layer between,
+    and the rows that 8 tokens read after these; no array as large as it is sent otherwise."""
+    rows, width, tokens = 5000, 64, 8
+    table = lm.zeros((rows, width), requires_grad=True)
+    weight = lm.zeros((width, width), requires_grad=True)
+
+    def step(ids: Tensor) -> list[Tensor]:
+        hidden = lm.tanh(lm.linear(lm.embedding(ids, table), weight))
+        loss = lm.cross_entropy(lm.linear(hidden, table), ids)
+        return distributed.averaged(lm.gradient(loss, [table, weight]), None, PAIR)
+
+    ids = lm.TensorSpec((tokens,), lm.int32)
+    program = lm.jit(step).lower(ids, device="cuda", arch="sm_90a").planned.program
+    sent = [launch.kernel.shape for launch in program.launches
+            if isinstance(launch.kernel, Collective)]  # fmt: skip
+    assert sent[:2] == [(rows, width), (width, width)]
+    assert sorted(sent[2:]) == [(tokens, 1), (tokens, width)]

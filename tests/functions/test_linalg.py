@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lamina as lm
 from lamina.core import dtypes
 from lamina.errors import ShapeError
 from lamina.frontend.functions import linalg
@@ -84,6 +86,33 @@ def test_derivatives() -> None:
 def test_halves_are_summed_in_float32() -> None:
     x = Tensor(np.ones(3000), dtypes.bfloat16)
     assert float(linalg.dot(x, x).item()) == 3008.0  # 3000 rounded to bfloat16, not 256
+
+def filled(shape: tuple[int, ...], value: float) -> Tensor:
+    return lm.full(shape, value, dtype=lm.bfloat16)
+
+
+PRODUCTS_WITH_SUMMANDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda bias: lm.linear(filled((3, 257), 1), filled((1, 257), 1), bias),
+    "conv1d": lambda bias: lm.conv1d(filled((1, 1, 257), 1), filled((1, 1, 257), 1), bias),
+    "conv2d": lambda bias: lm.conv2d(
+        filled((1, 1, 1, 257), 1), filled((1, 1, 1, 257), 1), bias
+    ),
+    "conv_transpose1d": lambda bias: lm.conv_transpose1d(
+        filled((1, 257, 1), 1), filled((257, 1, 1), 1), bias
+    ),
+    "addmm": lambda bias: lm.addmm(bias, filled((3, 257), 1), filled((257, 2), 1)),
+    "addmv": lambda bias: lm.addmv(bias, filled((3, 257), 1), filled((257,), 1)),
+    "baddbmm": lambda bias: lm.baddbmm(bias, filled((2, 3, 257), 1), filled((2, 257, 2), 1)),
+    "addbmm": lambda bias: lm.addbmm(bias, filled((2, 3, 257), 1), filled((2, 257, 2), 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS_WITH_SUMMANDS)
+def test_a_summand_is_added_before_a_product_is_rounded(name: str) -> None:
+    """257 is none of bfloat16's numbers, and 256 beside it, from which nothing would be left."""
+    result = PRODUCTS_WITH_SUMMANDS[name](filled((1,), -256))
+    assert result.dtype is lm.bfloat16
+    assert {*result.numpy().astype(np.float64).flat} == {1.0}
 
 
 def test_einsum_errors() -> None:

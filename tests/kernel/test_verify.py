@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import bool_, float32
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.moves import apply
@@ -43,6 +43,22 @@ SCAN = Kernel(
     (Store(1, FLAT, Node(Op.LOOP_SCAN, (load(FLAT), COLUMN), LoopReduce(ADD)), (ROW, COLUMN)),),
     1,
 )
+SCAN_OF_BOOL = Kernel(
+    (Parameter(bool_, 320), Parameter(bool_, 320, True)),
+    (
+        Store(
+            1,
+            FLAT,
+            Node(
+                Op.LOOP_SCAN,
+                (Node(Op.LOAD, (FLAT,), Load(0, bool_)), COLUMN),
+                LoopReduce(MAX),
+            ),
+            (ROW, COLUMN),
+        ),
+    ),
+    1,
+)
 AGAIN = Kernel(  # the same number along a2
     PARAMETERS,
     (Store(1, FLAT, Node(Op.LOOP_REDUCE, (load(FLAT), SUM), LoopReduce(ADD)), (ROW, COLUMN)),),
@@ -70,6 +86,11 @@ def test_good_nests_pass(text: str) -> None:
     verify_nest(nest(SUMS, text))
 
 
+@pytest.mark.parametrize("text", ["bind(a1, vector)", "split(a1, 4) -> a3, a4; bind(a4, vector)"])
+def test_lanes_may_share_the_steps_of_a_scan(text: str) -> None:
+    verify_nest(nest(SCAN, text))
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
@@ -79,7 +100,7 @@ def test_good_nests_pass(text: str) -> None:
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a2, vector)"), "lanes along a2, a4"),
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a1, vector)"), "lanes along a1, a4"),
         (nest(AGAIN, "bind(a1, vector); bind(a2, vector)"), "lanes along a1, a2"),
-        (nest(SCAN, "bind(a1, vector)"), "a1 run in order, and are bound to vector"),
+        (nest(SCAN_OF_BOOL, "bind(a1, vector)"), "a1 run in order, and are bound to vector"),
         (nest(SCAN, "bind(a1, unroll)"), "a1 run in order, and are bound to unroll"),
         (nest(SCAN, "split(a1, 4) -> a3, a4"), "in order, and are bound to serial, serial"),
         (nest(SCAN, "split(a1, 4) -> a3, a4; bind(a3, thread)"), "are bound to thread, serial"),

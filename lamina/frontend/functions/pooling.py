@@ -274,10 +274,8 @@ def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSize
     """Means over a grid of `output_size` windows; None keeps the size of an axis. Window i of n
     along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
     result = batched(what, exact(what, x).node, rank)
-    for axis, size in _adaptive_sizes(what, rank, x, output_size):
-        stretches = _Stretches(result.shape[axis], size)
-        total = reduce(ADD, (axis + 1,), stretches.of(result, axis, 0.0))
-        result = stretches.divided(total, axis)
+    for grid in _grids(what, rank, x, output_size):
+        result = grid.divided(reduce(ADD, grid.axes, grid.of(result, 0.0)))
     return unbatched(cast(result, x.dtype), x)
 
 
@@ -292,11 +290,9 @@ def adaptive_max_pool(
     parts = [batched(what, x.node, rank)]
     parts.append(expand(_places(parts[0].shape[2:]), parts[0].shape))
     outside = ARGMAX.identity((x.dtype, int64))
-    for axis, size in _adaptive_sizes(what, rank, x, output_size):
-        stretches = _Stretches(parts[0].shape[axis], size)
-        pairs = zip(parts, outside, strict=True)
-        inside = [stretches.of(part, axis, other) for part, other in pairs]
-        parts = [reduce(ARGMAX, (axis + 1,), *inside, part=part) for part in (0, 1)]
+    for grid in _grids(what, rank, x, output_size):
+        inside = [grid.of(part, other) for part, other in zip(parts, outside, strict=True)]
+        parts = [reduce(ARGMAX, grid.axes, *inside, part=part) for part in (0, 1)]
     return MaxPool(values, unbatched(parts[1], x))
 
 
@@ -305,12 +301,12 @@ def _adaptive_max_values(what: str, rank: int, x: Tensor, output_size: AdaptiveS
     result = batched(what, x.node, rank)
     # From the last axis to the first: among equal elements the first one, row by row, is that of
     # the first row that has one.
-    for axis, size in reversed(_adaptive_sizes(what, rank, x, output_size)):
-        inside = _Stretches(result.shape[axis], size).of(result, axis, *MAX.identity((x.dtype,)))
-        axes = (axis + 1,)
+    for grid in reversed(_grids(what, rank, x, output_size)):
+        inside, axes = grid.of(result, *MAX.identity((x.dtype,))), grid.axes
         result = reduce(MAX, axes, inside)
         if x.dtype.is_float:
-            number = _along(iota(inside.shape[axis + 1], int32), axes, inside.shape)
+            elements = prod(inside.shape[axis] for axis in axes)  # of a window
+            number = _along(iota(elements, int32), axes, inside.shape)
             first = _first(axes, inside, result, number)
             chosen = _sum_of_chosen(axes, inside, first, number)
             result = Node(Op.CUSTOM_DERIVATIVE, (result, chosen))
@@ -340,6 +336,19 @@ def _sum_of_chosen(axes: Sequence[int], x: Node, first: Node, number: Node) -> N
 def _places(sizes: Shape) -> Node:
     """The number of each element of a channel, row by row: (1, 1, *sizes), int64."""
     return reshape(iota(prod(sizes), int64), (1, 1, *sizes))
+
+
+def _grids(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> list["_Grid"]:
+    """The grids of an adaptive pool of `x`: one of all axes that change if all windows along each
+    are as long, so that a window is reduced at once; else one for each of these axes."""
+    sizes = (0, 0, *x.shape[-rank:])
+    stretches = {
+        axis: _Stretches(sizes[axis], count)
+        for axis, count in _adaptive_sizes(what, rank, x, output_size)
+    }
+    if stretches and all(along.even for along in stretches.values()):
+        return [_Grid(stretches)]
+    return [_Grid({axis: along}) for axis, along in stretches.items()]
 
 
 def _adaptive_sizes(
@@ -403,6 +412,34 @@ class _Stretches:
             return total / float(self.size // self.count)
         first, last = self._ends()
         return total / build.broadcast_in_dim(cast(last - first, total.dtype), axis, total.shape)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Windows of an adaptive pool along some axes of a batch of images, in order."""
+
+    stretches: dict[int, _Stretches]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a window's elements, each of which follows that of the windows: of windows
+        along the axes 2 and 3 they are 3 and 5."""
+        return tuple(axis + number for number, axis in enumerate(self.stretches, 1))
+
+    def of(self, x: Node, outside: Any) -> Node:
+        """`x` with the elements of windows along `axes`: see `_Stretches.of`."""
+        for axis, along in reversed(self.stretches.items()):
+            x = along.of(x, axis, outside)
+        return x
+
+    def divided(self, total: Node) -> Node:
+        """`total`, the sums of the windows, by the numbers of their elements."""
+        if all(along.even for along in self.stretches.values()):
+            elements = prod(along.size // along.count for along in self.stretches.values())
+            return total / float(elements)
+        for axis, along in self.stretches.items():
+            total = along.divided(total, axis)
+        return total
 
 
 max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool, variant)

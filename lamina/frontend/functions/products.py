@@ -1,6 +1,7 @@
 """Products of matrices and vectors beyond the array API standard, and distances."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from string import ascii_letters
 from typing import Any
 
@@ -19,7 +20,8 @@ from lamina.frontend.functions.movement import (
     reshape,
     roll,
 )  # fmt: skip
-from lamina.frontend.tensor import Data, Tensor, as_tensor
+from lamina.frontend.functions.spatial import widened
+from lamina.frontend.tensor import Data, Tensor, as_tensor, common_dtype
 
 __all__ = [
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "cdist", "cross", "dist", "inner", "kron",
@@ -29,19 +31,27 @@ __all__ = [
 # beta x + alpha times a product.
 
 
-def _added(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """Without x where beta is 0, even where x is NaN."""
-    scaled = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return scaled
-    return scaled + (x if beta == 1 else x * beta)
+def _added(
+    x: Data, product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor,
+    beta: float, alpha: float,
+) -> Tensor:  # fmt: skip
+    """beta x + alpha times a product, rounded once to 16 bits; without x where beta is 0, even
+    where x is NaN."""
+    result = product(widened(x1), widened(x2))
+    if alpha != 1:
+        result = result * alpha
+    if beta != 0:
+        summand = widened(x) if isinstance(x, Tensor) else x
+        result = result + (summand if beta == 1 else summand * beta)
+    dtype = common_dtype("addmm", x1, x2) if beta == 0 else common_dtype("addmm", x, x1, x2)
+    return result.cast(dtype) if dtype.is_small else result
 
 
 def addmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha x1 @ x2, of matrices (n, k) and (k, m); x broadcasts to (n, m)."""
     if x1.ndim != 2 or x2.ndim != 2:
         raise ShapeError(f"{x1.shape} @ {x2.shape}: two matrices are needed", operation="addmm")
-    return _added(x, matmul(x1, x2), beta, alpha)
+    return _added(x, matmul, x1, x2, beta, alpha)
 
 
 def addmv(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -50,12 +60,12 @@ def addmv(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1)
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: a matrix and a vector are needed", operation="addmv"
         )
-    return _added(x, matmul(x1, x2), beta, alpha)
+    return _added(x, matmul, x1, x2, beta, alpha)
 
 
 def addr(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha times all products of two vectors (n,) and (m,); x broadcasts to (n, m)."""
-    return _added(x, outer(x1, x2), beta, alpha)
+    return _added(x, outer, x1, x2, beta, alpha)
 
 
 def baddbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -64,7 +74,7 @@ def baddbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="baddbmm"
         )
-    return _added(x, matmul(x1, x2), beta, alpha)
+    return _added(x, matmul, x1, x2, beta, alpha)
 
 
 def addbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -74,7 +84,7 @@ def addbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="addbmm"
         )
-    return _added(x, einsum("bij,bjk->ik", x1, x2), beta, alpha)
+    return _added(x, partial(einsum, "bij,bjk->ik"), x1, x2, beta, alpha)
 
 
 # Other products.

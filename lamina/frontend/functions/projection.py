@@ -8,14 +8,14 @@ from lamina.frontend.functions import movement
 from lamina.frontend.functions.elementwise import maximum
 from lamina.frontend.functions.linalg import matmul
 from lamina.frontend.functions.reduction import norm
-from lamina.frontend.functions.spatial import check_shapes, exact
+from lamina.frontend.functions.spatial import check_shapes, exact, widened
 from lamina.frontend.tensor import Tensor, common_dtype
 
 __all__ = ["bilinear", "linear", "normalize"]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x @ weight.T + bias``.
+    """``x @ weight.T + bias``, where a sum is rounded to 16 bits after the bias has been added.
 
     x: (..., in). weight: (out, in), or (in,) for a result without the last axis. bias: (out,), or
     () beside such a weight. Raises ShapeError when the last axes differ."""
@@ -28,8 +28,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"x {x.shape} and weight {weight.shape}: last axes must be alike", operation="linear"
         )
     check_shapes("linear", weight.shape[:-1], bias)
-    result = matmul(x, movement.reversed_axes(weight) if weight.ndim == 2 else weight)
-    return result if bias is None else result + bias
+    columns = movement.reversed_axes(weight) if weight.ndim == 2 else weight
+    if bias is None:
+        return matmul(x, columns)
+    result = matmul(widened(x), widened(columns)) + bias
+    return result.cast(common_dtype("linear", x, weight, bias))
 
 
 def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from lamina.core.shape import Shape, prod
 from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.arguments import fitting, promote, sizes_of
 from lamina.frontend.functions.elementwise import named
-from lamina.frontend.tensor import Tensor, common_device
+from lamina.frontend.tensor import Tensor, common_device, common_dtype
 from lamina.graph.autodiff import transposed
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, reduce, reshape
@@ -52,6 +52,12 @@ def exact(what: str, x: Tensor) -> Tensor:
     """`x` in its accumulator's dtype; raises DTypeError when it is no float."""
     if not x.dtype.is_float:
         raise DTypeError(f"{x.dtype.name} is not a float dtype; cast it", operation=what)
+    return widened(x)
+
+
+def widened(x: Tensor) -> Tensor:
+    """`x` in its accumulator's dtype. A product of such factors is not rounded to 16 bits, so that
+    what is added to it counts in full: 257 - 256, in 8 bits of a bfloat16, would be 256 - 256."""
     return x.cast(accumulator(x.dtype))
 
 
@@ -254,8 +260,13 @@ def conv(
 
     x: (N, C, H, W) or (C, H, W). weight: (O, C / groups, KH, KW). bias: (O,). padding: zeros on
     both sides, or 'valid' (none), or 'same' (the result has x's sizes; stride 1 only).
+    The bias is added before the sum is rounded to 16 bits.
     Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``."""
     images = _images(what, rank, x, weight, bias, groups, transposed=False)
+    if bias is not None:
+        factors = widened(x), widened(weight)
+        sums = conv(what, rank, *factors, None, stride, padding, dilation, groups)
+        return _biased(what, sums, bias, x, weight)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     reach = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
@@ -268,7 +279,7 @@ def conv(
         zeros = 0 if isinstance(padding, str) else padding
         before = after = list(per_axis(what, "padding", zeros, rank, minimum=0))
     result = _correlated(what, images, (before, after), weight.node, steps, gaps, groups)
-    return _biased(unbatched(result, x), bias, rank)
+    return unbatched(result, x)
 
 
 def conv_transpose(
@@ -282,14 +293,17 @@ def conv_transpose(
     rows added at the end, fewer than the stride or the dilation. Result: (N, O, OH, OW) with
     ``OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1``."""
     images = _images(what, rank, x, weight, bias, groups, transposed=True)
+    if bias is not None:
+        factors = widened(x), widened(weight)
+        sums = conv_transpose(
+            what, rank, *factors, None, stride, padding, output_padding, groups, dilation
+        )
+        return _biased(what, sums, bias, x, weight)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     margins = per_axis(what, "padding", padding, rank, minimum=0)
     extra = per_axis(what, "output_padding", output_padding, rank, minimum=0)
-    if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
-        raise ShapeError(
-            f"output_padding {extra} reaches stride {steps}, dilation {gaps}", operation=what
-        )
+    _check_output_padding(what, extra, steps, gaps)
     batch, _, *sizes = images.shape
     rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
     wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
@@ -303,11 +317,18 @@ def conv_transpose(
     # As many rows as the stride give one more window, which the input has not.
     more = [e // s for e, s in zip(extra, steps, strict=True)]
     image = transposed(result, like, pad_spatial(cast(images, dtype), (0,) * rank, more))
-    return _biased(unbatched(image, x), bias, rank)
+    return unbatched(image, x)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)
 conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(conv_transpose)
+
+
+def _check_output_padding(what: str, extra: Shape, steps: Shape, gaps: Shape) -> None:
+    if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
+        raise ShapeError(
+            f"output_padding {extra} reaches stride {steps}, dilation {gaps}", operation=what
+        )
 
 
 def _images(
@@ -359,5 +380,8 @@ def _correlated(
     return cast(reshape(total, (batch, outputs, *places)), dtype)
 
 
-def _biased(result: Tensor, bias: Tensor | None, rank: int) -> Tensor:
-    return result if bias is None else result + bias.reshape(-1, *(1,) * rank)
+def _biased(what: str, sums: Tensor, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """`sums` of `widened` factors, ([N,] O, S...), plus the bias, (O,), in the dtype of all."""
+    spatial = weight.ndim - 2
+    result = sums + bias.reshape(-1, *(1,) * spatial)
+    return result.cast(common_dtype(what, x, weight, bias))

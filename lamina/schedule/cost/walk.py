@@ -26,6 +26,7 @@ from lamina.loops.nest import (
     Axes,
     Nest,
     computes_same,
+    near_reads,
     operands_of,
 )
 from lamina.loops.verify import WARP
@@ -225,11 +226,18 @@ class _Walker:
             loop.work.append(self._transpose_of(access))
             loop.accesses.append(access)
             return
+        dtype = self.kernel.parameters[parameter].dtype
+        reads = 0 if is_store else self._near_reads(index, condition, dtype, lanes)
+        if reads:
+            self._visit_terms(index, loop)
+            shuffles = copies * max(reads - 1, 1)  # a BITCAST each, as of `_transpose_of`
+            loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
+            loop.accesses.append(replace(access, copies=copies * reads))
+            return
         for term in ix.terms_of(index)[0]:
             self._visit_by_lane(term, loop)
         # Each lane is put into the vector, or taken out of it. That counts as a BITCAST: one
         # instruction.
-        dtype = self.kernel.parameters[parameter].dtype
         loop.work.append(Work(Op.BITCAST, dtype, loop.times, 1, copies * lanes))
         loop.accesses.append(replace(access, lanes=1, copies=copies * lanes))
 
@@ -295,6 +303,15 @@ class _Walker:
         vectors = self.vectors & (free_axes(index) | free_axes(condition))
         is_strided = all(ix.suits(axis, index, condition) == ix.STRIDED for axis in vectors)
         return is_square and is_strided
+
+    def _near_reads(self, index: Node, condition: Node, dtype: DType, lanes: int) -> int:
+        """`near_reads` of a load, whose lanes are along one axis."""
+        vectors = [axis for axis in self.vectors if axis in free_axes(index)]
+        if condition is not TRUE or self.dots & free_axes(index) or len(vectors) != 1:
+            return 0
+        if ix.suits(vectors[0], index) != ix.STRIDED:
+            return 0
+        return near_reads(ix.terms_of(index)[0][vectors[0]], dtype, lanes)
 
     def _transpose_of(self, access: Access) -> Work:
         """The shuffles that transpose the blocks that `access` loads: n x n elements are read by
@@ -410,17 +427,20 @@ class _Walker:
         loop.work.append(Work(monoid.op, dtype, loop.times, lanes, copies, chained=chained))
 
     def _exchange(self, node: Node, loop: Loop) -> None:
-        """What the lanes of a scan along them, the threads of a block, take to hear what came
-        before them: in a warp they hear from lanes at 1, 2, 4, 8 and 16, and then from each warp.
-        Each time is an exchange and a step of the monoid: both count as steps. The steps that a
-        thread has side by side need it once."""
+        """What the lanes of a scan along them take to hear what came before them: from lanes at 1,
+        2, 4, 8 and so on. Each time is an exchange and a step of the monoid: both count as steps.
+        Lanes of a GPU, the threads of a block, hear so in a warp, and then from each warp; the
+        steps that a thread has side by side need it once."""
         if self.vectors.isdisjoint(bound_axes(node)):
             return
         lanes = self._lanes(free_axes(node))
-        hearings = (min(lanes, WARP) - 1).bit_length() + lanes // WARP
+        # On a CPU the next vector waits for the total of this one, and not for its exchanges.
+        hearings, waits = lanes.bit_length(), 0
+        if not self.each_lane:
+            hearings, waits = (min(lanes, WARP) - 1).bit_length() + lanes // WARP, EXCHANGE
         rows = free_axes(node).difference(bound_axes(node))
         steps = 2 * hearings * self._copies(rows)
-        waiting = EXCHANGE * hearings * self._copies(rows)
+        waiting = waits * hearings * self._copies(rows)
         work = Work(node.arg.monoid.op, node.dtype, loop.times, lanes, steps, chained=waiting)
         loop.work.append(work)
 

@@ -21,7 +21,7 @@ from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, 
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.loops.nest import dot_axes
+from lamina.loops.nest import dot_axes, near_reads
 from lamina.schedule.cost.operations import instructions_of
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.reductions import inner_vectors
@@ -99,7 +99,7 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
         vector = _vector_of(axes, vectors)
         if node.op is Op.LOAD:
             loads = points(axes) * passes_of[node]
-            total += loads * _access(vector, node.src, width, LOADED_APART)
+            total += loads * _access(vector, node.src, width, _apart(node, vector, width))
         elif bound_axes(node):
             total += _steps(node, vector, width)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
@@ -132,6 +132,8 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
         return steps
     size: int = vector.arg.size
     halvings = min(width, size).bit_length() - 1
+    if node.op is Op.LOOP_SCAN:  # each vector of its steps is combined with itself, moved up
+        return steps * (1 + halvings * (1 + EXCHANGE / step))
     return steps + points(free_axes(node)) * halvings * (step + EXCHANGE)
 
 
@@ -154,7 +156,7 @@ def share(vector: Node | None, width: int) -> float:
     return (full + in_tail) / size
 
 
-def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: int) -> float:
+def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: float) -> float:
     """The instructions for each element of a load or store.
 
     accessed: its index, and its condition if it has one
@@ -169,6 +171,16 @@ def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: in
     if suits == ix.SAME_ELEMENT:
         return 1.0
     return apart if suits == ix.STRIDED else apart + BY_DATA
+
+
+def _apart(load: Node, vector: Node | None, width: int) -> float:
+    """The instructions for each element of a load whose lanes are a stride apart: of elements that
+    are 3 apart 3 reads and 2 shuffles are 16 lanes."""
+    if vector is None or load.src[1:]:
+        return LOADED_APART
+    lanes = min(width, vector.arg.size)
+    reads = near_reads(ix.terms_of(load.src[0])[0].get(vector), load.dtype, width)
+    return (reads + max(reads - 1, 1)) / lanes if reads else LOADED_APART
 
 
 def _is_distant(plan: CpuPlanner, row: Node) -> bool:

@@ -37,6 +37,8 @@ from lamina.schedule.planner import loads_along
 ROWS_OF_HALF = 24
 # Equal halves are a multiple of this: they have whole register tiles of as many rows, or of more.
 ROWS_OF_EQUAL_HALF = 4
+# Tiles of columns from which on scalars that are computed are stored for all of them: an estimate.
+MIN_TILES_OF_COMPUTED = 4
 
 
 @dataclass(frozen=True)
@@ -405,9 +407,33 @@ def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) 
     has_all_columns = blocks.panels is None and product.panel is None
     if has_all_columns and _has_long_rows(plan, product):
         return [tile.outer_rows, tile.outer_columns]
+    if _computes_rows_once(plan, product, tile):
+        return [tile.outer_rows, tile.outer_columns]
     if is_cached and blocks.panels is None:
         return [tile.outer_columns, tile.outer_rows]
     return [tile.outer_rows, tile.outer_columns]
+
+
+def _computes_rows_once(plan: CpuPlanner, product: Product, tile: Tile) -> bool:
+    """Is the scalars' operand computed, as ``x[k, i] * s[i]`` is, and do tiles of columns enough
+    multiply it, for it to be computed once for all of them? A step of each tile would compute 14
+    elements beside 28 multiply-adds. The other operand is read again for each tile of rows, so the
+    second-level cache holds it."""
+    if product.panel is not None or tile.outer_columns.arg.size < MIN_TILES_OF_COMPUTED:
+        return False
+    is_cached = all(points(free_axes(load)) <= plan.cached for load in product.vector_loads)
+    return is_cached and bool(_computed_rows(plan, product, tile))
+
+
+def _computed_rows(plan: CpuPlanner, product: Product, tile: Tile) -> list[Packed]:
+    """What of the scalars' operand is computed and not only read, to pack for each tile of rows."""
+    arrays = dict.fromkeys(load.arg.parameter for load in product.row_loads)
+    every = [Packed(array, tile.inner_rows, tile.outer_rows) for array in arrays]
+    return [
+        packed
+        for packed in every
+        if any(value.op is not Op.LOAD for value in computed_from(plan.kernel, packed))
+    ]
 
 
 def _packed_operands(
@@ -434,4 +460,6 @@ def _packed_operands(
             packed.append(kept)
         elif product.panel is not None and any(value.op is not Op.LOAD for value in values):
             packed.append(replace(kept, loop=tile.outer_rows))
+    if not packed and _computes_rows_once(plan, product, tile):
+        packed += _computed_rows(plan, product, tile)
     return packed

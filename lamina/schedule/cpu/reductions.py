@@ -8,7 +8,7 @@ from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
-from lamina.loops.nest import Axes, serial_axes, sums_bytes
+from lamina.loops.nest import Axes, scans_along, serial_axes, sums_bytes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 
 # Bytes of a row from which on their products are added up in words of four: two words. An estimate.
@@ -211,15 +211,16 @@ def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
     return list(longest.values())
 
 
-def vectorize_inner(plan: CpuPlanner, vectors: Iterable[Node], *, is_tiled: bool) -> None:
+def vectorize_inner(plan: CpuPlanner, vectors: Collection[Node], *, is_tiled: bool) -> None:
     """Vectors along the axes `vectors` of reductions and column loops, with independent sums unless
-    a tile of rows (`is_tiled`) has some. Each step of a scan waits for the one before, so several
-    rows of scans are computed together.
+    a tile of rows (`is_tiled`) has some. Each step of a scan without lanes waits for the one
+    before, so several rows of such scans are computed together.
 
     A sum of 1000 elements with vectors of 16 lanes: 15 steps of 4 vectors, each vector with sums
     of its own, and a tail of 40.
     """
-    if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
+    scanned = {axis for scan in plan.kernel.of(Op.LOOP_SCAN) for axis in bound_axes(scan)}
+    if scanned and scanned.isdisjoint(vectors) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
     sums = plan.knobs.unroll * plan.width  # independent ones: 4 vectors of 16
     for best in vectors:
@@ -233,8 +234,11 @@ def vectorize_inner(plan: CpuPlanner, vectors: Iterable[Node], *, is_tiled: bool
 
 
 def inner_vectors(plan: CpuPlanner) -> list[Node]:
-    """The best axis of each reduction and column loop for vectors, if one gains anything."""
+    """The best axis of each reduction, scan and column loop for vectors, if one gains anything."""
     serial = serial_axes(plan.kernel)
+    along = scans_along(plan.kernel)
+    if len(along) == 1:
+        serial -= along
     vectors: list[Node] = []
     for axes in plan.inner():
         axis = _best_axis(plan, axes, serial, vectors)

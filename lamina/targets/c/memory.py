@@ -13,13 +13,16 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import LINE, UNCACHED, Nest, bypasses_caches
+from lamina.loops.nest import LINE, UNCACHED, Nest, bypasses_caches, near_reads
 from lamina.targets.c.operations import ELEMENTS, CSpelling
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
 from lamina.targets.reductions import Accumulation, NestPrinter, Work
 
 TRANSPOSES = "c/transposes.c"
+STRIDES = "c/strides.c"
+# The functions of that text, by the elements from lane to lane.
+PICKING = {-1: "backwards", 2: "each_second", 3: "each_third", 4: "each_fourth"}
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
 # The same from rows of an array that lie a page apart, or more: the hardware prefetcher does not
 # leave the page that it is in. 8 and 32 steps were as fast.
@@ -123,7 +126,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
 
     def load(self, node: Node, point: Point) -> Value:
         """The first of these that fits: a scalar; a column of a block that is transposed;
-        neighbours under a mask of lanes; lanes one by one, by a function where they are many, as
+        neighbours under a mask of lanes; neighbours of which shuffles pick lanes, as
+        ``each_third_f32x16(p0 + 3 * i)``; lanes one by one, by a function where they are many, as
         ``load_apart_f32x16(p0 + 9 * i, 576)``; neighbours. Where the condition of the load does not
         hold, it reads nothing and gives 0."""
         index, condition = index_and_condition(node)
@@ -143,6 +147,12 @@ class MemoryPrinter(CSpelling, NestPrinter):
                 text = f"masked_apart_{kind}({place}, {stride}, {mask})"
             return self._loaded(text, node.dtype, access.lanes)
         if access.stride != 1:
+            reads = near_reads(access.stride, node.dtype, access.lanes)
+            if condition is ix.TRUE and access.stride and reads:
+                self.needed.add((STRIDES, access.lanes))
+                kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
+                text = f"{PICKING[access.stride]}_{kind}({place})"
+                return Value(text, node.dtype, access.lanes)
             if condition is ix.TRUE and self._calls_for_lanes(access, node.dtype):
                 kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
                 text = f"load_apart_{kind}({place}, {access.stride})"

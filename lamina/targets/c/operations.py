@@ -122,6 +122,12 @@ class CSpelling(Language):
         elements = ", ".join(f"{vector.text}[{lane}]" for vector, lane in places)
         return half._replace(text=f"({self.type(half)}){{{elements}}}")
 
+    def moved_up(self, value: Value, by: int, fill: Value) -> Value:
+        """For a of 4 lanes, by 1, and 0.0f: ``(f32x4){0.0f, a[0], a[1], a[2]}``."""
+        kept = (f"{value.text}[{lane}]" for lane in range(value.lanes - by))
+        elements = ", ".join((*[fill.text] * by, *kept))
+        return value._replace(text=f"({self.type(value)}){{{elements}}}")
+
     def lane_numbers(self, lanes: int, dtype: DType) -> Value:
         """``(i64x4){0, 1, 2, 3}``."""
         numbers = ", ".join(map(str, range(lanes)))

@@ -39,8 +39,8 @@ SORTS = "c/sorts.c"
 DOTS = "c/dots.c"
 EXCHANGES = "c/exchanges.c"
 TEXTS = (
-    "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/doubles.c", SORTS, DOTS, EXCHANGES,
+    "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/strides.c", "c/floats.c",
+    "c/math.c", "c/doubles.c", SORTS, DOTS, EXCHANGES,
 )  # fmt: skip
 OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 

@@ -76,12 +76,6 @@ def _scaled(function: Row) -> Row:
     return row
 
 
-def _addbmm(x: Tensor, y: Tensor, z: Tensor, *, beta: float, alpha: float) -> Tensor:
-    """The products of a batch are added as PyTorch does: in float32, and rounded once."""
-    wide = lm.float32 if x.dtype.is_small else x.dtype
-    return lm.addbmm(x.cast(wide), y.cast(wide), z.cast(wide), beta=beta, alpha=alpha)
-
-
 def _cdist_backward(
     upstream: Tensor, x: Tensor, y: Tensor, p: float, distances: Tensor
 ) -> Tensor | None:
@@ -105,7 +99,7 @@ ROWS: dict[str, Row] = {
     "aten.dot.default": _dot,
     "aten.addmm.default": _scaled(lm.addmm),
     "aten.addmv.default": _scaled(lm.addmv),
-    "aten.addbmm.default": _scaled(_addbmm),
+    "aten.addbmm.default": _scaled(lm.addbmm),
     "aten.baddbmm.default": _scaled(lm.baddbmm),
     "aten.addr.default": _scaled(lm.addr),
     "aten._trilinear.default": _trilinear,
