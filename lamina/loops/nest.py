@@ -12,7 +12,6 @@ every store, the *rows*, can run in any order; the other ones are its *columns*.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 from typing import NamedTuple
 
 from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
@@ -44,6 +43,7 @@ UNCACHED_STORES = 1 << 23
 # the caches and 5.1 ms through them. A result of 2 MiB took half as long past the caches, and as
 # long where the second-level cache held it before (measured).
 UNCACHED_TRANSPOSE = 1 << 21
+LONG_ROW = 1 << 12  # bytes of rows that may end within a line: an estimate
 SCANNING_THREADS = 512  # largest block of threads that computes one scan together
 BLOCK = 256  # threads of a block in which each thread has a row
 # So many sums hide the latency of an addition with one accumulator each: of a CPU, and of a warp,
@@ -277,12 +277,15 @@ def bypasses_caches(kernel: Kernel, parameter: int) -> bool:
 
 
 def _begins_lines(store: Store, itemsize: int) -> bool:
-    """Does a cache line begin at every element of `store` at which a vector does, or at every other
-    one? Rows of 1576 elements of 4 bytes, 98.5 lines, are as good as that, rows of 643 are not: one
-    of 16 begins with a line."""
+    """Does a cache line begin at every element of `store` at which a vector does, or in long rows
+    at every other one? Rows of 1576 elements of 4 bytes, 98.5 lines, are as good as that on a
+    Sapphire Rapids, rows of 643 are not: one of 16 begins with a line. Of rows of 200, 12.5 lines,
+    each 13th line was written in two halves: they took a Zen 4 twice as long as through the
+    caches."""
     strides, _ = ix.terms_of(store.index)
-    step = gcd(*(stride for stride in strides.values() if stride != 1)) * itemsize
-    return step % (LINE // 2) == 0
+    steps = [abs(stride) * itemsize for stride in strides.values() if stride != 1]
+    uneven = [step for step in steps if step % LINE]
+    return all(step % (LINE // 2) == 0 and step >= LONG_ROW for step in uneven)
 
 
 def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
