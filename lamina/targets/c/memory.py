@@ -143,7 +143,10 @@ class MemoryPrinter(CSpelling, NestPrinter):
             kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
             stride = self.access(index).stride
             text = f"masked_{kind}({place}, {mask})"
-            if stride != 1:
+            if stride in (2, 3, 4) and near_reads(stride, node.dtype, access.lanes):
+                self.needed.add((STRIDES, access.lanes))
+                text = f"masked_{PICKING[stride]}_{kind}({place}, {mask})"
+            elif stride != 1:
                 text = f"masked_apart_{kind}({place}, {stride}, {mask})"
             return self._loaded(text, node.dtype, access.lanes)
         if access.stride != 1:

@@ -43,8 +43,43 @@
         const T##xN x = NEAR(T, p + 1 - N); \
         return PICK(I, x, x, BACKWARDS); \
     }
+/* The same where only some lanes are read, which are bits: an element for each bit that is set, and
+   zeros for the others. */
+#if defined __AVX512F__ && defined __AVX512VL__ && defined __BMI2__ && !defined __clang__
+#define SPREAD_BITS(lanes, by) __builtin_ia32_pdep_di(lanes, by)
+#define SOME(T, number) masked_##T##xN(p + number * N, bits >> (number * N))
+#define MASKED(T, I) \
+    INLINE T##xN masked_each_second_##T##xN(const T *p, u64 lanes) { \
+        const u64 bits = SPREAD_BITS(lanes, 0x5555555555555555); \
+        return PICK(I, SOME(T, 0), SOME(T, 1), NEAR_TWO); \
+    } \
+    INLINE T##xN masked_each_third_##T##xN(const T *p, u64 lanes) { \
+        const u64 bits = SPREAD_BITS(lanes, 0x9249249249249249); \
+        return PICK(I, PICK(I, SOME(T, 0), SOME(T, 1), OF_THREE), SOME(T, 2), NEAR_THIRD); \
+    } \
+    INLINE T##xN masked_each_fourth_##T##xN(const T *p, u64 lanes) { \
+        const u64 bits = SPREAD_BITS(lanes, 0x1111111111111111); \
+        const T##xN first = PICK(I, SOME(T, 0), SOME(T, 1), OF_FOUR); \
+        return PICK(I, first, PICK(I, SOME(T, 2), SOME(T, 3), OF_FOUR), OF_BOTH); \
+    }
+#define NEAR_TWO(i) ((i) * 2)
+#define NEAR_THIRD(i) ((i) * 3 < 2 * N ? (i) : (i) * 3 - N)
+#else
+#define MASKED(T, I) \
+    INLINE T##xN masked_each_second_##T##xN(const T *p, u64 lanes) { \
+        return masked_apart_##T##xN(p, 2, lanes); \
+    } \
+    INLINE T##xN masked_each_third_##T##xN(const T *p, u64 lanes) { \
+        return masked_apart_##T##xN(p, 3, lanes); \
+    } \
+    INLINE T##xN masked_each_fourth_##T##xN(const T *p, u64 lanes) { \
+        return masked_apart_##T##xN(p, 4, lanes); \
+    }
+#endif
 STRIDED(i32, i32) STRIDED(u32, i32) STRIDED(f32, i32)
 STRIDED(i64, i64) STRIDED(u64, i64) STRIDED(f64, i64)
+MASKED(i32, i32) MASKED(u32, i32) MASKED(f32, i32) MASKED(i64, i64) MASKED(u64, i64) MASKED(f64, i64)
 #undef STRIDED
+#undef MASKED
 #undef NEAR
 #undef PICK
