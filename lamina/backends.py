@@ -15,6 +15,7 @@ from lamina.errors import FormatError
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.exact_bytes import bytes_as_floats
+from lamina.graph.joined_scatters import joined_scatters
 from lamina.graph.log_sums import log_sums_as_recurrences
 from lamina.graph.nccl_types import as_nccl_combines
 from lamina.graph.rewrite import Rule
@@ -162,7 +163,7 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 CPU = Backend(
     _cpu_memory,
     lambda options: (
-        cached_products_in_parts, gradients_in_parts, log_sums_as_recurrences,
+        cached_products_in_parts, gradients_in_parts, joined_scatters, log_sums_as_recurrences,
         long_columns_in_parts, scan_in_parts(target_of(options).multiprocessors), short_rows,
         shortest_orders, sorts_of_rows, steps_in_rows, uneven_in_parts, windows_in_rows,
     ),

@@ -262,6 +262,8 @@ PASSES = (
              "lamina.graph.exact_bytes:bytes_as_floats"),
         Step("scatters", "replaces sums at indices by reductions, or by sums of integers",
              "lamina.schedule.gpu.scatters:SCATTERS"),
+        Step("joined_scatters", "takes sums with scatters into zeros as scatters, on CPUs",
+             "lamina.graph.joined_scatters:joined_scatters"),
         Step("log_sums_as_recurrences", "replaces running sums of exponentials by scans, on CPUs",
              "lamina.graph.log_sums:log_sums_as_recurrences"),
         Step("sorts_of_rows", "transposes keys that are sorted far apart, for CPUs",

@@ -236,7 +236,26 @@ class _Builder:
                 self._home(value)  # a slot for the copy to read
                 copies.append(_Copy(value, slot))
             outputs.append(slot)
+        for step in reversed(toposort(self.group_steps)):
+            for group in step.groups:
+                self._begin_in_place(group)
         return outputs, copies
+
+    def _begin_in_place(self, group: KernelGroup) -> None:
+        """Let a scatter add to the very memory of the array that it begins with, if a kernel makes
+        that for this scatter alone: of a sum of two products' gradients and one of a lookup, no
+        copy is made. A buffer that is assigned to may still be read before."""
+        scatter = group.first
+        if scatter.op is not Op.SCATTER:
+            return
+        base = scatter.src[0]
+        maker = self.group_of.get(base)
+        if maker is None or maker.block.shape(base) is not None or base in self.slot_of:
+            return
+        slot = self._home(scatter)
+        is_own = slot.kind in ("output", "scratch")
+        if is_own and base not in group.reads and self.readers[base] == [group]:
+            self.slot_of[base] = slot
 
     # Launches.
 
@@ -248,13 +267,13 @@ class _Builder:
         self._add_launches(group, stored, read, written)
 
     def _launch_initial(self, group: KernelGroup) -> None:
-        """Launch the kernel that stores the array which `group` updates, or adds to. Where that
-        array is a buffer that `group` updates in place, it is there already."""
+        """Launch the kernel that stores the array which `group` updates, or adds to. Where that is
+        an array that `group` updates in place, it is there already."""
         if group.initial is None:
             return
         slot = self._home(group.first)
         (start,) = group.initial.first.src
-        if start.op is Op.BUFFER and self._home(start) == slot:
+        if self.slot_of.get(array_of(start)) == slot:
             return
         self._launch_alone(group.initial, slot)
 

@@ -140,28 +140,36 @@ class MemoryPrinter(CSpelling, NestPrinter):
         place = f"p{node.arg.parameter} + {self.index_text(index, point)}"
         mask = self._mask(node, access.axis, point) if access.stride is None else ""
         if mask:
-            kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
-            stride = self.access(index).stride
-            text = f"masked_{kind}({place}, {mask})"
-            if stride in (2, 3, 4) and near_reads(stride, node.dtype, access.lanes):
-                self.needed.add((STRIDES, access.lanes))
-                text = f"masked_{PICKING[stride]}_{kind}({place}, {mask})"
-            elif stride != 1:
-                text = f"masked_apart_{kind}({place}, {stride}, {mask})"
-            return self._loaded(text, node.dtype, access.lanes)
-        if access.stride != 1:
-            reads = near_reads(access.stride, node.dtype, access.lanes)
-            if condition is ix.TRUE and access.stride and reads:
-                self.needed.add((STRIDES, access.lanes))
-                kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
-                text = f"{PICKING[access.stride]}_{kind}({place})"
-                return Value(text, node.dtype, access.lanes)
-            if condition is ix.TRUE and self._calls_for_lanes(access, node.dtype):
-                kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
-                text = f"load_apart_{kind}({place}, {access.stride})"
-                return Value(text, node.dtype, access.lanes)
-            return self._load_by_lanes(node, point, access.axis, access.lanes)
-        return self._load_neighbours(node, point, place, access.lanes)
+            return self._load_masked(node, place, mask, access.lanes)
+        if access.stride == 1:
+            return self._load_neighbours(node, point, place, access.lanes)
+        text = self._lanes_apart(node.dtype, place, access) if condition is ix.TRUE else ""
+        if text:
+            return Value(text, node.dtype, access.lanes)
+        return self._load_by_lanes(node, point, access.axis, access.lanes)
+
+    def _load_masked(self, node: Node, place: str, mask: str, lanes: int) -> Value:
+        """``masked_f32x16(p0 + i, mask)``, or of lanes that lie apart."""
+        stride = self.access(index_and_condition(node)[0]).stride
+        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        text = f"masked_{kind}({place}, {mask})"
+        if stride in (2, 3, 4) and near_reads(stride, node.dtype, lanes):
+            self.needed.add((STRIDES, lanes))
+            text = f"masked_{PICKING[stride]}_{kind}({place}, {mask})"
+        elif stride != 1:
+            text = f"masked_apart_{kind}({place}, {stride}, {mask})"
+        return self._loaded(text, node.dtype, lanes)
+
+    def _lanes_apart(self, dtype: DType, place: str, access: Access) -> str:
+        """The call of a function that reads lanes which lie a stride apart: by shuffles, or lane by
+        lane where these are many; "" where lanes are read in the text of the kernel."""
+        kind = self.vector_type(ELEMENTS[dtype], access.lanes)
+        if access.stride and near_reads(access.stride, dtype, access.lanes):
+            self.needed.add((STRIDES, access.lanes))
+            return f"{PICKING[access.stride]}_{kind}({place})"
+        if self._calls_for_lanes(access, dtype):
+            return f"load_apart_{kind}({place}, {access.stride})"
+        return ""
 
     def _load_scalar(self, node: Node, point: Point) -> Value:
         """``p0[row + 1]``; under a condition ``(lt_3 ? p0[row + 1] : 0)``."""
