@@ -33,7 +33,7 @@ is the fourth of the third row, and a sum is three exchanges within a warp.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lamina.core.target import Target
 from lamina.graph import index as ix
@@ -52,6 +52,30 @@ from lamina.targets.scopes import Key
 # Threads of the largest block that shares rows whose values it holds in registers: GPUs have no
 # larger ones. Blocks that go along a row in steps have half of that at most.
 MAX_SHARED_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class _UnrolledIndices:
+    """What the indices beneath a node are while some axes are unrolled.
+
+    of: all axes that are unrolled. axes: those of them that the node depends on. terms: those of
+    an index in these axes, with their coefficients, once for indices that have them in common."""
+
+    of: tuple[Node, ...]
+    axes: tuple[Node, ...]
+    terms: tuple[tuple[tuple[Node, int], ...], ...]
+
+    @classmethod
+    def beneath(cls, node: Node, unrolled: tuple[Node, ...]) -> "_UnrolledIndices":
+        free = free_axes(node)
+        axes = tuple(axis for axis in unrolled if axis in free)
+        distinct: dict[tuple[tuple[Node, int], ...], None] = {}
+        for index in indices_of(node):
+            factors, _ = ix.terms_of(index)
+            terms = tuple(term for term in factors.items() if term[0] in axes)
+            if terms:
+                distinct[terms] = None
+        return cls(unrolled, axes, tuple(distinct))
 
 
 class ThreadPrinter(CPrinter):
@@ -91,8 +115,7 @@ class ThreadPrinter(CPrinter):
         self.row_threads = self.threads // self.block_rows
         self.has_neighbours = self._have_neighbours()
         self.apart = 1 if self.has_neighbours else self.block_rows
-        # The indices beneath a node, each as its terms with their coefficients.
-        self._walked: dict[Node, list[tuple[tuple[Node, int], ...]]] = {}
+        self._unrolled_indices: dict[Node, _UnrolledIndices] = {}
 
     def _block_threads(self) -> int:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
@@ -127,17 +150,14 @@ class ThreadPrinter(CPrinter):
         Parts of a split may stand in one scope: of 12,544 steps in blocks of 2048 six are unrolled,
         and in the last one, which is shorter, the number of the block is fixed. So the axes that
         are unrolled are told apart too."""
-        walked = self._walked.get(node)
-        if walked is None:
-            terms = (ix.terms_of(index)[0] for index in indices_of(node))
-            walked = self._walked[node] = [tuple(each.items()) for each in terms]
-        free = free_axes(node)
-        unrolled = tuple(axis for axis in self.unrolled if axis in free)
+        axes = tuple(self.unrolled)
+        indices = self._unrolled_indices.get(node)
+        if indices is None or indices.of != axes:  # it is asked for each element of a tile
+            indices = self._unrolled_indices[node] = _UnrolledIndices.beneath(node, axes)
         places = [
-            sum(factor * point[axis] for axis, factor in terms if axis in unrolled)
-            for terms in walked
+            sum([factor * point[axis] for axis, factor in terms]) for terms in indices.terms
         ]
-        return node, (unrolled, *places)
+        return node, (indices.axes, *places)
 
     # Loops.
 
