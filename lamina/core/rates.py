@@ -38,7 +38,10 @@ class Rates:
     line: bytes that memory moves at least: a line of a CPU's caches, a sector of a GPU's
     levels: of memory, the nearest first: three caches of a CPU, two of a GPU, and last the one that
         holds everything
-    issue: instructions a second of one worker, each on a whole vector or, of a GPU, on a warp
+    issue: multiplications of floats a second of one worker, each with an addition, and each on a
+        whole vector or, of a GPU, on a warp
+    simple: all other instructions a second of one worker, for which a CPU has more units: as
+        `instructions_of` counts them
     latency: seconds until the next of a chain of dependent additions begins
     divide: divisions of whole vectors of float32 a second, of one worker; of warps on a GPU
     shortest_division: bytes of a vector that takes as long to divide as any shorter one
@@ -73,6 +76,7 @@ class Rates:
     line: int
     levels: tuple[Memory, ...]
     issue: float
+    simple: float
     latency: float
     divide: float
     function: float
@@ -110,11 +114,12 @@ COMMON_CPU = Rates(
         Memory("DRAM", inf, True, 12e9, 10e9, 60e9, 50e9, 4e9),
     ),
     issue=5.3e9,
+    simple=5.3e9,
     latency=1.04e-9,
     divide=0.3e9,
     function=0.19e9,
     integer_division=0.3e9,
-    fork=5e-6,
+    fork=2.5e-6,
     launch=1e-7,
 )
 
@@ -146,6 +151,7 @@ GPUS = {
             Memory("DRAM", inf, True, 54e9, 54e9, 4.48e12, 4.0e12, 27e9),
         ),
         issue=6.8e9,  # warps of multiply-adds of float32: 4 a clock
+        simple=6.8e9,
         latency=2.4e-9,  # 4 clocks
         divide=0.7e9,  # warps: one in 2.4 clocks
         shortest_division=128,  # a warp

@@ -91,6 +91,28 @@ double multiply_adds(long repeats) {
     return seconds;
 }
 
+/* What kernels do beside multiplications: a turn compares 4 vectors of floats with a number, adds it to
+   them and subtracts it, and selects, and shifts, masks and adds 4 vectors of integers. */
+double mixed_operations(long repeats) {
+    vector x[4], a;
+    bits n[4], b;
+    for (int j = 0; j < LANES; j++) a[j] = 0.5f + (float)repeats * 1e-20f, b[j] = (int32_t)repeats | 1;
+    UNROLL for (int j = 0; j < 4; j++) x[j] = a * (float)j, n[j] = b * j;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            const bits less = x[j] < a;
+            x[j] = (vector)((bits)(x[j] + a) & less | (bits)(x[j] - a) & ~less);
+            n[j] = ((n[j] >> 3) & b) + b;
+        }
+        UNROLL for (int j = 0; j < 4; j++)
+            __asm__ volatile("" : "+" REGISTER(x[j]), "+" REGISTER(n[j]));
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 4; j++) keep(x[j]), keep((vector)n[j]);
+    return seconds;
+}
+
 /* A chain of dependent additions. */
 double chained_additions(long repeats) {
     vector x = {0}, b = {1};

@@ -25,7 +25,7 @@ from lamina.runtime.cpu import build, disk_cache, usable_cores
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
 _POOL = Path(__file__).with_name("pool.c")
-_VERSION = "4"  # of what is kept
+_VERSION = "5"  # of what is kept
 # Of each measurement of memory; of caches, which take less time, 16 times as many, and of
 # instructions 4 times.
 _RUNS = 4
@@ -140,6 +140,7 @@ class _Calibration:
             line=_LINE,
             levels=(*private, l3, dram),
             issue=self._rate("multiply_adds", 12),
+            simple=self._rate("mixed_operations", 4 * 7),
             latency=1 / self._rate("chained_additions", 1),
             divide=self._rate("divisions", 4),
             function=self._rate("functions", 1),

@@ -20,6 +20,7 @@ RATES = Rates(
         Memory("DRAM", inf, True, 10e9, 6e9, 15e9, 9e9, 4e9),
     ),
     issue=5.5e9,
+    simple=7e9,
     latency=1.4e-9,
     divide=3e8,
     function=1.5e8,

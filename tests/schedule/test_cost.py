@@ -13,7 +13,7 @@ import pytest
 import lamina as lm
 from lamina import backends, pipeline
 from lamina.core.options import current
-from lamina.core.rates import Memory
+from lamina.core.rates import Memory, Rates
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store, free_axes, points
 from lamina.ir.monoids import ADD, MAX
@@ -138,6 +138,42 @@ def test_the_host_of_a_cpu_takes_its_time_for_each_array(monkeypatch: pytest.Mon
     cost = lm.jit(lambda x, y, z: (x + y, y * z)).lower(*specs).cost
     of_kernels = sum(step.seconds for step in cost.steps)
     assert cost.seconds == pytest.approx(3e-6 + 5 * 4e-7 + of_kernels)
+
+
+def test_instructions_that_multiply_nothing_have_a_rate_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = lm.TensorSpec((64, 100))
+
+    def seconds(function: Callable[..., lm.Tensor], rates: Rates) -> float:
+        monkeypatch.setattr(pipeline, "rates_of", lambda options: rates)
+        return lowered(function, spec).demands["instructions"]
+
+    faster = replace(RATES, simple=2 * RATES.simple)
+    cubed = lambda x: x * x * x  # noqa: E731
+    assert seconds(cubed, faster) == pytest.approx(seconds(cubed, RATES), rel=0.01)
+    assert seconds(lm.abs, faster) == pytest.approx(seconds(lm.abs, RATES) / 2, rel=0.1)
+
+
+def test_the_step_of_an_argmax_takes_fewer_instructions_on_vectors() -> None:
+    step = Work(None, lm.float32, times=1.0, lanes=16, copies=1)
+    assert demand_of(step, 64, RATES).simple == 7
+    assert demand_of(replace(step, lanes=1), 64, RATES).simple == 12
+
+
+def test_workers_read_what_others_have_written_from_their_caches() -> None:
+    specs = lm.TensorSpec((64, 64)), lm.TensorSpec((64, 2048))
+    with lm.using(device="cpu", schedule="", search=0):
+        cost = lm.jit(lambda x, w: lm.max(x @ w, axis=0)).lower(*specs).cost
+    product, maxima = cost.steps
+    assert "caches of others" not in product.demands  # its inputs are in the caches of all
+    assert maxima.demands["fork"] > 0
+    (part,) = [part for part in maxima.lines if not part.reference.is_store]
+    nbytes = 64 * (part.distinct - part.moved[1])  # those that L2 has
+    assert nbytes > 0.5 * 64 * 2048 * 4
+    # Each of 2 workers gets half of its part from the other.
+    rate = 2 * RATES.levels[2].read
+    assert maxima.demands["caches of others"] == pytest.approx(nbytes / 2 / rate)
 
 
 def never_faster(costs: list[KernelCost]) -> bool:
@@ -343,7 +379,7 @@ def test_an_instruction_may_add_a_dot_product_to_its_sum() -> None:
     assert isinstance(plan.nest, Nest)
     for adds_dots in (False, True):
         loops = walk(plan.nest, adds_dots=adds_dots).every()
-        instructions = total([work for loop in loops for work in loop.work], 64, RATES).issue
+        instructions = total([work for loop in loops for work in loop.work], 64, RATES).instructions
         assert instructions == 4 * (1 if adds_dots else 2)  # 64 rows are 4 vectors of 16
 
 

@@ -16,17 +16,21 @@ INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
     Op.ERF: 50, Op.LOGISTIC: 34,
 }  # fmt: skip
 # The same of the step of a monoid of several components, such as an argmax, which is no single
-# operation: it compares, and chooses each component.
+# operation. On single elements it moves flags to registers, and branches. On vectors an argmax
+# takes three comparisons, as nan wins, two operations on their masks, and two choices, of the value
+# and of its place.
 COMPOUND_STEP = 12
+COMPOUND_STEP_OF_VECTORS = 7
 # Operations that divide once, beside their instructions.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
 DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
 # The latency of a step of a chain, in that of an addition of floats (`Rates.latency`), about: a
-# maximum compares and chooses, and so does the step of a monoid of several components. Steps on
-# integers take at most 2 of 4 clocks. All others take as long as an addition.
+# maximum compares and chooses, and so does the step of a monoid of several components, which takes
+# 4 clocks to compare, and some for the masks and the choice. Steps on integers take at most 2 of 4
+# clocks. All others take as long as an addition.
 LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5}
-COMPOUND_LATENCY = 5.0
+COMPOUND_LATENCY = 2.0
 INTEGER_LATENCY = 0.5
 
 
@@ -34,14 +38,16 @@ INTEGER_LATENCY = 0.5
 class Demand:
     """Counts, by the unit that does them.
 
-    issue: instructions, each on a whole vector or warp
+    multiply: multiplications, which add as well, each on a whole vector or warp
+    simple: all other instructions, each on a vector or warp
     divide: divisions of whole vectors of floats, beside the instruction that each is
     integer_division: divisions of single integers by what is no constant
     function: calls of scalar functions of the C library
     tensor: products on tensor cores, each of two 16-bit floats; one of tf32 counts as two
     """
 
-    issue: float = 0.0
+    multiply: float = 0.0
+    simple: float = 0.0
     divide: float = 0.0
     integer_division: float = 0.0
     function: float = 0.0
@@ -50,12 +56,18 @@ class Demand:
     def plus(self, other: "Demand") -> "Demand":
         """Both together."""
         return Demand(
-            self.issue + other.issue,
+            self.multiply + other.multiply,
+            self.simple + other.simple,
             self.divide + other.divide,
             self.integer_division + other.integer_division,
             self.function + other.function,
             self.tensor + other.tensor,
         )
+
+    @property
+    def instructions(self) -> float:
+        """Those of both kinds."""
+        return self.multiply + self.simple
 
     def seconds(self, rates: Rates) -> dict[str, float]:
         """The seconds of one worker that did all of it, by unit; without tensor cores if these do
@@ -63,7 +75,7 @@ class Demand:
         tensor = {"tensor cores": self.tensor / rates.tensor} if self.tensor else {}
         return {
             **tensor,
-            "instructions": self.issue / rates.issue,
+            "instructions": self.multiply / rates.issue + self.simple / rates.simple,
             "division": self.divide / rates.divide,
             "integer division": self.integer_division / rates.integer_division,
             "functions": self.function / rates.function,
@@ -89,8 +101,11 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
     registers = runs * registers_of(work.lanes, work.dtype, vector_bytes)
     dividing = DIVIDING_FLOAT64 if work.dtype is float64 else DIVIDING
     divides = work.op in dividing and work.dtype.is_float
+    instructions = registers * _instructions(work, rates)
+    is_product = work.op is Op.MUL
     return Demand(
-        issue=registers * _instructions(work, rates),
+        multiply=instructions if is_product else 0.0,
+        simple=0.0 if is_product else instructions,
         divide=runs * _divisions(work, vector_bytes, rates) if divides else 0.0,
     )
 
@@ -112,6 +127,8 @@ def _instructions(work: Work, rates: Rates) -> float:
     if work.op is Op.CAST and work.dtype.is_small:
         return rates.rounding
     count = instructions_of(work.op)
+    if work.op is None and work.lanes > 1:
+        count = COMPOUND_STEP_OF_VECTORS
     if work.dtype is float64 and work.op in INSTRUCTIONS_OF_FLOAT64:
         count = INSTRUCTIONS_OF_FLOAT64[work.op]
     # A GPU takes 0.4 times as many (`elementary`), but for nothing less than one.

@@ -1,7 +1,7 @@
 """The cost of a whole program: that of its launches, and a bound of what comes in and goes out."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lamina.core.rates import Rates
 from lamina.core.target import Target
@@ -64,7 +64,7 @@ def program_cost(
             cost_of[kernel] = _collective_cost(plan.nest, target, rates)
         else:
             cost_of[kernel] = _sort_cost(plan.nest, target, rates)
-    steps = tuple(joined([cost_of[launch.kernel] for launch in step]) for step in program.steps)
+    steps = tuple(_step_costs(program, cost_of, target, rates))
     by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
     of_host = _host_seconds(program, slots, rates)
     of_device = rates.start + sum(step.seconds for step in steps)
@@ -72,6 +72,55 @@ def program_cost(
     seconds = of_host + of_device if target.warp == 1 else max(of_host, of_device)
     bound = _need(program.launches, cost_of).seconds(rates, target)
     return ProgramCost(seconds, bound, by_name, steps)
+
+
+def _step_costs(
+    program: Program, cost_of: Mapping[AnyKernel, KernelCost], target: Target, rates: Rates
+) -> Iterator[KernelCost]:
+    """The cost of each step, with the seconds in which workers of a CPU read what others have
+    written in steps before: that is in the caches of these."""
+    written_by_all = dict[Slot, bool]()  # what steps have written: by all workers, or by one
+    for step in program.steps:
+        cost = joined([cost_of[launch.kernel] for launch in step])
+        readers = target.multiprocessors if cost.demands.get("fork") else 1
+        lines = 0.0
+        for launch in step:
+            for slot, kept in _kept_lines(launch, cost_of[launch.kernel], rates):
+                if slot in written_by_all and (readers > 1 or written_by_all[slot]):
+                    lines += kept
+        yield _with_lines_of_others(cost, lines, readers, target, rates)
+        for launch in step:
+            for slot, parameter in zip(launch.slots, launch.kernel.parameters, strict=False):
+                if parameter.written and slot.kind != "block":
+                    written_by_all[slot] = readers > 1
+
+
+def _kept_lines(launch: Launch, cost: KernelCost, rates: Rates) -> Iterator[tuple[Slot, float]]:
+    """For each array that a kernel reads, the lines that it finds in caches that each worker has
+    for itself."""
+    own = sum(not level.shared for level in rates.levels)
+    for part in cost.lines:
+        number = part.reference.parameter
+        if not part.reference.is_store and number < len(launch.slots):
+            yield launch.slots[number], max(part.distinct - part.moved[own - 1], 0.0)
+
+
+def _with_lines_of_others(
+    cost: KernelCost, lines: float, readers: int, target: Target, rates: Rates
+) -> KernelCost:
+    """`cost` with the seconds in which `readers` read `lines` from the caches of all workers: each
+    has its part of them, and gets those of others by the level that all share.
+
+    Of 1000 lines, 2 workers get 500 from each other, in the time of 250 for each.
+    """
+    workers = target.multiprocessors
+    if not lines or workers == 1 or target.warp > 1:
+        return cost
+    shared = next(level for level in rates.levels if level.shared)
+    of_others = lines * rates.line * (1 - 1 / workers)
+    seconds = of_others / min(readers * shared.read, shared.all_read)
+    demands = {**cost.demands, "caches of others": seconds}
+    return replace(cost, seconds=cost.seconds + seconds, demands=demands)
 
 
 def _host_seconds(program: Program, slots: Collection[Slot], rates: Rates) -> float:
@@ -126,7 +175,7 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
     # A kernel of a GPU waits for its keys, and then for where they go: 12 kernels for 162,611 keys
     # took an H200 39 us, of which instructions are 6.
     waiting = (2 if kernel.kernels > 1 else 1) * rates.access
-    sorting = instructions / rates.issue / workers
+    sorting = instructions / rates.simple / workers
     demands = {"sort": sorting, "access": waiting, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
