@@ -59,7 +59,7 @@ def channels_last(sinks: Sequence[Node]) -> list[Node]:
     last_axis = flow.spread(_seeds(users))
     if not last_axis:
         return list(sinks)
-    stored = {node for node in last_axis if flow.is_read_by_sums(node)}
+    stored = {node for node in last_axis if flow.is_stored(node)}
     gradients = _gradients_of_filters(users, last_axis)
     rebuilder = _Rebuilder(last_axis | gradients, stored | gradients.keys())
     for node in users:
@@ -220,15 +220,22 @@ class _Flow:
                     queue.extend(_same_above(axis, read))
         return last_axis
 
-    def is_read_by_sums(self, node: Node) -> bool:
-        """Do sums and extremes alone read `node`, beneath movement? Then no arithmetic follows
-        that could be done before it is stored."""
+    def is_stored(self, node: Node) -> bool:
+        """Is `node` stored as it is, as no arithmetic follows that could be done before? What reads
+        it, beneath movement, are sums and extremes, or repeats it, as the derivative of a maximum
+        repeats the place of that for each element of a window."""
         reads = self.readers.get(node, ())
-        are_sums = all(read.node.op is Op.REDUCE and read.operand is not node for read in reads)
-        return bool(reads) and are_sums
+        return bool(reads) and all(_is_read_from_memory(read, node) for read in reads)
 
     def _has_order(self, node: Node) -> bool:
         return node.op in COMPUTED and node not in self.products
+
+
+def _is_read_from_memory(read: _Read, node: Node) -> bool:
+    """Does a reduction read movement of `node`, or anything read it several times?"""
+    is_reduced = read.node.op is Op.REDUCE and read.operand is not node
+    is_repeated = prod(read.operand.shape) > prod(node.shape)
+    return is_reduced or is_repeated
 
 
 def product_of(node: Node) -> Node | None:

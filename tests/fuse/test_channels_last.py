@@ -19,7 +19,7 @@ from lamina.fuse.channels_last import Axis, channels_last, traced
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.kernel import Kernel, contraction
+from lamina.ir.kernel import Kernel, contraction, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from tests.generators import leaf
@@ -68,6 +68,27 @@ def test_a_gradient_has_the_channels_last_along_which_it_has_vectors() -> None:
     for store in filters:
         steps, _ = ix.terms_of(store.index)
         assert [axis.arg.size for axis, step in steps.items() if step == 1] == [24]
+
+
+def test_what_the_derivative_of_a_maximum_repeats_has_its_channels_last() -> None:
+    """The place of each maximum, and the derivative by it, which the kernel of the derivative by
+    images reads once for each element of a window."""
+
+    def slope(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        y = lm.conv2d(lm.max_pool2d(lm.relu(lm.conv2d(x, w, padding=1)), 2), v, padding=1)
+        return lm.gradient((y * y).sum(), w)
+
+    shapes = ((4, 16, 20, 20), (32, 16, 3, 3), (48, 32, 3, 3))
+    lowered = lm.jit(slope).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    pooled = [
+        store for launch in lowered.planned.program.launches
+        if isinstance(launch.kernel, Kernel) for store in launch.kernel.stores
+        if points(store.axes) == 4 * 32 * 10 * 10
+    ]  # fmt: skip
+    assert len(pooled) == 3  # the maximum, its place, and the derivative by it
+    for store in pooled:
+        steps, _ = ix.terms_of(store.index)
+        assert [axis.arg.size for axis, step in steps.items() if step == 1] == [32]
 
 
 def contraction_of(kernel: Kernel) -> Node | None:
