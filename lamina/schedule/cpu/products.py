@@ -379,9 +379,9 @@ def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile)
 
 def _in_order_of_memory(steps: list[Node], loads: list[Node]) -> list[Node]:
     """The loops over `steps` with the longest strides of `loads` outermost, so that neighbours in
-    memory are read after one another."""
+    memory are read after one another. As they are without loads, as of a one-hot factor."""
     terms = [ix.terms_of(load.src[0])[0] for load in loads]
-    return sorted(steps, key=lambda step: -max(abs(of.get(step, 0)) for of in terms))
+    return sorted(steps, key=lambda step: -max((abs(of.get(step, 0)) for of in terms), default=0))
 
 
 def _near_rows(plan: CpuPlanner, vector: Node, row: Node) -> list[Node]:
