@@ -396,6 +396,24 @@ def test_reads_under_conditions_happen_where_these_hold() -> None:
     assert used == 144 * 4
 
 
+def test_lanes_that_a_condition_leaves_out_are_no_block_to_transpose() -> None:
+    """``y[i, j] = x[j, i]`` with 16 lanes j and 16 unrolled i is a block of x, of which padding
+    along j leaves lanes out."""
+    specs = lm.TensorSpec((160, 64))
+
+    def read(*padding: tuple[int, int]) -> Access:
+        def program(x: lm.Tensor) -> lm.Tensor:
+            return lm.pad(x.T, padding) * 1.5
+
+        with lm.using(device="cpu", schedule="", search=0):
+            (plan,) = lm.jit(program).lower(specs).planned.plans.values()
+        assert isinstance(plan.nest, Nest)
+        return accesses_of(plan.nest)[0][0]
+
+    assert read((0, 0), (0, 0)).lanes == 16
+    assert read((0, 0), (8, 8)).lanes == 1
+
+
 def test_what_indices_of_lanes_apart_need_is_computed_for_each() -> None:
     """Of ``x[(i + 1) // 3]`` 16 lanes take 16 divisions, and loads that are put together."""
     row = ix.axis(0, 16)

@@ -293,7 +293,8 @@ class _Walker:
 
     def _is_transposed(self, index: Node, condition: Node, lanes: int) -> bool:
         """Are lanes a stride apart, and as many unrolled points neighbours, so that both together
-        are a square block of the array? The whole block is read, or under a condition nothing."""
+        are a square block of the array? The whole block is read, or under a condition nothing: one
+        that leaves out some of the lanes has each lane read by itself."""
         is_square = any(
             axis.arg.size == lanes
             and ix.suits(axis, index) == ix.NEIGHBOURS
@@ -302,7 +303,8 @@ class _Walker:
         )
         vectors = self.vectors & (free_axes(index) | free_axes(condition))
         is_strided = all(ix.suits(axis, index, condition) == ix.STRIDED for axis in vectors)
-        return is_square and is_strided
+        is_for_all_lanes = self.vectors.isdisjoint(free_axes(condition))
+        return is_square and is_strided and is_for_all_lanes
 
     def _near_reads(self, index: Node, condition: Node, dtype: DType, lanes: int) -> int:
         """`near_reads` of a load, whose lanes are along one axis."""
