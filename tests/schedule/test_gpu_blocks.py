@@ -106,11 +106,11 @@ def test_short_rows_share_a_block_along_any_axis_that_allows_it() -> None:
 
 
 def test_a_warp_has_several_short_rows() -> None:
-    """8 threads have two elements of a row of 15, and 32 rows are a block."""
+    """4 threads have four elements of a row of 15, and 32 rows are a block."""
     source = source_of(lambda x: lm.softmax(x, axis=1), 578536, 15)
-    assert "THREAD % 8;" in source
-    assert "THREAD / 8 % 32;" in source
-    assert "REDUCE(8, 1)" in source
+    assert "THREAD % 4;" in source
+    assert "THREAD / 4 % 32;" in source
+    assert "REDUCE(4, 1)" in source
 
 
 def test_a_warp_has_several_short_scans() -> None:
@@ -120,10 +120,23 @@ def test_a_warp_has_several_short_scans() -> None:
     assert "THREAD / 8 % 32;" in source
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(2, 4), (3, 8), (4, 2), (6, 4), (8, 1)])
-def test_a_thread_has_rows_that_are_whole_accesses(columns: int, rows: int) -> None:
+@pytest.mark.parametrize(("columns", "rows"), [(2, 4), (3, 1), (4, 2), (6, 1), (8, 1)])
+def test_a_thread_has_rows_that_are_an_access_together(columns: int, rows: int) -> None:
     schedule = schedule_of(lambda x: lm.softmax(x, axis=1), 960000, columns)
     assert schedule.startswith(f"split(a0, {rows})") is (rows > 1)
+
+
+@pytest.mark.parametrize(("steps", "shared"), [(5, False), (6, True), (8, True)])
+def test_a_scan_of_more_than_a_few_steps_is_no_loop(steps: int, shared: bool) -> None:
+    schedule = schedule_of(lambda x: lm.cumsum(x, axis=1), 960000, steps)
+    assert ("thread" in schedule) is shared
+
+
+def test_rows_that_begin_within_an_access_are_read_as_much_at_once() -> None:
+    """256 threads with 8 elements each, and not 1024 with 2."""
+    assert kernel_of(lambda x: lm.max(x, axis=1), lm.TensorSpec((11777, 1797))).schedule.startswith(
+        "split(a1, 256)"
+    )
 
 
 def test_rows_that_begin_within_an_access_are_each_a_thread() -> None:

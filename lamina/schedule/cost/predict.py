@@ -25,6 +25,7 @@ from lamina.schedule.cost.walk import walk
 # Blocks that a multiprocessor of a GPU runs at a time, whose chains of steps overlap: of 2048
 # threads, with 256 in a block. An estimate where blocks are of other sizes.
 RESIDENT = 8
+LINE_BYTES = 128  # of a GPU's first level, which finds one in each clock
 WORD = 4  # bytes that a thread reads in the time of one instruction
 THREADS = 2048  # of all blocks that a multiprocessor runs at a time, at most
 # Instructions that count an iteration and end the loop, and that find the place of an access and
@@ -212,15 +213,15 @@ class _GpuCost(_NestCost):
 
     def _accesses(self) -> float:
         """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
-        in the sectors that the threads of a block touch with it together, and at least as long as a
-        word for each thread of its warps takes."""
-        nearest, line = self.rates.levels[0], self.rates.line
+        takes as long as the whole lines that the threads of a block touch with it together, one
+        after the other, and at least as long as a word for each thread of its warps."""
+        nearest = self.rates.levels[0]
         nbytes = 0.0
         for loop in self.root.every():
             for access in loop.accesses:
                 words = ceil(access.lanes / WARP) * WARP
-                sectors = self._sectors(access)
-                nbytes += self._instructions(access) * max(sectors * line, words * WORD)
+                lines = self._lines_touched(access)
+                nbytes += self._instructions(access) * max(lines * LINE_BYTES, words * WORD)
         return nbytes / nearest.read
 
     def _instructions(self, access: Access) -> float:
@@ -228,24 +229,29 @@ class _GpuCost(_NestCost):
         runs = access.times * access.share * access.copies
         return runs / max(prod(self._joined(access).values()), 1)
 
-    def _sectors(self, access: Access) -> int:
-        """The sectors that the threads of a block touch with one instruction each."""
+    def _lines_touched(self, access: Access) -> float:
+        """The lines of the first level that the threads of a block touch with an instruction, those
+        of each warp counted by themselves."""
         footprint = self.traffic.footprints[self.traffic.reference(access)]
         lanes = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
-        touched = footprint.region(frozenset(lanes | self._joined(access).keys()))
-        return touched.lines(self.rates.line)
+        together = lanes & (self._axes_of_warp() or lanes)
+        touched = footprint.region(frozenset(together | self._joined(access).keys()))
+        return touched.lines(LINE_BYTES) * points(lanes - together)
 
-    def _storing_again(self) -> float:
-        """The seconds of one multiprocessor that stored all sectors that are stored more than once,
-        as stores go to the second level as they are: of rows of 5 elements, which a thread stores
-        one by one, each sector 5 times."""
-        level = self.rates.levels[1]
-        accesses = [access for loop in self.root.every() for access in loop.accesses]
-        stores = [access for access in accesses if access.is_store]
-        stored = sum(self._instructions(access) * self._sectors(access) for access in stores)
-        once = sum(part.distinct for part in self.traffic.lines if part.reference.is_store)
-        nbytes = max(stored - once, 0.0) * self.rates.line
-        return nbytes / min(level.write, level.all_write / self.workers)
+    def _axes_of_warp(self) -> frozenset[Node]:
+        """Of the lanes of a nest whose threads have rows by themselves the axes that neighbouring
+        threads lie along, as many as a warp needs; none where threads share rows.
+
+        Of a grid of 53,165 by 37 rows, the last the fastest, a block has 6 of the first along all
+        37, and a warp 32 of these.
+        """
+        lanes = [axis for axis in reversed(self.nest.order) if self.nest.bound(axis) == "vector"]
+        if not set(lanes) <= set(self.kernel.row_axes):
+            return frozenset()
+        fastest: list[Node] = []
+        while lanes and points(fastest) < WARP:
+            fastest.append(lanes.pop(0))
+        return frozenset(fastest)
 
     def _joined(self, access: Access) -> dict[Node, int]:
         """The unrolled axis along which one instruction of a thread reads or writes neighbours, and
@@ -262,8 +268,7 @@ class _GpuCost(_NestCost):
         return {unrolled[0]: gcd(1 << most.bit_length() - 1, *apart)}
 
     def _units(self) -> dict[str, float]:
-        own = {"rounds": self._rounds(), "stores": self._storing_again()}
-        units = {**super()._units(), **own}
+        units = {**super()._units(), "rounds": self._rounds()}
         units["instructions"] += self._counting() / self.rates.issue
         return units
 

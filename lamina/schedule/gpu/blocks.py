@@ -34,10 +34,11 @@ MIN_NEIGHBOURS = 4
 MAX_NEIGHBOURS = 8
 # Registers that count for each element of a thread, at least: one is loaded, and one computed.
 MIN_HELD = 2
-# Accesses of a thread for each row whose threads are neighbours in a warp, where rows are many: two
-# are under way at once. And the bytes that these threads read together at least: what memory moves.
-ACCESSES_IN_WARP = 2
-SECTOR_BYTES = 32
+# Elements of a thread for each row whose threads are neighbours in a warp, where rows are many, and
+# two accesses at least. What each thread of a row does, such as a division, takes time: softmax of
+# (969696, 33) in bfloat16 took an H200 128 us with 2 elements each, and of (666666, 48), with 16,
+# 38 us, where a copy takes 30. With 6 a softmax of any length from 9 to 63 is predicted best.
+ELEMENTS_IN_WARP = 6
 # Rows of an axis from which on a block has a number of them that does not divide it, as a multiple
 # of that number: an eighth of the threads at most do nothing.
 MIN_UNEVEN_BLOCKS = 8
@@ -71,6 +72,7 @@ class Sharing:
     min_threads: of a block
     is_scan: is a loop a scan, whose threads exchange sums at each step?
     accesses: that a thread makes before it computes
+    at_once: elements that it reads before it computes at least, whatever an access has
     held: the loads whose elements registers hold: those that several passes over a row need; if
         there are none all loads, so that a thread has its reads under way at once
     is_read_again: are `held` those of several passes?
@@ -82,6 +84,7 @@ class Sharing:
     min_threads: int
     is_scan: bool
     accesses: int
+    at_once: int
     held: list[Node]
     is_read_again: bool
 
@@ -211,12 +214,12 @@ def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
 
 def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
     """Rows of one block, each of which a few neighbouring threads of a warp share along `longest`:
-    they read it in one or two accesses each, and a reduction is exchanges within the warp, without
-    a barrier. None where rows are too long for that.
+    they hold its elements, and a reduction is exchanges within the warp, without a barrier. None
+    where rows are too long for that.
 
     Rows of 64 elements of float32, whose accesses have 4: 16 threads, or 8 where that leaves enough
     of them, and then 32 rows in a block of 256. Of (578536, 15) elements, an access each, a row has
-    8 threads, of which the last one has a single element.
+    4 threads, of which the last one has 3.
     """
     if plan.register_tile:
         return None
@@ -227,11 +230,10 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
     if not serial_axes(plan.kernel).isdisjoint([longest]):
         lanes, accesses = _neighbours_of_scan(size, lanes, most), 1
     else:
-        accesses = max(min(ACCESSES_IN_WARP, most // lanes), 1)
+        accesses = max(min(max(ACCESSES, ELEMENTS_IN_WARP // lanes), most // lanes), 1)
     row_count, warp = points(plan.rows), plan.target.warp
     threads = _power_of_two_from(ceil(size / lanes))
-    fewest = max(_power_of_two_from(ceil(size / (accesses * lanes))),
-                 SECTOR_BYTES // (lanes * plan.itemsize))  # fmt: skip
+    fewest = _power_of_two_from(ceil(size / (accesses * lanes)))
     enough = plan.target.multiprocessors * RESIDENT
     while threads > fewest and row_count * threads >= 2 * enough:
         threads //= 2
@@ -302,6 +304,7 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Ro
         min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
         is_scan=is_scan,
         accesses=ACCESSES * (warp if is_scan else exchanges),
+        at_once=1 if across is not None or is_few else ACCESSES * plan.width,
         held=read_again or plan.kernel.of(Op.LOAD),
         is_read_again=bool(read_again),
     )
@@ -393,7 +396,7 @@ def _division_of_accesses(size: int, lanes: int, held: int, sharing: Sharing) ->
     max_elements = _max_elements(held, sharing.rows)
     if sharing.rows.threads:
         return _Division(sharing.rows.threads * side, max_elements)
-    elements = min(sharing.accesses * lanes, max_elements)
+    elements = min(max(sharing.accesses * lanes, sharing.at_once), max_elements)
     wanted = ceil(size / elements) * side
     power_of_two = 1 << (wanted - 1).bit_length()  # the smallest that is not below `wanted`
     threads = max(power_of_two, sharing.min_threads)
