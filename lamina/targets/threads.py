@@ -40,7 +40,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of
+from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of, serial_axes
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
@@ -97,7 +97,13 @@ class ThreadPrinter(CPrinter):
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         # There are no vectors and no dot products in the text: the GPU's compiler joins accesses.
-        unrolled = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
+        # The steps of a scan that would be lanes are a loop, as each waits for the one before.
+        in_order = serial_axes(nest.kernel)
+        unrolled = {
+            axis: "serial" if axis in in_order else "unroll"
+            for axis in nest.order
+            if nest.bound(axis) in ("vector", "dot")
+        }
         nest = replace(nest, binding={**nest.binding, **unrolled})
         super().__init__(nest, name, set())
         self.target = target
