@@ -34,6 +34,7 @@ from lamina.schedule.cpu.packing import (
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
+    has_short_passes,
     inner_vectors,
     schedule_row_vectors,
     tile_dot_products,
@@ -94,7 +95,10 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
         _schedule_row(plan, row)
     else:
         is_tiled = tile_row_reductions(plan)
-        vectorize_inner(plan, cheapest_inner(plan), is_tiled=is_tiled)
+        vectors = cheapest_inner(plan)
+        if has_short_passes(plan, vectors):
+            plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
+        vectorize_inner(plan, vectors, is_tiled=is_tiled)
     return []
 
 
