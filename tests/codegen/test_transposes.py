@@ -166,7 +166,7 @@ def test_both_results_of_a_product_are_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_nest, "UNCACHED_STORES", 64)
-    a, b = _array(40, 48), _array(48, 72)  # whole tiles, and rows and columns that are left over
+    a, b = _array(40, 48), _array(48, 80)  # whole tiles, and rows and columns that are left over
     product = lm.asarray(a) @ lm.asarray(b)
     found = product, lm.relu(product)
     lm.realize(*found)

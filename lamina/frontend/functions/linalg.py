@@ -21,7 +21,7 @@ from lamina.ir.node import Node
 __all__ = ["dot", "einsum", "matmul", "matrix_norm", "outer", "tensordot", "trace", "vecdot"]
 
 
-def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
+def on_one_device(what: str, x1: Any, x2: Any) -> list[Tensor]:
     """Both operands as tensors on one device."""
     like = next((one for one in (x1, x2) if isinstance(one, Tensor)), None)
     pair = [as_tensor(one, like) for one in (x1, x2)]
@@ -33,7 +33,7 @@ def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
     16-bit floats are added up in float32; for bools see `einsum`."""
-    a, b = _pair("matmul", x1, x2)
+    a, b = on_one_device("matmul", x1, x2)
     shapes = f"{a.shape} @ {b.shape}"
     if not a.ndim or not b.ndim:
         raise ShapeError(f"{shapes}: both operands need an axis at least", operation="matmul")
@@ -47,7 +47,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The inner products of vectors along `axis`; the first operand is conjugated."""
-    a, b = _pair("vecdot", x1, x2)
+    a, b = on_one_device("vecdot", x1, x2)
     normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(
@@ -60,7 +60,7 @@ def tensordot(
     x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Tensor:
     """Summed over pairs of axes: the last and first `axes`, or those listed for each operand."""
-    a, b = _pair("tensordot", x1, x2)
+    a, b = on_one_device("tensordot", x1, x2)
     if not isinstance(axes, Sequence):
         axes = (range(-integer("tensordot", axes, 0), 0), range(axes))
     left = normalize_axes("tensordot", axes[0], a.ndim)

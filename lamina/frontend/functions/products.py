@@ -11,7 +11,14 @@ from lamina.frontend.functions import reduction as over
 from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import multiply, pow, where
 from lamina.frontend.functions.indexing import take
-from lamina.frontend.functions.linalg import einsum, matmul, outer, tensordot, vecdot
+from lamina.frontend.functions.linalg import (
+    einsum,
+    matmul,
+    on_one_device,
+    outer,
+    tensordot,
+    vecdot,
+)
 from lamina.frontend.functions.movement import (
     broadcast_arrays,
     expand_dims,
@@ -37,13 +44,15 @@ def _added(
 ) -> Tensor:  # fmt: skip
     """beta x + alpha times a product, rounded once to 16 bits; without x where beta is 0, even
     where x is NaN."""
-    result = product(widened(x1), widened(x2))
+    factors = on_one_device("addmm", x1, x2)
+    result = product(*map(widened, factors))
     if alpha != 1:
         result = result * alpha
     if beta != 0:
         summand = widened(x) if isinstance(x, Tensor) else x
         result = result + (summand if beta == 1 else summand * beta)
-    dtype = common_dtype("addmm", x1, x2) if beta == 0 else common_dtype("addmm", x, x1, x2)
+    terms = factors if beta == 0 else [x, *factors]
+    dtype = common_dtype("addmm", *terms)
     return result.cast(dtype) if dtype.is_small else result
 
 

@@ -6,7 +6,7 @@ Names and meanings are PyTorch's, with `axis` in place of `dim`.
 from lamina.errors import ShapeError
 from lamina.frontend.functions import movement
 from lamina.frontend.functions.elementwise import maximum
-from lamina.frontend.functions.linalg import matmul
+from lamina.frontend.functions.linalg import matmul, on_one_device
 from lamina.frontend.functions.reduction import norm
 from lamina.frontend.functions.spatial import check_shapes, exact, widened
 from lamina.frontend.tensor import Tensor, common_dtype
@@ -31,8 +31,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     columns = movement.reversed_axes(weight) if weight.ndim == 2 else weight
     if bias is None:
         return matmul(x, columns)
-    result = matmul(widened(x), widened(columns)) + bias
-    return result.cast(common_dtype("linear", x, weight, bias))
+    factors = on_one_device("linear", x, columns)
+    result = matmul(*map(widened, factors)) + bias
+    return result.cast(common_dtype("linear", *factors, bias))
 
 
 def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
