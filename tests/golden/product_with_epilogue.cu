@@ -123,13 +123,10 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
             step++;
         };
         if (kept_tile != ~0u) {
-            NOT_UNROLLED for (u32 slice = 0; slice < 2; slice++) {
-                next_step();
-                switch (slice) {
-                    case 0: store_slice0(kept_tile); break;
-                    case 1: store_slice1(kept_tile); break;
-                }
-            }
+            next_step();
+            store_slice0(kept_tile);
+            next_step();
+            store_slice1(kept_tile);
         }
         const u16 load_1 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 0];
         const u16 load_2 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 1];

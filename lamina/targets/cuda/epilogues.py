@@ -19,10 +19,9 @@ of 128 sums of a thread in slices of 16:
     kept.put(0, cast_1);                after the last one
     ...
     kept_tile = tile;
-
-A loop has the text of a step once. With as many steps as slices one after the other, which are
-inlined, a plain product of bfloat16 took NVRTC 2.3 s in place of 0.6.
 """
+
+from collections.abc import Sequence
 
 from lamina.core.dtypes import float32
 from lamina.ir.kernel import free_axes
@@ -92,14 +91,14 @@ class EpiloguePrinter(TileFillPrinter):
 
     def print_beside_steps(self, epilogue: Epilogue) -> None:
         """Print the first steps of a tile, each beside a slice of the tile before."""
-        loop = f"NOT_UNROLLED for (u32 slice = 0; slice < {epilogue.slices}; slice++) {{"
-        with self.block(f"if (kept_tile != {NO_TILE}) {{"), self.block(loop):
-            self.line("next_step();")
-            with self.block("switch (slice) {"):
-                for number in range(epilogue.slices):
-                    self.line(f"case {number}: store_slice{number}(kept_tile); break;")
+        self._print_calls(epilogue, ("next_step();",))
 
     def print_last_slices(self, epilogue: Epilogue) -> None:
         """Print the slices of a block's last tile, which has none after it."""
-        calls = [f"store_slice{number}(kept_tile);" for number in range(epilogue.slices)]
+        self._print_calls(epilogue, ())
+
+    def _print_calls(self, epilogue: Epilogue, before: Sequence[str]) -> None:
+        calls: list[str] = []
+        for number in range(epilogue.slices):
+            calls += [*before, f"store_slice{number}(kept_tile);"]
         self.braced(f"if (kept_tile != {NO_TILE}) {{", calls)
