@@ -48,9 +48,10 @@ MEMORY_OF_LINK = 12.0
 
 
 def ready_before_others(results: Sequence[Node]) -> list[Node]:
-    """The collectives that come after others in the order of `results` though all of these are
-    ready later, by the longest chain of operations before each: such as the sum of the last layer's
-    gradient, where its weight is the first layer's table. Not those that another one needs."""
+    """The collectives that `results` order last though they are ready first, the earliest first:
+    the longest chain of operations before each is shorter than that before every collective ahead
+    of it. One is the sum of the last layer's gradient, where its weight is the first layer's table.
+    Left out are collectives that another one needs, and `early_collectives`."""
     order = toposort(results)
     early = early_collectives(results)
     depth: dict[Node, int] = {}
@@ -66,7 +67,7 @@ def ready_before_others(results: Sequence[Node]) -> list[Node]:
         if node.op not in Group.COLLECTIVE or node in needed or node in early:
             continue
         if least is not None and depth[node] < least:
-            found.insert(0, node)
+            found.insert(0, node)  # its chain is shorter than those of all found before
         least = depth[node] if least is None else min(least, depth[node])
     return found
 

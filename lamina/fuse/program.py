@@ -244,7 +244,8 @@ class _Builder:
     def _begin_in_place(self, group: KernelGroup) -> None:
         """Let a scatter add to the very memory of the array that it begins with, if a kernel makes
         that for this scatter alone: of a sum of two products' gradients and one of a lookup, no
-        copy is made. A buffer that is assigned to may still be read before."""
+        copy is made. Not to a buffer that is assigned to: it keeps its values until its readers
+        have run."""
         scatter = group.first
         if scatter.op is not Op.SCATTER:
             return

@@ -66,7 +66,7 @@ MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they nee
 # Scans.
 SCAN_PART = 1 << 10  # elements of a part
 MIN_IDLE = 4  # cores of a CPU for each row that has a vector of its own, from which on parts pay
-ROWS_OF_VECTOR = 16  # rows that are neighbours in memory, and lanes of a vector
+ROWS_OF_VECTOR = 16  # rows of float32 that a vector of 64 bytes holds: an estimate elsewhere
 MIN_ROWS = 4  # a scan of fewer rows is split as one of 4: it is long from 4 * 2**10 elements on
 
 
@@ -90,9 +90,9 @@ def reduce_in_parts(node: Node) -> Node | None:
 
 @on(Op.REDUCE)
 def uneven_in_parts(node: Node) -> Node | None:
-    """On a CPU much that is reduced to few results along an axis that has no PARTS equal parts is
-    reduced in as many parts and what is left over: 821,449 elements in 64 parts of 12,835 and one
-    of 9. So is less that takes long to compute: of a sigmoid 25,000 elements."""
+    """On a CPU, takes in PARTS equal parts and a rest what `reduce_in_parts` leaves whole: 821,449
+    elements are 64 parts of 12,835 and a rest of 9. An element of more than CHEAP instructions
+    counts for as many more: of a sigmoid, which has 36, 29,128 elements are LONG."""
     if reduce_in_parts.apply(node):
         return None
     node = _over_one_axis(node)
@@ -354,7 +354,7 @@ def scan_in_parts(cores: int | None = None) -> Rule:
     [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3], to which the totals before, 0 and
     3, are added.
 
-    Parts read the array twice, so few cores are as fast with a row each."""
+    Parts read the array twice: a CPU takes them if it has MIN_IDLE cores for each row at least."""
 
     def apply(node: Node) -> Node | None:
         """`_scan_in_parts`, if cores are idle without."""

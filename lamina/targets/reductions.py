@@ -435,9 +435,10 @@ class NestPrinter(BlockPrinter):
             return (self.value_of_total(total),)
 
     def _scan_lanes(self, node: Node, point: Point, operands: Values) -> None:
-        """Print the next steps of a scan along lanes: what these come to one after the other, from
-        what all steps before have come to. For a running sum of 16 lanes whose last one is alone
-        what the next steps wait for:
+        """Print the next steps of a scan, as many as a vector has lanes. `running` combines the
+        lanes with one another, then what came before is added to all. Only the last line, of one
+        element, is in the chain from vector to vector. A running sum of 16 lanes, with what came
+        before in `sum_2`:
 
             const f32x16 sum_10 = (before_9 + sum_8);      of these lanes: see `running`
             const f32x16 scan_11 = (sum_2 + sum_10);

@@ -52,8 +52,8 @@ class Scope:
     head: str = ""  # of the outermost scope and of functions, which are printed elsewhere, ""
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
-    # What all lanes, or all threads of a row, came to in a scan at the end of the step before; for
-    # each point of the unrolled rows, which is given by its indices.
+    # What all lanes, or all threads of a row, have come to at the end of the step before: by the
+    # scan (component 0 of it) and by the indices of the unrolled rows.
     scan_ends: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
 
 

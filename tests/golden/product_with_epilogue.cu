@@ -4,7 +4,7 @@ tensorize(mma_bf16_64x64)
 order(whole, 64)
 depth(12)
 roles(producer)
-overlap(2)
+overlap(0)
 
 reduce0_512x512<<<64, 256>>>
 */
@@ -76,32 +76,28 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         }
         WARP_BARRIER;
     };
-    KeptSums kept;
-    u32 kept_tile = ~0u;  // whose results are kept, if any
-    const auto store_slice0 = [&](u32 tile) INLINED {
-        const i64 row_tile = tile % 8;
-        const i64 column_tile = 0;
-        const i64 column_band = (tile / 8) % 8;
-        const i64 row_band = 0;
-        store_matrices(lines0 + (THREAD % 16) * 128 + (0 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[0], (u16)kept[1], (u16)kept[2], (u16)kept[3], (u16)kept[4], (u16)kept[5], (u16)kept[6], (u16)kept[7]);
-        store_matrices(lines0 + (THREAD % 16) * 128 + (32 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[8], (u16)kept[9], (u16)kept[10], (u16)kept[11], (u16)kept[12], (u16)kept[13], (u16)kept[14], (u16)kept[15]);
-    };
-    const auto store_slice1 = [&](u32 tile) INLINED {
-        const i64 row_tile = tile % 8;
-        const i64 column_tile = 0;
-        const i64 column_band = (tile / 8) % 8;
-        const i64 row_band = 0;
-        store_matrices(lines0 + (THREAD % 16) * 128 + (64 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[16], (u16)kept[17], (u16)kept[18], (u16)kept[19], (u16)kept[20], (u16)kept[21], (u16)kept[22], (u16)kept[23]);
-        store_matrices(lines0 + (THREAD % 16) * 128 + (96 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)kept[24], (u16)kept[25], (u16)kept[26], (u16)kept[27], (u16)kept[28], (u16)kept[29], (u16)kept[30], (u16)kept[31]);
-        write_rows0(p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0), 0);
-    };
     for (u32 tile = 63 - BLOCK; tile < 64; tile += 64) {
         const i64 row_tile = tile % 8;
         const i64 column_tile = 0;
         const i64 column_band = (tile / 8) % 8;
         const i64 row_band = 0;
-        u32 step = 0;
-        const auto next_step = [&]() INLINED {
+        const u16 load_1 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 0];
+        const u16 load_2 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 1];
+        const u16 load_3 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 8];
+        const u16 load_4 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 9];
+        const u16 load_5 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 16];
+        const u16 load_6 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 17];
+        const u16 load_7 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 24];
+        const u16 load_8 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 25];
+        const u16 load_9 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 32];
+        const u16 load_10 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 33];
+        const u16 load_11 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 40];
+        const u16 load_12 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 41];
+        const u16 load_13 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 48];
+        const u16 load_14 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 49];
+        const u16 load_15 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 56];
+        const u16 load_16 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 57];
+        for (u32 step = 0; step < 8; step++) {
             while (!phase_has_ended(full + slot, parity)) {}
             const u32 rows = (left + 8192 * slot) / 16, columns = (right + 8192 * slot) / 16;
             wgmma_fence();
@@ -120,31 +116,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
                 slot = 0;
                 parity ^= 1;
             }
-            step++;
-        };
-        if (kept_tile != ~0u) {
-            next_step();
-            store_slice0(kept_tile);
-            next_step();
-            store_slice1(kept_tile);
         }
-        const u16 load_1 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 0];
-        const u16 load_2 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 1];
-        const u16 load_3 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 8];
-        const u16 load_4 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 9];
-        const u16 load_5 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 16];
-        const u16 load_6 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 17];
-        const u16 load_7 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 24];
-        const u16 load_8 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 25];
-        const u16 load_9 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 32];
-        const u16 load_10 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 33];
-        const u16 load_11 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 40];
-        const u16 load_12 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 41];
-        const u16 load_13 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 48];
-        const u16 load_14 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 49];
-        const u16 load_15 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 56];
-        const u16 load_16 = p2[2 * (32 * column_band + 32 * column_tile + column_lane) + 57];
-        while (step < 8) next_step();
         wgmma_wait<0>();
         UNROLLED for (f32 &sum : sums) hold(sum);
         NOT_UNROLLED for (; held > 0; held--) {
@@ -161,7 +133,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_24 = (cast_22 == 0.0f);
         const auto where_25 = (eq_24 ? (u16)0 : cast_21);
         const auto where_26 = (lt_23 ? (u16)0 : where_25);
-        kept.put(0, where_26);
         const auto cast_27 = f32_to_bf16(sums[1]);
         const auto cast_28 = bf16_to_f32(cast_27);
         const auto cast_29 = bf16_to_f32(load_2);
@@ -172,7 +143,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_34 = (cast_32 == 0.0f);
         const auto where_35 = (eq_34 ? (u16)0 : cast_31);
         const auto where_36 = (lt_33 ? (u16)0 : where_35);
-        kept.put(1, where_36);
         const auto cast_37 = f32_to_bf16(sums[2]);
         const auto cast_38 = bf16_to_f32(cast_37);
         const auto add_39 = (cast_38 + cast_19);
@@ -182,7 +152,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_43 = (cast_41 == 0.0f);
         const auto where_44 = (eq_43 ? (u16)0 : cast_40);
         const auto where_45 = (lt_42 ? (u16)0 : where_44);
-        kept.put(2, where_45);
         const auto cast_46 = f32_to_bf16(sums[3]);
         const auto cast_47 = bf16_to_f32(cast_46);
         const auto add_48 = (cast_47 + cast_29);
@@ -192,7 +161,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_52 = (cast_50 == 0.0f);
         const auto where_53 = (eq_52 ? (u16)0 : cast_49);
         const auto where_54 = (lt_51 ? (u16)0 : where_53);
-        kept.put(3, where_54);
         const auto cast_55 = f32_to_bf16(sums[4]);
         const auto cast_56 = bf16_to_f32(cast_55);
         const auto cast_57 = bf16_to_f32(load_3);
@@ -203,7 +171,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_62 = (cast_60 == 0.0f);
         const auto where_63 = (eq_62 ? (u16)0 : cast_59);
         const auto where_64 = (lt_61 ? (u16)0 : where_63);
-        kept.put(4, where_64);
         const auto cast_65 = f32_to_bf16(sums[5]);
         const auto cast_66 = bf16_to_f32(cast_65);
         const auto cast_67 = bf16_to_f32(load_4);
@@ -214,7 +181,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_72 = (cast_70 == 0.0f);
         const auto where_73 = (eq_72 ? (u16)0 : cast_69);
         const auto where_74 = (lt_71 ? (u16)0 : where_73);
-        kept.put(5, where_74);
         const auto cast_75 = f32_to_bf16(sums[6]);
         const auto cast_76 = bf16_to_f32(cast_75);
         const auto add_77 = (cast_76 + cast_57);
@@ -224,7 +190,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_81 = (cast_79 == 0.0f);
         const auto where_82 = (eq_81 ? (u16)0 : cast_78);
         const auto where_83 = (lt_80 ? (u16)0 : where_82);
-        kept.put(6, where_83);
         const auto cast_84 = f32_to_bf16(sums[7]);
         const auto cast_85 = bf16_to_f32(cast_84);
         const auto add_86 = (cast_85 + cast_67);
@@ -234,7 +199,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_90 = (cast_88 == 0.0f);
         const auto where_91 = (eq_90 ? (u16)0 : cast_87);
         const auto where_92 = (lt_89 ? (u16)0 : where_91);
-        kept.put(7, where_92);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (0 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)where_26, (u16)where_36, (u16)where_45, (u16)where_54, (u16)where_64, (u16)where_74, (u16)where_83, (u16)where_92);
         const auto cast_93 = f32_to_bf16(sums[8]);
         const auto cast_94 = bf16_to_f32(cast_93);
         const auto cast_95 = bf16_to_f32(load_5);
@@ -245,7 +210,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_100 = (cast_98 == 0.0f);
         const auto where_101 = (eq_100 ? (u16)0 : cast_97);
         const auto where_102 = (lt_99 ? (u16)0 : where_101);
-        kept.put(8, where_102);
         const auto cast_103 = f32_to_bf16(sums[9]);
         const auto cast_104 = bf16_to_f32(cast_103);
         const auto cast_105 = bf16_to_f32(load_6);
@@ -256,7 +220,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_110 = (cast_108 == 0.0f);
         const auto where_111 = (eq_110 ? (u16)0 : cast_107);
         const auto where_112 = (lt_109 ? (u16)0 : where_111);
-        kept.put(9, where_112);
         const auto cast_113 = f32_to_bf16(sums[10]);
         const auto cast_114 = bf16_to_f32(cast_113);
         const auto add_115 = (cast_114 + cast_95);
@@ -266,7 +229,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_119 = (cast_117 == 0.0f);
         const auto where_120 = (eq_119 ? (u16)0 : cast_116);
         const auto where_121 = (lt_118 ? (u16)0 : where_120);
-        kept.put(10, where_121);
         const auto cast_122 = f32_to_bf16(sums[11]);
         const auto cast_123 = bf16_to_f32(cast_122);
         const auto add_124 = (cast_123 + cast_105);
@@ -276,7 +238,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_128 = (cast_126 == 0.0f);
         const auto where_129 = (eq_128 ? (u16)0 : cast_125);
         const auto where_130 = (lt_127 ? (u16)0 : where_129);
-        kept.put(11, where_130);
         const auto cast_131 = f32_to_bf16(sums[12]);
         const auto cast_132 = bf16_to_f32(cast_131);
         const auto cast_133 = bf16_to_f32(load_7);
@@ -287,7 +248,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_138 = (cast_136 == 0.0f);
         const auto where_139 = (eq_138 ? (u16)0 : cast_135);
         const auto where_140 = (lt_137 ? (u16)0 : where_139);
-        kept.put(12, where_140);
         const auto cast_141 = f32_to_bf16(sums[13]);
         const auto cast_142 = bf16_to_f32(cast_141);
         const auto cast_143 = bf16_to_f32(load_8);
@@ -298,7 +258,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_148 = (cast_146 == 0.0f);
         const auto where_149 = (eq_148 ? (u16)0 : cast_145);
         const auto where_150 = (lt_147 ? (u16)0 : where_149);
-        kept.put(13, where_150);
         const auto cast_151 = f32_to_bf16(sums[14]);
         const auto cast_152 = bf16_to_f32(cast_151);
         const auto add_153 = (cast_152 + cast_133);
@@ -308,7 +267,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_157 = (cast_155 == 0.0f);
         const auto where_158 = (eq_157 ? (u16)0 : cast_154);
         const auto where_159 = (lt_156 ? (u16)0 : where_158);
-        kept.put(14, where_159);
         const auto cast_160 = f32_to_bf16(sums[15]);
         const auto cast_161 = bf16_to_f32(cast_160);
         const auto add_162 = (cast_161 + cast_143);
@@ -318,7 +276,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_166 = (cast_164 == 0.0f);
         const auto where_167 = (eq_166 ? (u16)0 : cast_163);
         const auto where_168 = (lt_165 ? (u16)0 : where_167);
-        kept.put(15, where_168);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (32 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)where_102, (u16)where_112, (u16)where_121, (u16)where_130, (u16)where_140, (u16)where_150, (u16)where_159, (u16)where_168);
         const auto cast_169 = f32_to_bf16(sums[16]);
         const auto cast_170 = bf16_to_f32(cast_169);
         const auto cast_171 = bf16_to_f32(load_9);
@@ -329,7 +287,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_176 = (cast_174 == 0.0f);
         const auto where_177 = (eq_176 ? (u16)0 : cast_173);
         const auto where_178 = (lt_175 ? (u16)0 : where_177);
-        kept.put(16, where_178);
         const auto cast_179 = f32_to_bf16(sums[17]);
         const auto cast_180 = bf16_to_f32(cast_179);
         const auto cast_181 = bf16_to_f32(load_10);
@@ -340,7 +297,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_186 = (cast_184 == 0.0f);
         const auto where_187 = (eq_186 ? (u16)0 : cast_183);
         const auto where_188 = (lt_185 ? (u16)0 : where_187);
-        kept.put(17, where_188);
         const auto cast_189 = f32_to_bf16(sums[18]);
         const auto cast_190 = bf16_to_f32(cast_189);
         const auto add_191 = (cast_190 + cast_171);
@@ -350,7 +306,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_195 = (cast_193 == 0.0f);
         const auto where_196 = (eq_195 ? (u16)0 : cast_192);
         const auto where_197 = (lt_194 ? (u16)0 : where_196);
-        kept.put(18, where_197);
         const auto cast_198 = f32_to_bf16(sums[19]);
         const auto cast_199 = bf16_to_f32(cast_198);
         const auto add_200 = (cast_199 + cast_181);
@@ -360,7 +315,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_204 = (cast_202 == 0.0f);
         const auto where_205 = (eq_204 ? (u16)0 : cast_201);
         const auto where_206 = (lt_203 ? (u16)0 : where_205);
-        kept.put(19, where_206);
         const auto cast_207 = f32_to_bf16(sums[20]);
         const auto cast_208 = bf16_to_f32(cast_207);
         const auto cast_209 = bf16_to_f32(load_11);
@@ -371,7 +325,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_214 = (cast_212 == 0.0f);
         const auto where_215 = (eq_214 ? (u16)0 : cast_211);
         const auto where_216 = (lt_213 ? (u16)0 : where_215);
-        kept.put(20, where_216);
         const auto cast_217 = f32_to_bf16(sums[21]);
         const auto cast_218 = bf16_to_f32(cast_217);
         const auto cast_219 = bf16_to_f32(load_12);
@@ -382,7 +335,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_224 = (cast_222 == 0.0f);
         const auto where_225 = (eq_224 ? (u16)0 : cast_221);
         const auto where_226 = (lt_223 ? (u16)0 : where_225);
-        kept.put(21, where_226);
         const auto cast_227 = f32_to_bf16(sums[22]);
         const auto cast_228 = bf16_to_f32(cast_227);
         const auto add_229 = (cast_228 + cast_209);
@@ -392,7 +344,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_233 = (cast_231 == 0.0f);
         const auto where_234 = (eq_233 ? (u16)0 : cast_230);
         const auto where_235 = (lt_232 ? (u16)0 : where_234);
-        kept.put(22, where_235);
         const auto cast_236 = f32_to_bf16(sums[23]);
         const auto cast_237 = bf16_to_f32(cast_236);
         const auto add_238 = (cast_237 + cast_219);
@@ -402,7 +353,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_242 = (cast_240 == 0.0f);
         const auto where_243 = (eq_242 ? (u16)0 : cast_239);
         const auto where_244 = (lt_241 ? (u16)0 : where_243);
-        kept.put(23, where_244);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (64 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)where_178, (u16)where_188, (u16)where_197, (u16)where_206, (u16)where_216, (u16)where_226, (u16)where_235, (u16)where_244);
         const auto cast_245 = f32_to_bf16(sums[24]);
         const auto cast_246 = bf16_to_f32(cast_245);
         const auto cast_247 = bf16_to_f32(load_13);
@@ -413,7 +364,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_252 = (cast_250 == 0.0f);
         const auto where_253 = (eq_252 ? (u16)0 : cast_249);
         const auto where_254 = (lt_251 ? (u16)0 : where_253);
-        kept.put(24, where_254);
         const auto cast_255 = f32_to_bf16(sums[25]);
         const auto cast_256 = bf16_to_f32(cast_255);
         const auto cast_257 = bf16_to_f32(load_14);
@@ -424,7 +374,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_262 = (cast_260 == 0.0f);
         const auto where_263 = (eq_262 ? (u16)0 : cast_259);
         const auto where_264 = (lt_261 ? (u16)0 : where_263);
-        kept.put(25, where_264);
         const auto cast_265 = f32_to_bf16(sums[26]);
         const auto cast_266 = bf16_to_f32(cast_265);
         const auto add_267 = (cast_266 + cast_247);
@@ -434,7 +383,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_271 = (cast_269 == 0.0f);
         const auto where_272 = (eq_271 ? (u16)0 : cast_268);
         const auto where_273 = (lt_270 ? (u16)0 : where_272);
-        kept.put(26, where_273);
         const auto cast_274 = f32_to_bf16(sums[27]);
         const auto cast_275 = bf16_to_f32(cast_274);
         const auto add_276 = (cast_275 + cast_257);
@@ -444,7 +392,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_280 = (cast_278 == 0.0f);
         const auto where_281 = (eq_280 ? (u16)0 : cast_277);
         const auto where_282 = (lt_279 ? (u16)0 : where_281);
-        kept.put(27, where_282);
         const auto cast_283 = f32_to_bf16(sums[28]);
         const auto cast_284 = bf16_to_f32(cast_283);
         const auto cast_285 = bf16_to_f32(load_15);
@@ -455,7 +402,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_290 = (cast_288 == 0.0f);
         const auto where_291 = (eq_290 ? (u16)0 : cast_287);
         const auto where_292 = (lt_289 ? (u16)0 : where_291);
-        kept.put(28, where_292);
         const auto cast_293 = f32_to_bf16(sums[29]);
         const auto cast_294 = bf16_to_f32(cast_293);
         const auto cast_295 = bf16_to_f32(load_16);
@@ -466,7 +412,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_300 = (cast_298 == 0.0f);
         const auto where_301 = (eq_300 ? (u16)0 : cast_297);
         const auto where_302 = (lt_299 ? (u16)0 : where_301);
-        kept.put(29, where_302);
         const auto cast_303 = f32_to_bf16(sums[30]);
         const auto cast_304 = bf16_to_f32(cast_303);
         const auto add_305 = (cast_304 + cast_285);
@@ -476,7 +421,6 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_309 = (cast_307 == 0.0f);
         const auto where_310 = (eq_309 ? (u16)0 : cast_306);
         const auto where_311 = (lt_308 ? (u16)0 : where_310);
-        kept.put(30, where_311);
         const auto cast_312 = f32_to_bf16(sums[31]);
         const auto cast_313 = bf16_to_f32(cast_312);
         const auto add_314 = (cast_313 + cast_295);
@@ -486,11 +430,7 @@ KERNEL(256) reduce0_512x512(POINTER(const u16, 0), POINTER(const u16, 1), POINTE
         const _Bool eq_318 = (cast_316 == 0.0f);
         const auto where_319 = (eq_318 ? (u16)0 : cast_315);
         const auto where_320 = (lt_317 ? (u16)0 : where_319);
-        kept.put(31, where_320);
-        kept_tile = tile;
-    }
-    if (kept_tile != ~0u) {
-        store_slice0(kept_tile);
-        store_slice1(kept_tile);
+        store_matrices(lines0 + (THREAD % 16) * 128 + (96 + THREAD % 32 / 16 * 16 ^ (THREAD % 16) % 8 << 4), (u16)where_254, (u16)where_264, (u16)where_273, (u16)where_282, (u16)where_292, (u16)where_302, (u16)where_311, (u16)where_320);
+        write_rows0(p3 + 64 * (4096 * row_band + 512 * row_tile + column_band + column_tile) + 0, 512 - (64 * (8 * row_band + row_tile) + 0), 512 - (64 * (column_band + column_tile) + 0), 0);
     }
 }

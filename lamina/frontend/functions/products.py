@@ -39,12 +39,12 @@ __all__ = [
 
 
 def _added(
-    x: Data, product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor,
+    what: str, x: Data, product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor,
     beta: float, alpha: float,
 ) -> Tensor:  # fmt: skip
     """beta x + alpha times a product, rounded once to 16 bits; without x where beta is 0, even
-    where x is NaN."""
-    factors = on_one_device("addmm", x1, x2)
+    where x is NaN. what: the name of the function."""
+    factors = on_one_device(what, x1, x2)
     result = product(*map(widened, factors))
     if alpha != 1:
         result = result * alpha
@@ -52,7 +52,7 @@ def _added(
         summand = widened(x) if isinstance(x, Tensor) else x
         result = result + (summand if beta == 1 else summand * beta)
     terms = factors if beta == 0 else [x, *factors]
-    dtype = common_dtype("addmm", *terms)
+    dtype = common_dtype(what, *terms)
     return result.cast(dtype) if dtype.is_small else result
 
 
@@ -60,7 +60,7 @@ def addmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1)
     """beta x + alpha x1 @ x2, of matrices (n, k) and (k, m); x broadcasts to (n, m)."""
     if x1.ndim != 2 or x2.ndim != 2:
         raise ShapeError(f"{x1.shape} @ {x2.shape}: two matrices are needed", operation="addmm")
-    return _added(x, matmul, x1, x2, beta, alpha)
+    return _added("addmm", x, matmul, x1, x2, beta, alpha)
 
 
 def addmv(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -69,12 +69,12 @@ def addmv(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1)
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: a matrix and a vector are needed", operation="addmv"
         )
-    return _added(x, matmul, x1, x2, beta, alpha)
+    return _added("addmv", x, matmul, x1, x2, beta, alpha)
 
 
 def addr(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha times all products of two vectors (n,) and (m,); x broadcasts to (n, m)."""
-    return _added(x, outer, x1, x2, beta, alpha)
+    return _added("addr", x, outer, x1, x2, beta, alpha)
 
 
 def baddbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -83,7 +83,7 @@ def baddbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="baddbmm"
         )
-    return _added(x, matmul, x1, x2, beta, alpha)
+    return _added("baddbmm", x, matmul, x1, x2, beta, alpha)
 
 
 def addbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -93,7 +93,7 @@ def addbmm(x: Data, x1: Tensor, x2: Tensor, *, beta: float = 1, alpha: float = 1
         raise ShapeError(
             f"{x1.shape} @ {x2.shape}: two batches of matrices are needed", operation="addbmm"
         )
-    return _added(x, partial(einsum, "bij,bjk->ik"), x1, x2, beta, alpha)
+    return _added("addbmm", x, partial(einsum, "bij,bjk->ik"), x1, x2, beta, alpha)
 
 
 # Other products.

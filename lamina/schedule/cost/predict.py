@@ -22,14 +22,11 @@ from lamina.schedule.cost.report import KernelCost, KernelTime, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import walk
 
-# Blocks that a multiprocessor of a GPU runs at a time, whose chains of steps overlap: of 2048
-# threads, with 256 in a block. An estimate where blocks are of other sizes.
-RESIDENT = 8
 LINE_BYTES = 128  # of a GPU's first level, which finds one in each clock
 WORD = 4  # bytes that a thread reads in the time of one instruction
 THREADS = 2048  # of all blocks that a multiprocessor runs at a time, at most
 # Instructions that count an iteration and end the loop, and that find the place of an access and
-# ask for it: estimates, in 64 bits.
+# ask for it: estimates. Places are computed in 64 bits.
 OF_ITERATION, OF_ACCESS = 3, 2
 BLOCKS = 32  # that a multiprocessor runs at a time, at most
 # Instructions that a core of a CPU has under way at a time (a reorder buffer of 300 to 500 since
@@ -44,7 +41,7 @@ ALONE = 0.5
 # How much longer a fork in a program takes than those that are measured one after the other: what
 # the threads tell each other, the table of buffers and the text of the kernel have left the nearest
 # caches meanwhile. Fitted to 265 drawn programs on two threads of a Sapphire Rapids.
-FORKS = 2.0
+FORK_IN_PROGRAM = 2.0
 
 
 def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> KernelCost:
@@ -106,7 +103,7 @@ class _NestCost:
         # by as much as the busiest worker has more than its share: 3 / 5 instead of 1 / 2 are 1.2.
         uneven = busiest * self.workers
         memory = {name: seconds * uneven for name, seconds in self._memory().items()}
-        fork = FORKS * self.rates.fork if self.workers > 1 else 0.0
+        fork = FORK_IN_PROGRAM * self.rates.fork if self.workers > 1 else 0.0
         seconds = overlapped(memory, units, self.rates.hidden) + fork + self.rates.launch
         demands = {**memory, **units, "fork": fork, "launch": self.rates.launch}
         return KernelTime(seconds, demands)
@@ -269,7 +266,7 @@ class _GpuCost(_NestCost):
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}
-        units["instructions"] += self._counting() / self.rates.issue
+        units["instructions"] += self._counting() / self.rates.simple
         return units
 
     def _counting(self) -> float:

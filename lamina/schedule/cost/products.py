@@ -105,14 +105,14 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
 
 
 def _computing(nest: Nest, need: Need, target: Target, rates: Rates) -> float:
-    """The seconds of the multiprocessor that computes most of what is no product: results from
-    sums, by the threads of the blocks that have whole tiles."""
+    """The seconds of a multiprocessor in which its threads compute what is no product, results from
+    sums: as if tiles were shared evenly, by the blocks that have whole ones."""
     blocks = min(tiles_of(nest), target.multiprocessors)
     seconds = need.operations.seconds(rates)
     return sum(seconds[unit] for unit in ("instructions", "division", "functions")) / blocks
 
 
-def _steps_of_block(nest: Nest, target: Target) -> int:
+def _steps_of_busiest(nest: Nest, target: Target) -> int:
     """The steps of tiles that the multiprocessor with the most of them does."""
     tiles, steps = tiles_of(nest), steps_of(nest)
     if len(nest.tiles) > 2:
@@ -125,15 +125,17 @@ def _filling(nest: Nest, target: Target, rates: Rates) -> float:
     """The seconds in which the threads of a multiprocessor fill tiles that the copy engine cannot
     fill: those of factors that are computed, and of arrays whose rows begin within a chunk.
 
-    Two tiles of 117 steps, 64 rows of 64 elements each, take as long as 264 such: 126 us on an
-    H200, where both took 130 (measured).
+    `rates.filling` is of all multiprocessors together, so that one takes as many times as long for
+    an element. Two tiles of 117 steps, in each of which 64 rows of 64 elements are filled, run side
+    by side, and take as long as 132 would: 117 * 64 * 64 * 132 * 2e-12 s, which is 126 us. An H200
+    took 130 (measured).
     """
     atom = ATOMS[nest.product]
     lines = 0
     for tile, lines_of_tile in zip(nest.tiles, (atom.m, atom.n), strict=False):
         if not is_in_chunks(tile.value):
             lines += lines_of_tile
-    elements = _steps_of_block(nest, target) * lines * (LINE_BYTES // atom.dtype.itemsize)
+    elements = _steps_of_busiest(nest, target) * lines * (LINE_BYTES // atom.dtype.itemsize)
     return elements * rates.filling * target.multiprocessors
 
 

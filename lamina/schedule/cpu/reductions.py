@@ -199,10 +199,10 @@ def has_reductions_alone(plan: CpuPlanner) -> bool:
 
 
 def has_short_passes(plan: CpuPlanner, vectors: Collection[Node]) -> bool:
-    """Do several passes over rows of a few vectors need exponentials again, as in a softmax, and
-    are there many rows? Each pass waits for what the lanes of the one before come to, meanwhile
-    other rows can be computed: of 4096 rows of 32 elements a softmax took a Zen 4 144 us one by
-    one, and 108 with 4 rows at a time."""
+    """Is this a softmax, say, of many short rows: several passes over at most `knobs.unroll`
+    vectors, of which later ones need exponentials again? Each pass waits until lanes are combined
+    at the end of the one before, and other rows fill that time: of 4096 rows of 32 elements a
+    softmax took a Zen 4 144 us row by row, and 108 with 4 rows at a time."""
     if plan.kernel.blocks or plan.kernel.of(Op.LOOP_SCAN) or not vectors or not plan.rows:
         return False
     is_short = all(axis.arg.size <= plan.knobs.unroll * plan.width for axis in vectors)

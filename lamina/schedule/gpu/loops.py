@@ -41,9 +41,9 @@ ARRIVAL = 5e-7
 SECTOR = 8  # elements of 4 bytes that memory moves at least
 # Elements of a row that a thread holds by itself: one access of 16 bits, two of float32.
 REGISTER_ROW = 8
-# Steps of a scan that a thread does in a loop, which the GPU's compiler unrolls: 5 of (6400000, 5)
-# took an H200 65 us, 7 of (4571428, 7), as many bytes, 197, and threads with 5 of 15 steps 63.
-LOOPED_SCAN = 5
+# Most steps of a scan that a thread does in a loop. (6400000, 5) took an H200 65 us so;
+# (4571428, 7), as many bytes, took 197. Rows of 15 that threads share with 5 steps each took 63.
+MAX_LOOPED_SCAN = 5
 
 
 def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: GpuKnobs) -> Schedule:
@@ -162,7 +162,7 @@ def _schedule_short_rows(plan: GpuPlanner, best: Node) -> None:
     which only a sum or a maximum is stored are read once, whole lines of them by each warp.
     """
     in_order = serial_axes(plan.kernel)
-    longest = LOOPED_SCAN if in_order else REGISTER_ROW
+    longest = MAX_LOOPED_SCAN if in_order else REGISTER_ROW
     shared = shared_axes(plan, longest + 1)
     is_stored = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
     if shared and is_stored and all(_walks_neighbours(plan, axis, longest) for axis in shared):

@@ -222,8 +222,8 @@ template <int place, int threads, int width, class T> INLINE T exchanged(T &mine
 
 /* What threads come to with those before them: the first goes on from what all came to in the step
    before. Within a warp each goes on from one at twice the distance each time, then from the warps
-   before, the nearest first; in the end each has what the one before it came to. Of 32 threads or fewer,
-   of which a warp has several groups, all of that is within the warp. */
+   before, the nearest first; in the end each has what the one before it came to. With at most 32 threads all
+   of that is within a warp, which has several groups if they are fewer. */
 #define SCAN(threads, width) \
     if constexpr (constexpr int block = threads, apart = width; true) \
         _Pragma("unroll") for (int s = 0; s <= block; s += s == 0 ? apart : s < 32 ? s : 32)
