@@ -26,9 +26,9 @@ DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
 DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
 # The latency of a step of a chain, in that of an addition of floats (`Rates.latency`), about: a
-# maximum compares and chooses, and so does the step of a monoid of several components, which takes
-# 4 clocks to compare, and some for the masks and the choice. Steps on integers take at most 2 of 4
-# clocks. All others take as long as an addition.
+# maximum compares and chooses. So does the step of a monoid of several components, such as an
+# argmax; that of vectors on a Zen 4 is met best by less, as a part of it is no longer waited for.
+# Steps on integers take at most 2 of 4 clocks. All others take as long as an addition.
 LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5}
 COMPOUND_LATENCY = 2.0
 INTEGER_LATENCY = 0.5

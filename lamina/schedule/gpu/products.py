@@ -37,7 +37,8 @@ MIN_FMA_TILES = 24
 # weights, predicted 0.8 and 1.8.
 LOOPS_OF_GATHERED = 3.0
 # Loops of threads in place of tiles on tensor cores that threads would fill are taken where they
-# are predicted to take less than two thirds of the time: chosen, as they are predicted less surely.
+# are predicted to take less than two thirds of the time: a margin, as either is predicted less
+# surely than tiles that the copy engine fills.
 LOOPS_OF_FILLED = 1.5
 
 
@@ -227,7 +228,9 @@ def is_minor(value: Node, axis: Node) -> bool:
 @dataclass(frozen=True)
 class Choice:
     """An atom for a kernel's products. is_sure: are tiles faster than any loops of threads?
-    loops: how many times longer than predicted such loops take"""
+    loops: what the predicted time of loops is multiplied by before it is compared with that of
+    tiles, as they take longer than predicted (`LOOPS_OF_GATHERED`), or as a margin
+    (`LOOPS_OF_FILLED`)"""
 
     atom: str
     is_sure: bool
