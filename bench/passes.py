@@ -8,6 +8,7 @@ program as in a small one.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import time
 from collections import Counter
@@ -170,14 +171,8 @@ def _row(name: str, device: str, result: Compiled) -> list[str]:
     return [name, device, str(result.nodes), str(result.kernels), *times, digits(microseconds)]
 
 
-def page() -> str:
+def page(rows: list[list[str]]) -> str:
     """The page of results."""
-    rows = []
-    for name in NETWORKS:
-        for device in DEVICES:
-            for nodes in NODES:
-                rows.append(_row(name, device, _in_new_process(name, nodes, device)))
-                print(*rows[-1], flush=True)
     head = ["program", "for", "nodes", "kernels", *(f"{step}, ms" for step in SHOWN),
             "other passes, ms", "in all with tracing, ms", "passes, us a node"]  # fmt: skip
     shown = ("commit", "date", "CPU", BUSY, "Python")
@@ -198,14 +193,18 @@ def page() -> str:
 
 
 def main() -> None:
-    """Measure, and write the page where that is asked for."""
+    """Measure, and write the page where that is asked for, anew after each program."""
     parser = argparse.ArgumentParser(prog="python -m bench.passes", description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of the page")
     arguments = parser.parse_args()
-    text = page()
-    if arguments.output is not None:
-        (arguments.output / "passes.md").write_text(text, encoding="utf-8")
-    print(text)
+    rows: list[list[str]] = []
+    for name, device, nodes in itertools.product(NETWORKS, DEVICES, NODES):
+        rows.append(_row(name, device, _in_new_process(name, nodes, device)))
+        print(*rows[-1], flush=True)
+        if arguments.output is not None:
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            (arguments.output / "passes.md").write_text(page(rows), encoding="utf-8")
+    print(page(rows))
 
 
 if __name__ == "__main__":
