@@ -14,7 +14,8 @@ from lamina.ir.ops import Op
 
 @on(Op.ADD)
 def joined_scatters(node: Node) -> Node | None:
-    """``x + scatter(zeros, i, u)`` as ``scatter(x, i, u)``, for CPUs."""
+    """``x + scatter(zeros, i, u)`` as ``scatter(x, i, u)``: for CPUs, as on GPUs a scatter may
+    become a sum, which shares a kernel with the addition (`lamina/graph/scatter_sums.py`)."""
     for other, scatter in (node.src, node.src[::-1]):
         is_sum = scatter.op is Op.SCATTER and scatter.arg.monoid is ADD
         if is_sum and constant_of(scatter.src[0]) == 0:

@@ -279,9 +279,9 @@ def bypasses_caches(kernel: Kernel, parameter: int) -> bool:
 def _begins_lines(store: Store, itemsize: int) -> bool:
     """Does a cache line begin at every element of `store` at which a vector does, or in long rows
     at every other one? Rows of 1576 elements of 4 bytes, 98.5 lines, are as good as that on a
-    Sapphire Rapids, rows of 643 are not: one of 16 begins with a line. Two rows of 200
-    are 25 lines, of which they share one, which was written in two halves: they took a Zen 4 twice
-    as long as through the caches."""
+    Sapphire Rapids, rows of 643 are not: one of 16 begins with a line. Two rows of 200 are 25
+    lines, of which they share one, which was written in two halves: they took a Zen 4 twice as long
+    as through the caches."""
     strides, _ = ix.terms_of(store.index)
     steps = [abs(stride) * itemsize for stride in strides.values() if stride != 1]
     uneven = [step for step in steps if step % LINE]

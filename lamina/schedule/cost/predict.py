@@ -21,10 +21,10 @@ from lamina.schedule.cost.products import product_cost
 from lamina.schedule.cost.report import KernelCost, KernelTime, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import walk
+from lamina.schedule.gpu.planner import RESIDENT
 
 LINE_BYTES = 128  # of a GPU's first level, which finds one in each clock
 WORD = 4  # bytes that a thread reads in the time of one instruction
-THREADS = 2048  # of all blocks that a multiprocessor runs at a time, at most
 # Instructions that count an iteration and end the loop, and that find the place of an access and
 # ask for it: estimates. Places are computed in 64 bits.
 OF_ITERATION, OF_ACCESS = 3, 2
@@ -293,7 +293,7 @@ class _GpuCost(_NestCost):
         """The rounds of a multiprocessor."""
         accesses = [access for loop in self.root.every() for access in loop.accesses]
         threads = max((access.lanes for access in accesses), default=1)
-        blocks_at_once = max(min(THREADS // max(threads, self.target.warp), BLOCKS), 1)
+        blocks_at_once = max(min(RESIDENT // max(threads, self.target.warp), BLOCKS), 1)
         return ceil(self.chunks / self.workers / blocks_at_once)
 
     def time(self) -> KernelTime:
