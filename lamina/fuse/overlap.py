@@ -9,7 +9,8 @@ becomes
     sum of a's gradient, gradient of b, sum of b's gradient, update of a, update of b
 
 They come before a collective that needs them, and before more collectives than `MIN_RUNNING` have
-brought more than `MAX_RUNNING_BYTES`: what these bring stays in memory until it is used.
+brought more than `MAX_RUNNING_BYTES`: what these bring stays in memory until it is used. Of steps
+that wait, those of earlier collectives come first.
 Collectives keep their order, which is that of all processes. Steps do not wait for those that could
 run at any time, which come early enough in that order (`lamina.fuse.early`).
 
@@ -221,8 +222,11 @@ class _Order:
         self._unused.append(number)
 
     def flush(self, count: int) -> None:
-        """Put the steps next that wait for the first `count` collectives alone."""
+        """Put the steps next that wait for the first `count` collectives alone: those first that
+        wait for the first one, beside which later collectives run. A step needs no less than the
+        steps do whose results it reads, so that it stays behind them."""
         ready = [step for step in self._waiting if self._needs[step] < count]
+        ready.sort(key=self._needs.__getitem__)
         self.steps += ready
         for step in ready:
             del self._waiting[step]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from lamina.core.exchange import Exchange, group_of, place_of
@@ -27,6 +28,10 @@ from lamina.runtime.windows import WindowLibrary, Windows
 Group = tuple[int, int]  # ranks and stride
 BYTE = DTYPES["uint8"]
 OF_WINDOWS = ("all_reduce", "all_gather", "reduce_scatter")  # that NCCL has kernels for windows for
+# Of the result of an all_gather: from so many bytes on the GPUs' copy engines gather it, which take
+# no multiprocessor from kernels. Two H200s tell each other in about 35 us that they may begin and
+# have ended; kernels gather 1 MiB in 16 us, and 14 MB in 110 us beside others, copy engines in 70.
+MIN_COPIED_BYTES = 1 << 20
 # After so many seconds a rank that has ended is missed: it did its part before it ended.
 SECONDS_AFTER_AN_END = 30.0
 # Of the longer array of a collective: beyond so many bytes NCCL's kernels for windows, which take
@@ -41,7 +46,9 @@ class Library(WindowLibrary, Protocol):
 
     def unique_id(self) -> bytes: ...
     def communicator(self, size: int, unique_id: bytes, rank: int) -> int: ...
-    def split(self, communicator: int, color: int, key: int) -> int: ...
+    @property
+    def has_copy_engines(self) -> bool: ...
+    def split(self, communicator: int, color: int, key: int, *, copies: bool = False) -> int: ...
     def async_error(self, communicator: int) -> str: ...
     def call(self, function: str, *arguments: object) -> None: ...
 
@@ -53,6 +60,16 @@ class Awaited:
 
     what: str
     group: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Communicators:
+    """Of a group of ranks, by what carries collectives out: kernels for windows, copy engines among
+    windows, and kernels that know of no window."""
+
+    windows: int
+    copies: int
+    plain: int
 
 
 class NcclEngine:
@@ -82,10 +99,9 @@ class NcclEngine:
         self._windows = Windows(library, peers, device, timeout)
         device.enter()
         device.guard = self.wait
-        world = library.communicator(self.size, self._common_id(), self.rank)
-        self._communicators: dict[Group, int] = {}
-        self._for_long: dict[Group, int] = {}  # communicators that no window is registered with
-        self._note((self.size, 1), world, library.split(world, 0, self.rank))
+        self._world = library.communicator(self.size, self._common_id(), self.rank)
+        self._communicators: dict[Group, Communicators] = {}
+        self._add_group((self.size, 1))
 
     def _meet(self, purpose: str) -> None:
         """Go on once all ranks are here: to make a communicator waits without end. purpose: what
@@ -108,14 +124,15 @@ class NcclEngine:
             return
         self._device.enter()
         self._meet(f"makes groups of {ranks} ranks, {stride} apart")
-        first = group_of(self.rank, ranks, stride)[0]
-        world = self._communicators[self.size, 1]
-        one, another = (self._library.split(world, first, self.rank) for _ in range(2))
-        self._note(group, one, another)
+        self._add_group(group)
 
-    def _note(self, group: Group, communicator: int, for_long: int) -> None:
-        """Get the communicators of a group ready, of which one is for long arrays."""
-        self._communicators[group], self._for_long[group] = communicator, for_long
+    def _add_group(self, group: Group) -> None:
+        """Make the communicators of a group, which all ranks do at one time."""
+        first = group_of(self.rank, *group)[0]
+        split = partial(self._library.split, self._world, first, self.rank)
+        windows, plain = split(), split()
+        copies = split(copies=True) if self._library.has_copy_engines else windows
+        self._communicators[group] = Communicators(windows, copies, plain)
         self._connect(group)
 
     def _connect(self, group: Group) -> None:
@@ -124,7 +141,7 @@ class NcclEngine:
         ranks, stride = group
         source, target = (Buffer(ranks, self._device.name) for _ in range(2))
         stream = int(self._device.stream)
-        communicator = self._communicators[group]
+        communicator = self._communicators[group].windows
         self._send_parts(communicator, source.pointer, target.pointer, 1, ranks, stream)
         what = f"the first exchange among {ranks} ranks, {stride} apart"
         self._awaited = Awaited(what, group_of(self.rank, ranks, stride))
@@ -147,8 +164,9 @@ class NcclEngine:
     def window(self, part: GroupPart, places: Places, nbytes: int) -> Window | None:
         """See `lamina.runtime.windows`."""
         group = group_of(self.rank, part.ranks, part.stride)
-        communicator = self._communicator(part.ranks, part.stride)
-        return self._windows.window(part, group, communicator, places, nbytes)
+        all_of_group = self._communicators_of(part.ranks, part.stride)
+        with_windows = dict.fromkeys((all_of_group.windows, all_of_group.copies))
+        return self._windows.window(part, group, tuple(with_windows), places, nbytes)
 
     def wait(self, is_done: Callable[[], bool], is_all: bool = True) -> None:
         """Wait until the GPU has done its work, if there are collectives in it. is_all: it is all
@@ -177,10 +195,11 @@ class NcclEngine:
 
     def _raise_error_of_nccl(self, what: str) -> None:
         """Raise RankError where any communicator has met an error: its kernels may never end."""
-        for communicator in (*self._communicators.values(), *self._for_long.values()):
-            error = self._library.async_error(communicator)
-            if error:
-                raise RankError(f"{what}: NCCL says: {error}")
+        for of_group in self._communicators.values():
+            for communicator in (of_group.windows, of_group.copies, of_group.plain):
+                error = self._library.async_error(communicator)
+                if error:
+                    raise RankError(f"{what}: NCCL says: {error}")
 
     def _what(self, part: GroupPart) -> str:
         more = len(part.lines) - 1
@@ -189,11 +208,18 @@ class NcclEngine:
 
     def run(self, exchange: Exchange, operand: int, result: int, stream: int = 0) -> None:
         begin = self._begin[exchange.operation]
-        communicator = self._communicator(exchange.ranks, exchange.stride)
+        begin(exchange, self._communicator(exchange), operand, result, stream)
+
+    def _communicator(self, exchange: Exchange) -> int:
+        """That carries a collective out the fastest."""
+        of_group = self._communicators_of(exchange.ranks, exchange.stride)
         longest = max(exchange.size, exchange.result_size) * exchange.dtype.itemsize
+        has_copies = of_group.copies != of_group.windows
+        if has_copies and exchange.operation == "all_gather" and longest >= MIN_COPIED_BYTES:
+            return of_group.copies
         if longest > MAX_WINDOW_BYTES and exchange.operation in OF_WINDOWS:
-            communicator = self._for_long[exchange.ranks, exchange.stride]
-        begin(exchange, communicator, operand, result, stream)
+            return of_group.plain
+        return of_group.windows
 
     def gather(self, exchange: Exchange, operand: bytes) -> list[bytes]:
         size = len(operand)
@@ -201,7 +227,7 @@ class NcclEngine:
         source.view()[:] = operand
         here = source.sent(self._device.name)
         gathered = Buffer(size * exchange.ranks, self._device.name)
-        communicator = self._communicator(exchange.ranks, exchange.stride)
+        communicator = self._communicators_of(exchange.ranks, exchange.stride).windows
         self._awaited = Awaited(str(exchange), group_of(self.rank, exchange.ranks, exchange.stride))
         self._device.enter()
         stream = int(self._device.stream)
@@ -210,7 +236,7 @@ class NcclEngine:
         content = bytes(gathered.on_host().view())
         return [content[at : at + size] for at in range(0, size * exchange.ranks, size)]
 
-    def _communicator(self, ranks: int, stride: int) -> int:
+    def _communicators_of(self, ranks: int, stride: int) -> Communicators:
         try:
             return self._communicators[ranks, stride]
         except KeyError:

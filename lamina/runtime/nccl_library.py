@@ -37,6 +37,36 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("content", ctypes.c_byte * ID_BYTES)]
 
 
+COPY_ENGINES = 2  # NCCL_CTA_POLICY_ZERO
+CONFIG_VERSION, CONFIG_MAGIC = 22700, 0xCAFEBEEF
+UNDEFINED = -(2**31)  # NCCL_CONFIG_UNDEF_INT
+LEFT_TO_NCCL = (
+    "blocking", "cluster_size", "min_blocks", "max_blocks", "split_share", "traffic_class",
+    "collnet_enable", "shrink_share", "multicast_blocks",
+)  # fmt: skip
+
+
+class Config(ctypes.Structure):
+    """How a communicator works: ncclConfig_t of NCCL 2.27, which later versions read as well."""
+
+    _fields_ = [
+        ("size", _SIZE), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
+        ("blocking", _INT), ("cluster_size", _INT), ("min_blocks", _INT), ("max_blocks", _INT),
+        ("net_name", ctypes.c_char_p), ("split_share", _INT), ("traffic_class", _INT),
+        ("name", ctypes.c_char_p), ("collnet_enable", _INT), ("block_policy", _INT),
+        ("shrink_share", _INT), ("multicast_blocks", _INT),
+    ]  # fmt: skip
+
+    @classmethod
+    def of_copies(cls) -> Config:
+        """Collectives take no multiprocessor where that can be, all else as NCCL chooses."""
+        config = cls(size=ctypes.sizeof(cls), magic=CONFIG_MAGIC, version=CONFIG_VERSION)
+        for name in LEFT_TO_NCCL:
+            setattr(config, name, UNDEFINED)
+        config.block_policy = COPY_ENGINES
+        return config
+
+
 # The types of the arguments, as in nccl.h; each returns an error code.
 FUNCTIONS: dict[str, list[Any]] = {
     "ncclGetVersion": [ctypes.POINTER(_INT)],
@@ -58,6 +88,7 @@ WINDOW_FUNCTIONS: dict[str, list[Any]] = {  # since NCCL 2.27
     "ncclCommWindowRegister": [_POINTER, _POINTER, _SIZE, ctypes.POINTER(_POINTER), _INT],
 }
 FIRST_WITH_WINDOWS = 22703
+FIRST_WITH_COPY_ENGINES = 22800
 SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC: arrays begin at the same places on all ranks
 
 
@@ -94,6 +125,7 @@ class Library:
         self.has_windows = self.version >= FIRST_WITH_WINDOWS
         if self.has_windows:
             self._declare(WINDOW_FUNCTIONS)
+        self.has_copy_engines = self.version >= FIRST_WITH_COPY_ENGINES
 
     def _declare(self, functions: Mapping[str, Sequence[Any]]) -> None:
         for name, arguments in functions.items():
@@ -119,10 +151,12 @@ class Library:
         self.call("ncclCommInitRank", ctypes.byref(made), size, same, rank)
         return made.value or 0
 
-    def split(self, communicator: int, color: int, key: int) -> int:
-        """That of the processes with one color, in the order of their keys."""
+    def split(self, communicator: int, color: int, key: int, *, copies: bool = False) -> int:
+        """That of the processes with one color, in the order of their keys. copies: arrays in
+        windows are gathered by the copy engines of the GPUs, where these have some."""
         made = _POINTER()
-        self.call("ncclCommSplit", communicator, color, key, ctypes.byref(made), None)
+        config = ctypes.byref(Config.of_copies()) if copies else None
+        self.call("ncclCommSplit", communicator, color, key, ctypes.byref(made), config)
         return made.value or 0
 
     def allocate(self, nbytes: int) -> int:

@@ -47,25 +47,28 @@ class Windows:
         """timeout: seconds until a rank that waits for others raises."""
         self._library, self._peers, self._device = library, peers, device
         self._timeout = timeout
-        self._buffers: dict[int, list[Buffer]] = {}  # by communicator
-        self._agreed: dict[tuple[int, str], Window | None] = {}  # by communicator and digest
+        # By the communicators of a group that reach them, and of what was agreed by digest too.
+        self._buffers: dict[tuple[int, ...], list[Buffer]] = {}
+        self._agreed: dict[tuple[tuple[int, ...], str], Window | None] = {}
 
     def window(
-        self, part: GroupPart, group: Sequence[int], communicator: int, places: Places, nbytes: int
-    ) -> Window | None:
+        self, part: GroupPart, group: Sequence[int], communicators: tuple[int, ...],
+        places: Places, nbytes: int,
+    ) -> Window | None:  # fmt: skip
         """That of a list of collectives; the first time a window of `nbytes` bytes or more, if all
         ranks of the group have the same `places`. Raises RankError where others do not come, and
         ProgramsDifferError where they exchange something else."""
         if not self._library.has_windows:
             return None
-        key = communicator, part.digest
+        key = communicators, part.digest
         if key not in self._agreed:
-            self._agreed[key] = self._agree(part, group, communicator, places, nbytes)
+            self._agreed[key] = self._agree(part, group, communicators, places, nbytes)
         return self._agreed[key]
 
     def _agree(
-        self, part: GroupPart, group: Sequence[int], communicator: int, places: Places, nbytes: int
-    ) -> Window | None:
+        self, part: GroupPart, group: Sequence[int], communicators: tuple[int, ...],
+        places: Places, nbytes: int,
+    ) -> Window | None:  # fmt: skip
         self._peers.announce(group, part.digest, part.lines)
         topic = f"the arrays of {part.lines[0]} (digest {part.digest}) of rank"
         self._peers.publish(f"{topic} {self._peers.rank}", f"{nbytes} {digest(str(places))}")
@@ -77,19 +80,20 @@ class Windows:
         is_used = any(operand >= 0 and result >= 0 for operand, result in places)
         if len(all_places) > 1 or not is_used:
             return None
-        return Window(self._buffer(communicator, max(all_bytes)), places)
+        return Window(self._buffer(communicators, max(all_bytes)), places)
 
-    def _buffer(self, communicator: int, nbytes: int) -> Buffer:
+    def _buffer(self, communicators: tuple[int, ...], nbytes: int) -> Buffer:
         """The first window of so many bytes, or a new one, which all ranks make at one time: these
         have asked for the same windows in the same order."""
-        buffers = self._buffers.setdefault(communicator, [])
+        buffers = self._buffers.setdefault(communicators, [])
         for buffer in buffers:
             if buffer.nbytes >= nbytes:
                 return buffer
         self._device.enter()
         self._device.empty()  # what is kept for later may be what is missing
         pointer = self._library.allocate(nbytes)
-        self._library.register(communicator, pointer, nbytes)
+        for communicator in communicators:
+            self._library.register(communicator, pointer, nbytes)
         self._device.count(nbytes)
         buffers.append(Buffer.wrap(pointer, nbytes, self._device.name, self))
         return buffers[-1]

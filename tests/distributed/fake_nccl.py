@@ -54,26 +54,28 @@ class World:
     def __init__(self, size: int) -> None:
         self.lock = threading.Lock()
         self.communicators: dict[int, Communicator] = {}
-        self.numbers: dict[tuple[int, ...], int] = {}
+        self.numbers: dict[tuple[tuple[int, ...], bool], int] = {}
         self.number_of(tuple(range(size)))
 
-    def number_of(self, ranks: tuple[int, ...]) -> int:
+    def number_of(self, ranks: tuple[int, ...], *, copies: bool = False) -> int:
         with self.lock:
-            if ranks not in self.numbers:
+            key = ranks, copies
+            if key not in self.numbers:
                 number = 100 + len(self.numbers)
-                self.numbers[ranks] = number
+                self.numbers[key] = number
                 self.communicators[number] = Communicator(ranks, threading.Barrier(len(ranks)))
-            return self.numbers[ranks]
+            return self.numbers[key]
 
 
 class FakeLibrary:
     """The `Library` of one rank. called: the functions, and on which stream. registered: windows,
-    by their address, in bytes."""
+    by their address, in bytes. with_copies: communicators that copy engines work for."""
 
-    has_windows = True
+    has_windows = has_copy_engines = True
 
     def __init__(self, world: World, rank: int) -> None:
         self.registered: dict[int, int] = {}
+        self.with_copies: set[int] = set()
         self._allocated: list[np.ndarray] = []
         self._world, self._rank = world, rank
         self._group: list[tuple[str, tuple[Any, ...]]] | None = None
@@ -87,12 +89,16 @@ class FakeLibrary:
         assert rank == self._rank
         return self._world.number_of(tuple(range(size)))
 
-    def split(self, communicator: int, color: int, key: int) -> int:
+    def split(self, communicator: int, color: int, key: int, *, copies: bool = False) -> int:
         among = self._world.communicators[communicator]
         colors = among.meet(self._rank, color)
         assert key == self._rank
         ranks = zip(among.ranks, colors, strict=True)
-        return self._world.number_of(tuple(rank for rank, one in ranks if one == color))
+        members = tuple(rank for rank, one in ranks if one == color)
+        made = self._world.number_of(members, copies=copies)
+        if copies:
+            self.with_copies.add(made)
+        return made
 
     def allocate(self, nbytes: int) -> int:
         self._allocated.append(np.zeros(nbytes, np.uint8))

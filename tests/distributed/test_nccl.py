@@ -87,21 +87,48 @@ def test_a_collective_goes_to_the_stream_that_it_is_given() -> None:
     assert run_ranks(2, streams) == [[connecting, ("ncclAllReduce", 9)]] * 2
 
 
-def test_long_arrays_have_a_communicator_without_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum of 16 bytes and one of 32, where windows are for up to 16."""
+def test_arrays_go_to_the_communicator_that_is_fast_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 16 and of 32 bytes, where windows are for up to 16 and copy engines from 32 on."""
     monkeypatch.setattr(nccl, "MAX_WINDOW_BYTES", 16)
-    arg = Combine(ADD, 2, 1)
+    monkeypatch.setattr(nccl, "MIN_COPIED_BYTES", 32)
+    sums = [exchange_of(Op.ALL_REDUCE, Combine(ADD, 2, 1), dtypes.float32, (n,)) for n in (4, 8)]
+    gathers = [exchange_of(Op.ALL_GATHER, Ranks(2, 1), dtypes.float32, (n,)) for n in (2, 4)]
 
-    def communicators(rank: Rank) -> list[bool]:
+    def communicators(rank: Rank, copies: int) -> list[int]:
         called: list[int] = []
-        rank.engine._for_long = {(2, 1): -1}
+        rank.engine._communicators[2, 1] = nccl.Communicators(windows=1, copies=copies, plain=3)
         rank.library.call = lambda function, *arguments: called.append(arguments[-2])  # type: ignore[method-assign]
-        for size in (4, 8):
-            exchange = exchange_of(Op.ALL_REDUCE, arg, dtypes.float32, (size,))
+        for exchange in (*sums, *gathers):
             rank.engine.run(exchange, 0, 0, 9)
-        return [communicator == -1 for communicator in called]
+        return called
 
-    assert run_ranks(2, communicators) == [[False, True]] * 2
+    assert run_ranks(2, lambda rank: communicators(rank, 2)) == [[1, 3, 1, 2]] * 2
+    without_copy_engines = run_ranks(2, lambda rank: communicators(rank, 1))
+    assert without_copy_engines == [[1, 3, 1, 3]] * 2
+
+
+@pytest.mark.parametrize("has_copy_engines", [False, True])
+def test_copy_engines_reach_windows_too(*, has_copy_engines: bool) -> None:
+    def registered(rank: Rank) -> None:
+        rank.library.has_copy_engines = has_copy_engines
+        rank.engine.make_group(2, 2)
+        among: list[int] = []
+        register = rank.library.register
+
+        def noting(communicator: int, pointer: int, nbytes: int) -> None:
+            among.append(communicator)
+            register(communicator, pointer, nbytes)
+
+        rank.library.register = noting  # type: ignore[method-assign]
+        gather = exchange_of(Op.ALL_GATHER, Ranks(2, 2), dtypes.float32, (4,))
+        (part,) = parts_of([gather])
+        assert rank.engine.window(part, ((0, 64),), 1024) is not None
+        assert len(among) == 1 + has_copy_engines
+        assert len(rank.library.with_copies & set(among)) == has_copy_engines
+
+    run_ranks(4, registered)
 
 
 def test_the_operands_of_all_ranks_are_gathered() -> None:

@@ -68,6 +68,15 @@ def test_updates_come_after_all_collectives() -> None:
     assert order_of(launches) == "kckckckc" + "wwww"
 
 
+@given(st.permutations(range(4)))
+def test_updates_come_in_the_order_of_what_they_wait_for(order: list[int]) -> None:
+    """In whatever order a program has its results: none waits while another one could run."""
+    updates = chain(4)
+    _, launches = compiled(*[updates[number] for number in order])
+    waits = [launch.after for launch in launches if launch.exchange < 0 and launch.after >= 0]
+    assert waits == [0, 1, 2, 3]
+
+
 def test_updates_come_earlier_where_results_would_wait_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
