@@ -18,9 +18,9 @@ changes: every value still has its shape, as a permutation of what is stored.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from lamina.core.dtypes import float32
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.shape import Shape, prod
+from lamina.core.target import CUDA
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import weight_of, widening
 from lamina.fuse.groups import padded
@@ -56,13 +56,8 @@ RATES = GPUS[RATED_GPU]
 COPY_KERNEL = 3e-6
 TILE = 128  # rows or columns of a tile, about
 
-# Products for each element of a factor of float32 that is computed from inputs, and in each sum,
-# from which on it is stored first. Threads compute its elements wherever a tile has them, and the
-# engine that copies arrays cannot: (1808, 1680) by (1680, 1129) took an H200 26 % more than its
-# estimate, beside 2 to 9 % of factors that are arrays. By that the copy pays from 375 products for
-# each element on. Sums of 256 products or fewer may be those of attention's heads, which computes
-# factors once.
-MIN_STORED_REUSE = 512
+# Of a sum whose computed factors are stored first. Sums of 256 products or fewer may be those of
+# attention's heads, which computes factors once.
 MIN_STORED_STEPS = 257
 
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
@@ -131,24 +126,48 @@ def _gains_by_longer_rows(array: Node, use: _Use, sinks: Set[Node], pitch: int) 
 def _is_filled_slowly(array: Node, use: _Use) -> bool:
     """Do threads take longer to fill tiles with an array of 16 bits than to copy it? Of a
     convolution with 2 filters of 5 x 5 places they fill tiles with each element 25 times."""
-    if array.dtype.bits != 16:
-        return False
-    elements = prod(array.shape)
+    return array.dtype.bits == 16 and _filling(array, use) > _copying(array)
+
+
+def _filling(array: Node, use: _Use) -> float:
+    """The seconds in which threads fill all tiles with elements of `array`."""
+    return prod(array.shape) * use.fills(array) * RATES.filling
+
+
+def _copying(array: Node) -> float:
+    """The seconds of a kernel that reads and writes each element of `array` once."""
     memory = RATES.levels[-1]
-    nbytes = elements * array.dtype.itemsize
-    copying = nbytes / memory.all_read + nbytes / memory.all_write + COPY_KERNEL
-    return elements * use.fills(array) * RATES.filling > copying
+    nbytes = prod(array.shape) * array.dtype.itemsize
+    return nbytes / memory.all_read + nbytes / memory.all_write + COPY_KERNEL
 
 
-def _gains_by_storing(array: Node, total: Node) -> bool:
-    """Does the sum `total` gain if `array`, of float32 and computed from inputs, is stored?"""
-    if array.dtype is not float32:
+def _gains_by_storing(array: Node, total: Node, use: _Use) -> bool:
+    """Does the sum `total` gain if `array`, which is computed from inputs, is stored?
+
+    Threads compute its elements wherever a tile has them, as the engine that copies arrays cannot.
+    What that takes beside the products is compared with a kernel that stores each element once.
+    (1808, 1680) by (1680, 1129) in float32 multiplies for 119 us, and fills tiles with the left
+    factor for 53, of which 16 do not overlap; to store it takes 9. An H200 took 26 % more than
+    those 119 us, beside 2 to 9 % of factors that are arrays. In bfloat16 (5749, 3600) by (3600,
+    2256) multiplies for 117 us, fills for 730, and stores in 23.
+    """
+    if array.op not in Group.ELEMENTWISE or not is_made_of_inputs(array):
         return False
-    products = prod(total.src[0].shape)
-    is_long = products >= MIN_STORED_STEPS * prod(total.shape)
-    is_reused = products >= MIN_STORED_REUSE * prod(array.shape)
-    is_computed = array.op in Group.ELEMENTWISE and is_made_of_inputs(array)
-    return is_long and is_reused and is_computed
+    if use.products < MIN_STORED_STEPS * prod(total.shape):
+        return False
+    multiplying = use.products / _products_a_second(array)
+    filling = _filling(array, use)
+    longer, shorter = max(multiplying, filling), min(multiplying, filling)
+    in_one_kernel = longer + (1 - RATES.hidden) * shorter
+    return multiplying + _copying(array) < in_one_kernel
+
+
+def _products_a_second(factor: Node) -> float:
+    """Of all multiprocessors: of 16-bit factors by tensor cores, of float32 by instructions of
+    warps."""
+    target = CUDA[RATED_GPU]
+    rate = RATES.tensor if factor.dtype.bits == 16 else RATES.issue * target.warp
+    return rate * target.multiprocessors
 
 
 def is_made_of_inputs(array: Node) -> bool:
@@ -185,7 +204,7 @@ def _factors_of(
         if not is_reused and window_axes:
             is_reused = _is_stored_for_copies(array)
         gains = _gains_by_longer_rows(array, use, sinks, pitch) or (
-            is_reused and (_gains_by_storing(array, total) or _gains(array, axis, window_axes))
+            is_reused and (_gains_by_storing(array, total, use) or _gains(array, axis, window_axes))
         )
         if gains:
             factors[array] = axis

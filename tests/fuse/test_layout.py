@@ -121,18 +121,21 @@ def test_a_result_that_a_product_reads_is_stored_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "columns", "dtype", "stored"),
+    ("rows", "steps", "columns", "dtype", "stored"),
     [
-        (320, 1024, lm.float32, 1),
-        (320, 256, lm.float32, 0),  # each element has few products
-        (128, 1024, lm.float32, 0),  # as in attention
-        (320, 1024, lm.bfloat16, 0),
+        (4096, 320, 1024, lm.float32, 1),
+        (4096, 320, 256, lm.float32, 0),  # each element has few products
+        (4096, 128, 1024, lm.float32, 0),  # as in attention
+        (1024, 320, 1024, lm.float32, 0),  # a kernel more takes longer than threads
+        (1024, 320, 1024, lm.bfloat16, 1),  # tensor cores would wait for the threads
+        (1024, 320, 256, lm.bfloat16, 0),
+        (4096, 128, 1024, lm.bfloat16, 0),
     ],
 )
 def test_a_factor_that_threads_would_compute_is_stored(
-    steps: int, columns: int, dtype: lm.DType, stored: int
+    rows: int, steps: int, columns: int, dtype: lm.DType, stored: int
 ) -> None:
-    x, right = leaf(0, (1024, steps), dtype), leaf(1, (steps, columns), dtype)
+    x, right = leaf(0, (rows, steps), dtype), leaf(1, (steps, columns), dtype)
     factor = build.unary(Op.NEG, x)
     (laid,) = lay_out([product(factor, right)], 128)
     assert [one.src[0] for one in toposort([laid]) if one.op is Op.CONTIGUOUS] == [factor] * stored
