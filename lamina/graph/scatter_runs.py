@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from lamina.core.dtypes import DType, float32, float64, int32, uint8, uint16
 from lamina.core.shape import Shape
-from lamina.graph.scatter_sums import scatter_of_sums
+from lamina.graph.scatter_sums import scatter_of_sums, with_gains
 from lamina.graph.search import places_in_sorted
 from lamina.ir import build
 from lamina.ir.monoids import ADD, Monoid
@@ -41,7 +41,7 @@ FEW = 256
 
 
 @dataclass(frozen=True)
-class _Updates:
+class Updates:
     """Updates in the order of their places.
 
     values: the updates. order: which of them comes at which place of the order; None where they lie
@@ -94,13 +94,7 @@ def scatter_of_runs(node: Node) -> Node | None:
     keys = _keys(own, places)
     order = build.cast(build.argsort(keys, axis), int32)
     in_order = build.cast(Node(Op.GATHER, (keys, order), axis), int32)
-    gained = _gained(_Updates(updates, order, in_order, places, axis, monoid))
-    (result,) = monoid.combine((build.cast(base, gained.dtype),), (gained,))
-    result = build.cast(result, node.dtype)
-    if monoid is ADD and node.dtype.is_float:
-        # Without an update -0.0 stays what it is, and -0.0 + 0.0 is 0.0.
-        return gained.eq(0.0).select(base, result)
-    return result
+    return with_gains(node, _gained(Updates(updates, order, in_order, places, axis, monoid)))
 
 
 def own_index(index: Node) -> Node:
@@ -119,7 +113,7 @@ def _keys(index: Node, places: int) -> Node:
     return build.cast(is_inside.select(index, index.lift(places)), key_type(places))
 
 
-def _gained(updates: _Updates) -> Node:
+def _gained(updates: Updates) -> Node:
     """What each place gains. Sums of sums of float32 are float64."""
     dtype = updates.values.dtype
     exact = float64 if updates.monoid is ADD and dtype is float32 else dtype
@@ -141,7 +135,7 @@ def _gained(updates: _Updates) -> Node:
     return gained
 
 
-def _starts(updates: _Updates) -> Node:
+def _starts(updates: Updates) -> Node:
     """Where the run of each place begins, and behind them that of the updates which have no place,
     and the end: int32."""
     count, axis, keys = updates.places + 2, updates.axis, updates.keys
@@ -150,7 +144,7 @@ def _starts(updates: _Updates) -> Node:
     return build.cast(places_in_sorted(keys, wanted, axis), int32)
 
 
-def _heads(updates: _Updates, starts: Node, part: int) -> Node:
+def _heads(updates: Updates, starts: Node, part: int) -> Node:
     """Of each place, the first `part` updates of its run."""
     axis, places = updates.axis, updates.places
     box = updates.along(updates.keys, places, part)
@@ -159,10 +153,10 @@ def _heads(updates: _Updates, starts: Node, part: int) -> Node:
         for at in (0, 1)
     )
     place = first + _iota(box, axis + 1)
-    return _reduced(updates, (place < end).select(place, place.lift(-1)))
+    return reduced(updates, (place < end).select(place, place.lift(-1)))
 
 
-def _rests(updates: _Updates, starts: Node, part: int) -> _Updates:
+def _rests(updates: Updates, starts: Node, part: int) -> Updates:
     """For each part of the order the updates that belong to no head, all of the run that was there
     when the part began, and which is the last part of that run."""
     axis, places = updates.axis, updates.places
@@ -175,12 +169,12 @@ def _rests(updates: _Updates, starts: Node, part: int) -> _Updates:
     place = _iota(updates.along(updates.keys, parts * part), axis)
     place = build.reshape(place, keys.shape)
     is_rest = keys.eq(run) & (run < places) & (begin + (part - 1) < place)
-    values = _reduced(updates, is_rest.select(place, place.lift(-1)))
+    values = reduced(updates, is_rest.select(place, place.lift(-1)))
     ends = Node(Op.GATHER, (starts, before + 1), axis)
-    return _Updates(values, None, _part_before(ends, part), parts, axis, updates.monoid)
+    return Updates(values, None, _part_before(ends, part), parts, axis, updates.monoid)
 
 
-def _in_parts(updates: _Updates, keys: Node, part: int, parts: int) -> Node:
+def _in_parts(updates: Updates, keys: Node, part: int, parts: int) -> Node:
     """Keys along two axes, parts and what is in them; -2 behind the last."""
     behind = [0] * len(keys.shape)
     behind[updates.axis] = parts * part - updates.count
@@ -194,7 +188,7 @@ def _part_before(ends: Node, part: int) -> Node:
     return Node(Op.MAX, (last, last.lift(0))) >> (part.bit_length() - 1)
 
 
-def _last_parts(updates: _Updates, starts: Node, part: int) -> Node:
+def _last_parts(updates: Updates, starts: Node, part: int) -> Node:
     """The last part of each run that is longer than its head; -1 of others."""
     axis, places = updates.axis, updates.places
     first, end = (build.slice_axis(starts, axis, at, at + places) for at in (0, 1))
@@ -203,7 +197,7 @@ def _last_parts(updates: _Updates, starts: Node, part: int) -> Node:
     return is_longer.select(last, last.lift(-1))
 
 
-def _reduced(updates: _Updates, places: Node) -> Node:
+def reduced(updates: Updates, places: Node) -> Node:
     """The reductions along the last but one axis of an array of places in the order, (.., results,
     part, ..); -1 is none."""
     axis = updates.axis
@@ -217,7 +211,7 @@ def _reduced(updates: _Updates, places: Node) -> Node:
     return build.reduce(updates.monoid, (axis + 1,), box)
 
 
-def _of_places(updates: _Updates, values: Node, places: Node) -> Node:
+def _of_places(updates: Updates, values: Node, places: Node) -> Node:
     """The values at these places along the axis; the identity at -1."""
     index = build.expand(places, updates.along(values, places.shape[updates.axis]))
     picked = Node(Op.GATHER, (values, index), updates.axis)

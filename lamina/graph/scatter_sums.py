@@ -31,9 +31,15 @@ def scatter_of_sums(node: Node) -> Node | None:
     (identity,) = monoid.identity((node.dtype,))
     own = is_own.select(copies, copies.lift(identity))
     gained = build.reduce(monoid, (axis + 1,), own)
+    return with_gains(node, gained)
+
+
+def with_gains(scatter: Node, gained: Node) -> Node:
+    """The result of a scatter whose places gain `gained`, the reductions of their updates."""
+    base, monoid = scatter.src[0], scatter.arg.monoid
     result: Node
     (result,) = monoid.combine((base,), (gained,))
-    if monoid is ADD and node.dtype.is_float:
+    if monoid is ADD and base.dtype.is_float:
         # Without an update -0.0 stays what it is, and -0.0 + 0.0 is 0.0.
         return gained.eq(0.0).select(base, result)
     return result

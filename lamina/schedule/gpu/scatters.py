@@ -1,16 +1,17 @@
 """How a GPU adds the updates of a scatter: in their order, as sums of integers in any order, as a
-reduction for each result, or as sums of runs.
+reduction for each result, as sums of runs, or as reductions of windows.
 
 In their order every thread goes through all updates of its rows, and adds those that it owns; the
 time grows with the number of updates, which wait one after the other. Sums of integers are several
 kernels, and move 24 bytes more for each result. A reduction goes through all updates of a row for
 each of its results, and waits for nothing: it is for rows of few results. Sums of runs sort the
 updates by their places first, which takes some 30 kernels, and then read each once: they are for
-updates with many columns that share their places.
+updates with many columns that share their places. Windows are for indices that are known when a
+program is compiled: each result reads its own updates.
 """
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 
 from lamina.core.dtypes import int32, int64
 from lamina.core.rates import GPUS, RATED_GPU
@@ -19,6 +20,7 @@ from lamina.graph.exact_scatters import scatter_of_integers
 from lamina.graph.rewrite import Rule
 from lamina.graph.scatter_runs import key_type, own_index, part_of, scatter_of_runs
 from lamina.graph.scatter_sums import scatter_of_sums
+from lamina.graph.scatter_windows import scatter_of_windows, windows_of
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -56,6 +58,7 @@ def scatters_of_other_kinds(node: Node) -> Node | None:
         (_in_any_order(node), scatter_of_integers),
         (_reducing(node), scatter_of_sums),
         (_in_runs(node), scatter_of_runs),
+        (_in_windows(node), scatter_of_windows),
     ]
     for _, way in sorted(ways, key=lambda way: way[0]):
         new = way(node)
@@ -126,6 +129,20 @@ def _in_runs(node: Node) -> float:
     computing = instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
     elements = prod(updates.shape) + 2 * prod(base.shape)
     return kernels + sorting + computing + elements * node.dtype.itemsize / BYTES_A_SECOND
+
+
+def _in_windows(node: Node) -> float:
+    """Seconds of reductions of windows: to count where they start, to read as many updates for each
+    result as the longest has, and to write all results; infinity where there are none."""
+    windows = windows_of(node)
+    if windows is None:
+        return inf
+    results = prod(node.shape)
+    instructions: float = results * windows.longest * OF_SLOT / LANES
+    computing = instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
+    elements = prod(node.src[-1].shape) + 2 * results
+    moving = elements * node.dtype.itemsize / BYTES_A_SECOND
+    return KERNEL_SECONDS + computing + moving
 
 
 def _adding(node: Node) -> float:

@@ -1,0 +1,127 @@
+"""Scatters by an ascending index that is known when a program is compiled, as windows of updates.
+
+The index of a gradient of resizing is made of indices and numbers alone:
+
+    index      0 0 1 3 3 3      of 6 updates and 4 places
+    start      0 2 3 3          how many updates belong to the places before
+    end        2 3 3 6
+    longest    3                updates of a place, known at compile time
+    result[j]  reduces updates[start[j] + k] for k < 3, up to end[j]
+
+Each result reads its own updates, in their order, and waits for no other. What is computed from a
+result, or added to it, shares its kernel. With one update a place at most, there is no loop.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from lamina.core.dtypes import float32, float64, int32
+from lamina.core.shape import prod
+from lamina.graph.scatter_runs import Updates, own_index, reduced
+from lamina.graph.scatter_sums import with_gains
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.ir.substitute import rebuilt
+
+MAX_UPDATES = 1 << 16  # of an index that is computed at compile time, in about a millisecond
+# What gives the same numbers on every device.
+EXACT = (Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW}) | Group.MOVEMENT | {Op.IOTA, Op.CONST}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How the updates of a scatter lie.
+
+    index: the place of each, of one axis
+    longest: the most updates of a place
+    """
+
+    index: Node
+    longest: int
+
+
+def windows_of(scatter: Node) -> Windows | None:
+    """The windows of a scatter that reduces; None of any other, or if its index is not known, or
+    does not ascend along its axis."""
+    if scatter.op is not Op.SCATTER or scatter.arg.monoid is None:
+        return None
+    base, index, updates = scatter.src
+    axis = scatter.arg.axis
+    count, own = updates.shape[axis], own_index(index)
+    is_vector = own.shape[axis] == prod(own.shape) == count
+    if not is_vector or not 0 < count <= MAX_UPDATES:
+        return None
+    places = _known(build.reshape(own, (count,)))
+    if places is None or np.any(np.diff(places) < 0):
+        return None
+    inside = places[(places >= 0) & (places < base.shape[axis])]
+    longest = int(np.bincount(inside).max(initial=0))
+    return Windows(build.reshape(own, (count,)), max(longest, 1))
+
+
+@lru_cache(256)
+def _known(index: Node) -> np.ndarray | None:
+    """The elements of an index that is made of indices and numbers alone; None of any other, and of
+    one that depends on how a compiler rounds."""
+    parts = toposort([index])
+    if any(node.op not in EXACT for node in parts):
+        return None
+    contracted = rebuilt(parts, {}, _rounded_once)[index]
+    places, other_places = evaluate([index, contracted])
+    return places if np.array_equal(places, other_places) else None
+
+
+def _rounded_once(node: Node, src: tuple[Node, ...]) -> Node:
+    """A sum of float32 with a product as a fused multiply-add has it, which rounds once: compilers
+    for GPUs contract ``i * ratio + offset`` to that."""
+    if node.op is not Op.ADD or node.dtype is not float32:
+        return Node(node.op, src, node.arg)
+    left, right = map(_not_rounded, src)
+    return build.cast(left + right, float32)
+
+
+def _not_rounded(term: Node) -> Node:
+    """A product of float32, or its negation, in float64, which holds all of its bits."""
+    if term.op is Op.NEG:
+        return -_not_rounded(term.src[0])
+    if term.op is Op.MUL:
+        left, right = (build.cast(factor, float64) for factor in term.src)
+        return left * right
+    return build.cast(term, float64)
+
+
+def scatter_of_windows(scatter: Node) -> Node | None:
+    """A scatter as reductions of windows; None if it has none."""
+    windows = windows_of(scatter)
+    if windows is None:
+        return None
+    base, index, values = scatter.src
+    axis, monoid = scatter.arg
+    keys = build.cast(own_index(index), int32)
+    updates = Updates(values, None, keys, base.shape[axis], axis, monoid)
+    return with_gains(scatter, reduced(updates, _update_numbers(updates, windows)))
+
+
+def _update_numbers(updates: Updates, windows: Windows) -> Node:
+    """Which updates each place reduces, along the axis and the next one, int32; -1 is none.
+
+    The starts of windows are counted, by a small kernel for all scatters by one index.
+    """
+    places, count, longest = updates.places, updates.count, windows.longest
+    box = (places, count)
+    index, place = build.broadcast_in_dim(windows.index, 1, box), build.broadcasted_iota(box, 0)
+    start, end = (
+        build.reduce(ADD, (1,), build.cast(is_before, int32))
+        for is_before in (index < place, index < place + 1)
+    )
+    box = (places, longest)
+    step = build.cast(build.broadcasted_iota(box, 1), int32)
+    number = build.broadcast_in_dim(start, 0, box) + step
+    is_inside = number < build.broadcast_in_dim(end, 0, box)
+    number = is_inside.select(number, number.lift(-1))
+    return build.reshape(number, updates.along(updates.keys, places, longest))
