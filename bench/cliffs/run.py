@@ -177,6 +177,12 @@ class Examination:
             self.outcome.busy = not self.crew.tell(LAMINA, "idle", _IDLE_SECONDS)["idle"]
         return not self.outcome.busy
 
+    def calibrate(self) -> None:
+        """Let lamina measure how fast the CPU is, unless it has: its cost model asks for that."""
+        if self.crew.device == "cpu":
+            with self.bench.noting("rates of the CPU"):
+                self.crew.tell(LAMINA, "rates")
+
     def measure(self, columns: Sequence[str]) -> None:
         """Turns of all who have the program ready."""
         turns = {column: functools.partial(self._turn, column) for column in columns}
@@ -246,6 +252,7 @@ def examine(
     if LAMINA in ready and not outcome.wrong:
         with crew.alone():
             if examination.has_idle_device():
+                examination.calibrate()
                 examination.measure(ready)
                 if LAMINA not in outcome.failures:
                     examination.look()

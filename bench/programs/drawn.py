@@ -3,8 +3,8 @@
 Arguments: the column, the seed, the number of threads (0: all), a folder for results, the device.
 Each line that it reads is a JSON list: ["case", index, data] compiles a program, runs it and writes
 its results, ["idle", seconds] waits until the GPU has no work of other processes, ["time", seconds]
-measures the program, ["cost"] predicts what it takes, ["kernels"] tells what lamina's kernels take,
-["drop"] forgets it.
+measures the program, ["rates"] measures how fast the device is, unless that is kept, ["cost"]
+predicts what the program takes, ["kernels"] tells what lamina's kernels take, ["drop"] forgets it.
 """
 
 from __future__ import annotations
@@ -274,6 +274,13 @@ class Runner:
 
         return fastest(run, self.now, seconds, _BLOCK[self.device.partition(":")[0]])
 
+    def rates(self) -> str:
+        """Whose rates lamina's cost model has, which are measured if they are not kept."""
+        from lamina.core.options import current
+        from lamina.runtime.devices import rates_of
+
+        return rates_of(current()).device
+
     def cost(self) -> dict[str, Any]:
         """What lamina's cost model says: the bound of the program, and what it is predicted to
         take, in seconds."""
@@ -329,6 +336,8 @@ def main(column: str, seed: str, threads: str, folder: str, device: str) -> None
             emit(idle=runner.waits_until_idle(*words))
         elif command == "time":
             emit(seconds=runner.measure(*words))
+        elif command == "rates":
+            emit(device=runner.rates())
         elif command == "cost":
             emit(**runner.cost())
         elif command == "kernels":

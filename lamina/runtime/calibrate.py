@@ -1,34 +1,39 @@
 """How fast this machine's CPU is, measured once with micro-kernels and kept in the disk cache.
 
-It takes about two seconds. What other work does to caches and to the clock makes a measurement
-slower, never faster, so the fastest of several runs counts.
+It takes about three seconds. What other work does to caches and to the clock makes a measurement
+slower, never faster, and lasts for milliseconds to seconds: so all measurements take turns for the
+whole time, and of each the fastest run counts. Processes that share the disk cache measure one
+after the other, the later ones only to find what the first has kept.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import json
 import mmap
+import os
 import threading
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from math import gcd, inf
 from pathlib import Path
 
 from lamina.core.options import Options
 from lamina.core.rates import Memory, Rates
 from lamina.runtime import compiler as compilers
-from lamina.runtime.cache import digest
+from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.cpu import build, disk_cache, usable_cores
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
 _POOL = Path(__file__).with_name("pool.c")
-_VERSION = "5"  # of what is kept
-# Of each measurement of memory; of caches, which take less time, 16 times as many, and of
-# instructions 4 times.
-_RUNS = 4
+_VERSION = "6"  # of what is kept
+_ROUNDS = 8  # in which all measurements take turns
+# Runs of a measurement in each round: of an array that leaves all caches, of one in a cache, of
+# instructions, and of steps of the host, which take 20 to 40, 1, 1 to 4 and 0.05 ms.
+_UNCACHED_RUNS, _CACHED_RUNS, _INSTRUCTION_RUNS, _HOST_RUNS = 1, 8, 2, 128
 _SECONDS = 1e-3  # of one run, at least: long beside a reading of the clock
 _MOVED = 1 << 24  # bytes that one run of a memory kernel moves, at least
 # Bytes of the caches of a CPU that does not say: those of many cores since 2015.
@@ -54,17 +59,34 @@ def cpu_rates(options: Options) -> Rates:
     machine = compilers.find(options).macros
     name = f"{digest('rates', _VERSION, _SOURCE.read_text(), machine, str(threads))}.json"
     disk = disk_cache(options)
-    path = disk.load(name)
-    if path is not None:
-        return _from_json(path.read_text())
-    rates = _Calibration(options, threads).rates()
-    disk.store(name, json.dumps(asdict(rates)).encode())
+    rates = _kept(disk, name)
+    if rates is None:
+        with _turn(disk.folder):
+            rates = _kept(disk, name)  # another process may have measured meanwhile
+            if rates is None:
+                rates = _Calibration(options, threads).rates()
+                disk.store(name, json.dumps(asdict(rates)).encode())
     return rates
 
 
-def _from_json(text: str) -> Rates:
-    """The rates that `cpu_rates` has kept."""
-    fields = json.loads(text)
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Within, no other process that keeps its rates in `folder` measures."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _kept(disk: DiskCache, name: str) -> Rates | None:
+    """The rates that `cpu_rates` has kept; None where it has not."""
+    path = disk.load(name)
+    if path is None:
+        return None
+    fields = json.loads(path.read_text())
     levels = tuple(Memory(**level) for level in fields.pop("levels"))
     return Rates(levels=levels, **fields)
 
@@ -87,6 +109,11 @@ def _step(lines: int) -> int:
     return next(step for step in range(lines * 5 // 8, lines) if gcd(step, lines) == 1)
 
 
+def _is_shared(level: str) -> bool:
+    """Do all cores use one memory of that name?"""
+    return level in ("L3", "DRAM")
+
+
 class _Held:
     """Holds something, as a tensor its memory."""
 
@@ -101,16 +128,61 @@ def _host_step() -> float:
     finds its memory, puts the address into a job, and makes an object for a result."""
     arrays = [_Held(_Held(address)) for address in range(_STEPS)]
     job = (ctypes.c_uint64 * _STEPS)()
-    best = inf
-    for _ in range(16 * _RUNS):
-        started = time.perf_counter()
-        for number, one in enumerate(arrays):
-            held = getattr(one.storage, "storage", None)
-            if type(held) is int:
-                job[number] = held
-        results = [*map(_Held, arrays)]
-        best = min(best, (time.perf_counter() - started) / len(results))
-    return best
+    started = time.perf_counter()
+    for number, one in enumerate(arrays):
+        held = getattr(one.storage, "storage", None)
+        if type(held) is int:
+            job[number] = held
+    results = [*map(_Held, arrays)]
+    return (time.perf_counter() - started) / len(results)
+
+
+@dataclass
+class _Measurement:
+    """A measurement that takes turns with others.
+
+    seconds: runs once, and tells how long that took
+    amount: bytes that a run moves, or operations that it does
+    runs: in each round
+    fastest: seconds of the fastest run so far
+    """
+
+    seconds: Callable[[], float]
+    amount: float
+    runs: int
+    fastest: float = inf
+
+    def take_turn(self) -> None:
+        """The runs of a round."""
+        self.fastest = min(self.fastest, *(self.seconds() for _ in range(self.runs)))
+
+    @property
+    def rate(self) -> float:
+        """Of bytes or operations, a second."""
+        return self.amount / self.fastest
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of memory.
+
+    memory: which holds it
+    offset, nbytes: where it begins in that, and how long it is
+    """
+
+    memory: mmap.mmap
+    offset: int
+    nbytes: int
+
+    @property
+    def address(self) -> int:
+        """Of its first byte."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.memory, self.offset))
+
+    def parts(self, count: int) -> list["_Piece"]:
+        """So many pieces of equal length, of whole pages."""
+        nbytes = self.nbytes // count // _PAGE * _PAGE
+        return [_Piece(self.memory, self.offset + at * nbytes, nbytes) for at in range(count)]
 
 
 class _Calibration:
@@ -128,36 +200,50 @@ class _Calibration:
         self.pool = build(_POOL.read_text(encoding="utf-8"), options)
         self.threads = threads
         self.caches = _cache_bytes()
-        self.steps: list[float] = []  # what `_host_step` measured, between other measurements
+        self.measurements: list[_Measurement] = []
 
     def rates(self) -> Rates:
         """All of them, measured now. What no function measures has the defaults of `Rates`."""
-        *private, l3, dram = (self._level(name) for name in ("L1", "L2", "L3", "DRAM"))
-        l3 = replace(l3, size=self._share_of_l3(l3.read, dram.read))
-        step = min(self.steps)
+        levels = {name: self._level(name) for name in ("L1", "L2", "L3", "DRAM")}
+        shares = self._shares_of_l3()
+        issue = self._operations("multiply_adds", 12)
+        simple = self._operations("mixed_operations", 4 * 7)
+        chain = self._operations("chained_additions", 1)
+        divide = self._operations("divisions", 4)
+        function = self._operations("functions", 1)
+        integer_division = self._operations("integer_divisions", 4)
+        host = self._measurement(_host_step, 1.0, _HOST_RUNS)
+        for _ in range(_ROUNDS):
+            for measurement in self.measurements:
+                measurement.take_turn()
         return Rates(
             device=f"this CPU, {self.threads} threads",
             line=_LINE,
-            levels=(*private, l3, dram),
-            issue=self._rate("multiply_adds", 12),
-            simple=self._rate("mixed_operations", 4 * 7),
-            latency=1 / self._rate("chained_additions", 1),
-            divide=self._rate("divisions", 4),
-            function=self._rate("functions", 1),
-            integer_division=self._rate("integer_divisions", 4),
+            levels=self._memories(levels, shares),
+            issue=issue.rate,
+            simple=simple.rate,
+            latency=chain.fastest / chain.amount,
+            divide=divide.rate,
+            function=function.rate,
+            integer_division=integer_division.rate,
             fork=self._fork() if self.threads > 1 else 0.0,
             launch=_LAUNCH,
-            call=_STEPS_OF_CALL * step,
-            array=_STEPS_OF_ARRAY * step,
+            call=_STEPS_OF_CALL * host.fastest,
+            array=_STEPS_OF_ARRAY * host.fastest,
         )
 
-    def _rate(self, function: str, each: int) -> float:
-        """How many a second of what the C function does `each` times a turn."""
+    def _measurement(self, seconds: Callable[[], float], amount: float, runs: int) -> _Measurement:
+        """One that takes part in all rounds."""
+        self.measurements.append(_Measurement(seconds, amount, runs))
+        return self.measurements[-1]
+
+    def _operations(self, function: str, each: int) -> _Measurement:
+        """What the C function does `each` times a turn, in as many turns as take _SECONDS."""
         call = self._function(function)
         turns = 1000
         while call(turns) < _SECONDS:
             turns *= 4
-        return each * turns / min(call(turns) for _ in range(4 * _RUNS))
+        return self._measurement(lambda: call(turns), each * turns, _INSTRUCTION_RUNS)
 
     def _function(self, name: str) -> Callable[..., float]:
         """A function of `calibrate.c` by its name, of integers and addresses."""
@@ -165,74 +251,99 @@ class _Calibration:
         function.restype = ctypes.c_double
         return lambda *arguments: function(*map(ctypes.c_void_p, arguments))
 
-    def _level(self, name: str) -> Memory:
-        """A level of memory, measured on arrays that it holds and that the one before does not. All
-        threads share an array of a level that they share, and have one each of another."""
+    def _level(self, name: str) -> dict[str, _Measurement]:
+        """The measurements of a level of memory, by their fields of `Memory`: on an array that the
+        level holds and that the one before does not. All threads together share the array of a
+        level that they share, and have one each of another."""
         sizes = self.caches
-        in_l3 = min(4 * sizes["L2"], sizes["L3"] // 2)
-        tested = {
+        nbytes = {
             "L1": sizes["L1"] // 2,
             "L2": min(4 * sizes["L1"], sizes["L2"] // 2),
-            "L3": in_l3,
+            "L3": min(4 * sizes["L2"], sizes["L3"] // 2),
             "DRAM": _UNCACHED,
         }[name]
-        shared = name in ("L3", "DRAM")
-        each = tested // self.threads if shared else tested
-        memory = [self._pages(each) for _ in range(self.threads)]
-        first = memory[:1]
-        return Memory(
-            name=name,
-            size=sizes.get(name, inf),
-            shared=shared,
-            read=self._moved("read_memory", first),
-            write=self._moved("write_memory", first),
-            all_read=self._moved("read_memory", memory),
-            all_write=self._moved("write_memory", memory),
-            scattered=self._moved("read_scattered", first, _step(each // _LINE)),
+        whole = self._piece(nbytes)
+        if self.threads == 1:
+            pieces = [whole]
+        elif _is_shared(name):
+            pieces = whole.parts(self.threads)
+        else:
+            pieces = [whole, *(self._piece(nbytes) for _ in range(self.threads - 1))]
+        read, write = self._moving("read_memory", [whole]), self._moving("write_memory", [whole])
+        several = len(pieces) > 1
+        return {
+            "read": read,
+            "write": write,
+            "all_read": self._moving("read_memory", pieces) if several else read,
+            "all_write": self._moving("write_memory", pieces) if several else write,
+            "scattered": self._moving("read_scattered", [whole], _step(whole.nbytes // _LINE)),
+        }
+
+    def _shares_of_l3(self) -> dict[int, _Measurement]:
+        """Reads of arrays, by their bytes, of which some may be longer than what this machine gets
+        of a third-level cache."""
+        largest = min(_UNCACHED, self.caches["L3"])
+        memory = self._piece(largest).memory
+        nbytes = 4 * self.caches["L2"]
+        measurements = {}
+        while nbytes <= largest:
+            piece = _Piece(memory, 0, nbytes)
+            measurements[nbytes] = self._moving("read_memory", [piece])
+            nbytes *= 2
+        return measurements
+
+    def _memories(
+        self, levels: dict[str, dict[str, _Measurement]], shares: dict[int, _Measurement]
+    ) -> tuple[Memory, ...]:
+        """The levels of memory, as measured. This machine may get a part of the third-level cache:
+        up to the first array that is read at a rate nearer to that of memory."""
+        sizes = self.caches | {"DRAM": inf}
+        between = (levels["L3"]["read"].rate * levels["DRAM"]["read"].rate) ** 0.5
+        beyond = (nbytes for nbytes, read in shares.items() if read.rate < between)
+        sizes["L3"] = next(beyond, sizes["L3"])
+        return tuple(
+            Memory(
+                name,
+                sizes[name],
+                _is_shared(name),
+                **{field: measurement.rate for field, measurement in measurements.items()},
+            )
+            for name, measurements in levels.items()
         )
 
-    def _share_of_l3(self, in_cache: float, uncached: float) -> int:
-        """The bytes of the third-level cache that this machine gets of it: up to the first array
-        that is read at a rate nearer to that of memory."""
-        nbytes = 2 * self.caches["L2"]
-        while nbytes < min(_UNCACHED, self.caches["L3"]):
-            nbytes *= 2
-            if self._moved("read_memory", [self._pages(nbytes)]) < (in_cache * uncached) ** 0.5:
-                break
-        return min(nbytes, self.caches["L3"])
-
-    def _pages(self, nbytes: int) -> mmap.mmap:
+    def _piece(self, nbytes: int) -> _Piece:
         """Memory whose pages are there, as fresh ones are slow, and large, as those of tensors."""
-        pages = mmap.mmap(-1, nbytes // _PAGE * _PAGE)
+        nbytes = nbytes // _PAGE * _PAGE
+        pages = mmap.mmap(-1, nbytes)
         if nbytes >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
-        self._seconds("write_memory", [pages], 1)
-        return pages
+        piece = _Piece(pages, 0, nbytes)
+        self._seconds("write_memory", [piece], 1)
+        return piece
 
-    def _moved(self, function: str, memory: list[mmap.mmap], *arguments: int) -> float:
-        """Bytes a second that a function of memory, with further `arguments` before the repeats,
-        moves in the fastest run, in as many threads as there are pieces of memory, one each. Other
-        work may share the core for a while, so that runs in caches are many, and steps of the host
-        are measured in between."""
-        self.steps.append(_host_step())
-        repeats = max(_MOVED // len(memory[0]), 1)
-        runs = max(16 * _RUNS * _MOVED // (len(memory[0]) * repeats), _RUNS)
-        best = min(self._seconds(function, memory, *arguments, repeats) for _ in range(runs))
-        return sum(map(len, memory)) * repeats / best
+    def _moving(self, function: str, pieces: Sequence[_Piece], *arguments: int) -> _Measurement:
+        """A function of memory, with further `arguments` before the repeats, in as many threads as
+        there are pieces, one each."""
+        nbytes = pieces[0].nbytes
+        repeats = max(_MOVED // nbytes, 1)
+        runs = _CACHED_RUNS if nbytes * repeats <= 2 * _MOVED else _UNCACHED_RUNS
+        amount = nbytes * repeats * len(pieces)
+        return self._measurement(
+            lambda: self._seconds(function, pieces, *arguments, repeats), amount, runs
+        )
 
-    def _seconds(self, function: str, memory: list[mmap.mmap], *arguments: int) -> float:
+    def _seconds(self, function: str, pieces: Sequence[_Piece], *arguments: int) -> float:
         """The seconds of the slowest of as many threads as there are pieces of memory."""
         call = self._function(function)
         seconds = list[float]()
 
-        def work(pages: mmap.mmap) -> None:
-            start = ctypes.c_char.from_buffer(pages)
-            seconds.append(call(ctypes.addressof(start), len(pages), *arguments))
+        def work(piece: _Piece) -> None:
+            seconds.append(call(piece.address, piece.nbytes, *arguments))
 
-        others = [threading.Thread(target=work, args=(pages,)) for pages in memory[1:]]
+        others = [threading.Thread(target=work, args=(piece,)) for piece in pieces[1:]]
         for thread in others:
             thread.start()
-        work(memory[0])
+        work(pieces[0])
         for thread in others:
             thread.join()
         return max(seconds)

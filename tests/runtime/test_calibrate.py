@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import pytest
 
-from lamina.core.options import current
+from lamina.core.options import Options, current
+from lamina.core.rates import COMMON_CPU, Rates
 from lamina.runtime import calibrate
 
 
 def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_UNCACHED", 16 << 20)
-    monkeypatch.setattr(calibrate, "_RUNS", 1)
+    monkeypatch.setattr(calibrate, "_ROUNDS", 1)
     options = current()
     rates = calibrate.cpu_rates.__wrapped__(options)
     assert [level.name for level in rates.levels] == ["L1", "L2", "L3", "DRAM"]
@@ -29,3 +34,42 @@ def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(calibrate, "_Calibration", refused)
     assert calibrate.cpu_rates.__wrapped__(options) == rates
+
+
+def test_processes_that_share_a_cache_measure_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Threads stand for processes: each opens the lock by itself.
+    measured = list[int]()
+
+    class Slow:
+        def __init__(self, options: Options, threads: int) -> None:
+            measured.append(threads)
+
+        def rates(self) -> Rates:
+            time.sleep(0.2)
+            return COMMON_CPU
+
+    monkeypatch.setattr(calibrate, "_Calibration", Slow)
+    options = replace(current(), cache_dir=str(tmp_path))
+    results = list[Rates]()
+
+    def ask() -> None:
+        results.append(calibrate.cpu_rates.__wrapped__(options))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [COMMON_CPU] * 3
+    assert len(measured) == 1
+
+
+def test_the_fastest_run_of_all_rounds_counts() -> None:
+    seconds = iter([4.0, 3.0, 2.0, 5.0, 3.0, 9.0])
+    measurement = calibrate._Measurement(lambda: next(seconds), amount=6.0, runs=2)
+    for _ in range(3):
+        measurement.take_turn()
+    assert measurement.rate == 3.0
+    assert next(seconds, None) is None
