@@ -16,6 +16,7 @@ from lamina.ir.kernel import Store, free_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.products import is_in_chunks
 from lamina.targets.cuda.attention import AttentionPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
@@ -40,10 +41,17 @@ class CudaPrinter(AttentionPrinter):
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
         is_small = all(array.size < 1 << 31 for array in nest.kernel.parameters)
-        if self.is_back_to_back and is_small:
-            self.index = "i32"  # masks compare indices, of 64 bits in two instructions
+        # Masks compare indices, of 64 bits in two instructions. Threads that fill tiles divide
+        # them: ``k % 7`` takes 5 instructions, and of 64 bits about 20.
+        computes_indices = self.is_back_to_back or self._is_filled_by_threads()
+        if computes_indices and is_small:
+            self.index = "i32"
         self.exact = self._exact_nodes({bfloat16, float16})
         self.exact_in_bfloat16 = self._exact_nodes({bfloat16})
+
+    def _is_filled_by_threads(self) -> bool:
+        """Whether threads fill tiles that the copy engine cannot fill."""
+        return not all(is_in_chunks(tile.value) for tile in self.nest.tiles)
 
     def _exact_nodes(self, rounding: Set[DType]) -> set[Node]:
         """The nodes whose errors would show: those that are stored as they are, and the operands of

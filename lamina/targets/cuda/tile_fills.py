@@ -10,14 +10,14 @@ The left tile of 128 rows and 64 steps in bfloat16, by the copy engine (TMA), wh
 The same of 4096 rows of 300 elements by 256 threads, in chunks of 16 bytes. Neighbouring threads
 fill neighbouring chunks of a line, which lie in the order of the swizzle:
 
-    const i64 first_k = 64 * (fill_step % 5);
-    const i64 first_row = 128 * (8 * row_band + row_tile) + 0;
+    const i32 first_k = 64 * (fill_step % 5);
+    const i32 first_row = 128 * (8 * row_band + row_tile) + 0;
     UNROLLED for (int i = THREAD; i < 1024; i += 256) {
         const int line = i / 8, chunk = i % 8;
         union { u16 elements[8]; uint4 all; } filled;
         UNROLLED for (int at = 0; at < 8; at++) {
-            const i64 row = first_row + line;
-            const i64 k = min(first_k + 8 * chunk + at, (i64)299);
+            const i32 row = first_row + line;
+            const i32 k = min(first_k + 8 * chunk + at, (i32)299);
             const u16 load_1 = p0[300 * row + k];
             filled.elements[at] = first_k + 8 * chunk + at < 300 ? (u16)load_1 : 0;
         }
@@ -193,7 +193,8 @@ class TileFillPrinter(TilePrinter):
         """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
         one, at the last one before it."""
         index = f"{self._first_name(axes)} + {place}"
-        self._walk(axes, f"min({index}, ({self.index}){end - 1})" if end else index)
+        within = f"min({index}, ({self.index}){end - 1})" if end else index
+        self._walk(axes, within, self.index)
 
 
 def tile_bytes(alloc: Alloc) -> int:

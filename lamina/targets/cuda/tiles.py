@@ -116,16 +116,17 @@ class TilePrinter(GpuPrinter):
         arguments = (name, int(transposed), int(copy.is_im2col), *coordinates)
         return f"COPY_TILE({', '.join(map(str, arguments))})"
 
-    def _walk(self, axes: Sequence[Node], start: str = "") -> str:
+    def _walk(self, axes: Sequence[Node], start: str = "", kind: str = "i64") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
         axis. The result is the name of the former.
 
         For k0 of 3 and k1 of 5, from "64" on: ``const i64 k0_k1 = 64;``, then k1 as ``k0_k1 % 5``
-        and k0 as ``(k0_k1 / 5) % 3``. One axis has its name alone: ``const i64 k = 64;``.
+        and k0 as ``(k0_k1 / 5) % 3``. One axis has its name alone: ``const i64 k = 64;``. kind: the
+        type of the former index.
         """
         name = "_".join(map(self.axis_name, axes))
         if start:
-            self.line(f"const i64 {name} = {start};")
+            self.line(f"const {kind} {name} = {start};")
         if len(axes) > 1:
             self.scopes[-1].lines += self.indices(axes, name)
         return name
