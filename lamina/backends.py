@@ -45,6 +45,7 @@ from lamina.runtime.metal import no_compiler
 from lamina.runtime.source import Source
 from lamina.schedule.cost import KernelTime, joined_seconds, predict_time
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
+from lamina.schedule.cpu.register_tiles import REGISTER_TILES
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
@@ -148,7 +149,7 @@ def _cpu_memory(options: Options) -> FusionTarget:
 
     return FusionTarget(
         flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost,
-        min_updating_results=ANY_NUMBER,
+        min_updating_results=ANY_NUMBER, packs_constants=target.vector_bytes in REGISTER_TILES,
     )  # fmt: skip
 
 

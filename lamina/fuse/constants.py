@@ -53,7 +53,7 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
     """`sinks` with each value that is worth keeping replaced by memory that holds it. A sink itself
     is computed in every call, as its memory is the caller's."""
     order = toposort(sinks)
-    constant = _constant(order)
+    constant = constants_of(order)
     if not constant:
         return Apart(list(sinks), [])
     nbytes_read = sum(_nbytes(node) for node in constant if node.op is Op.BUFFER)
@@ -78,9 +78,9 @@ def _memory_of(value: Node, storage: Kept, order: Iterable[Node]) -> Node:
     return Node(Op.BUFFER, (), BufferRef(storage, value.shape, value.dtype, device, constant=True))
 
 
-def _constant(order: Sequence[Node]) -> set[Node]:
-    """The nodes that are the same in each call; none of a graph that reads no constant, though
-    some of its nodes are made of numbers alone."""
+def constants_of(order: Iterable[Node]) -> set[Node]:
+    """The nodes of `order`, operands first, that are the same in each call; none of a graph that
+    reads no constant, though some of its nodes are made of numbers alone."""
     constant: set[Node] = set()
     for node in order:
         if node.op is Op.BUFFER:

@@ -52,6 +52,10 @@ class FusionTarget:
     copies, takes half the time without the padded copy where one instruction loads the lanes of a
     mask, and twice as long where none does (measured)."""
 
+    packs_constants: bool = False
+    """Whether products pack constants in panels, which hold what is computed from them: floats that
+    are made of bytes then need no memory of their own."""
+
     flips_bytes: bool = False
     """Whether sums of products of bytes are to have factors of both signs
     (`lamina.graph.flip_bytes`)."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from lamina.core.dtypes import bool_
 from lamina.core.shape import prod
+from lamina.fuse.constants import constants_of
 from lamina.fuse.costs import MAX_STATEMENTS, element_costs, widening, with_statements
 from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
@@ -280,7 +281,8 @@ def _arrays_updated_by(total: Node, users: Users) -> int:
 def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
     """The nodes that are stored as an EXPAND would have them computed once for each copy:
 
-    - arithmetic that costs MIN_REPEATED_COST or more, but for masks of indices;
+    - arithmetic that costs MIN_REPEATED_COST or more, but for masks of indices, and for what a
+      product computes from constants in a panel of its own, as from quantised weights;
     - a PAD, whose bounds would be tested for each copy;
     - a cast to a narrower float: every copy would read the wider one, twice as many bytes.
 
@@ -289,17 +291,33 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
     """
     costs = element_costs(users, values)
     cheap = _made_of_indices(users)
+    constants = constants_of(users)
     repeated: set[Node] = set()
     for node in users:
         if node.op is not Op.EXPAND or prod(node.src[0].shape) == 1:
             continue
         source = _computed_source(node, values, target)
+        if target.packs_constants and source in constants and _multiplies_alone(node, users):
+            continue
         is_arithmetic = source.op in Group.ELEMENTWISE and source not in cheap
         is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
         is_narrowed = widening(source) < 0
         if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
     return repeated
+
+
+def _multiplies_alone(node: Node, users: Users) -> bool:
+    """Whether sums of products of floats are all that reads `node`, through movement."""
+
+    def is_product(reader: Node) -> bool:
+        if reader.op in Group.MOVEMENT:
+            return _multiplies_alone(reader, users)
+        totals = users[reader]
+        multiplies_floats = reader.op is Op.MUL and reader.dtype.is_float
+        return multiplies_floats and bool(totals) and all(map(_is_sum_of_products, totals))
+
+    return bool(users[node]) and all(map(is_product, users[node]))
 
 
 def _gathered(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:

@@ -13,7 +13,7 @@ import lamina as lm
 from lamina import Tensor
 from lamina.io.blocks import BLOCK_TYPES, BlockType, Packed
 from lamina.ir.kernel import Store, points
-from lamina.loops.moves import Keep, Plan
+from lamina.loops.moves import Keep, Plan, Stage
 from lamina.loops.nest import Nest
 
 reference = pytest.importorskip("gguf")
@@ -70,9 +70,43 @@ def test_products_with_one_vector(kind: BlockType, rows: int, large: Tensor) -> 
     np.testing.assert_allclose(got, wanted, atol=2e-6 * np.abs(wanted).max())
 
 
+def block_type(name: str) -> BlockType:
+    return next(kind for kind in BLOCK_TYPES.values() if kind.name == name)
+
+
+@pytest.mark.parametrize("kind", BLOCK_TYPES.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("rows", "columns"), [(2, 37), (7, 128), (33, 200)])
+def test_products_with_several_vectors(
+    kind: BlockType, rows: int, columns: int, large: Tensor
+) -> None:
+    data = drawn_blocks(kind, columns, 3)
+    packed = Packed(kind, Tensor(data))
+    x = np.random.default_rng(rows).standard_normal((rows, packed.shape[1]), dtype=np.float32)
+    product = lm.jit(lambda x: x @ packed.decode().T + large[0].cast(lm.float32))
+    got = product(Tensor(x)).numpy()
+    wanted = x.astype(np.float64) @ decoded(kind, data).T
+    np.testing.assert_allclose(got, wanted, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("rows", "is_computed_first"), [(4, False), (32, True), (128, True)])
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q8_0"])
+def test_tiles_of_rows_share_a_panel_of_floats(
+    name: str, rows: int, large: Tensor, *, is_computed_first: bool
+) -> None:
+    kind = block_type(name)
+    packed = Packed(kind, Tensor(drawn_blocks(kind, 256, 18)))
+    x = lm.ones((rows, packed.shape[1])).realize()
+    (plan,) = plans_of(lambda x: x @ packed.decode().T + large[0].cast(lm.float32), x)
+    assert keeps(plan) == (3 if name == "Q4_1" else 2)  # no floats lie in the program's memory
+    assert isinstance(plan.nest, Nest)
+    floats = [fill for fill in plan.nest.fills if fill.value.dtype is lm.float32]
+    assert sum(isinstance(move, Stage) for move in plan.moves) == is_computed_first
+    assert [points(fill.axes) for fill in floats] == [576 * 128] * is_computed_first
+
+
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q8_0"])
 def test_lanes_are_rows_and_bytes_stay_bytes(name: str, large: Tensor) -> None:
-    (kind,) = [kind for kind in BLOCK_TYPES.values() if kind.name == name]
+    kind = block_type(name)
     packed = Packed(kind, Tensor(drawn_blocks(kind, 256, 18)))
     x = lm.ones((1, packed.shape[1])).realize()
     (plan,) = plans_of(lambda x: x @ packed.decode().T + large[0].cast(lm.float32), x)

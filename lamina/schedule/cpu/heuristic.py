@@ -29,6 +29,7 @@ from lamina.schedule.cpu.packing import (
     computed_from,
     instructions_of,
     kept_values,
+    of_constants_along,
     packed_row,
 )
 from lamina.schedule.cpu.planner import CpuPlanner
@@ -59,7 +60,8 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     plan.fuse_all()
     reduction = contraction((store.value for store in plan.kernel.stores), plan.rows)
     packed = _schedule_vectors(plan, reduction)
-    packing_loops = [operand.loop for operand in packed if operand.loop is not None]
+    loops = [loop for operand in packed for loop in (operand.loop, operand.computed_in)]
+    packing_loops = [loop for loop in loops if loop is not None]
     if not kernel.blocks:
         _parallelize(plan, _operations(kernel), packing_loops)
     for axis in dot_axes(plan.kernel):
@@ -71,6 +73,8 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     for operand in packed:
         if operand.loop is not None:
             plan.stage(computed_from(plan.kernel, operand), operand.loop)
+        if operand.computed_in is not None:
+            plan.stage(of_constants_along(plan.kernel, operand.axis), operand.computed_in)
     if plan.nest.row_loops:
         # Exponentials and the like that several passes over a row need are computed once.
         values = needed_again(plan.kernel, Group.TRANSCENDENTAL)

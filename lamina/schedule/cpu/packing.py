@@ -22,7 +22,7 @@ from lamina.schedule.cost.footprint import region
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
-from lamina.schedule.cpu.register_tiles import fills_tile
+from lamina.schedule.cpu.register_tiles import PANEL_TILES, REGISTER_TILES, fills_tile
 from lamina.schedule.planner import loads_along, store_score
 
 # Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
@@ -45,17 +45,22 @@ class Panel:
 
     block_steps: how many steps of the outermost reduced axis it holds, all of the reduction's other
         axes each; 0 if it holds the whole reduction
+    is_computed: does it hold what is computed from constants, such as floats from bytes, once for
+        all rows inside its loop, beside the constants that are kept from call to call?
     """
 
     columns: int
     block_steps: int
     rows_inside: list[Node]
+    is_computed: bool = False
 
 
 @dataclass(frozen=True)
 class Packed:
     """What varies as loads of `parameter` along `axis` do, and is computed from them, is staged in
     the loop over rows `loop`; where that is None, it is of constants, and kept from call to call.
+    What is computed from kept constants is staged in the loop over rows `computed_in`, if that is
+    not None.
 
     Both factors of a product may load one array, as the queries and keys of attention do that are
     parts of one projection: `axis`, of the lanes or of the rows of a tile, says which is packed."""
@@ -63,6 +68,7 @@ class Packed:
     parameter: int
     axis: Node
     loop: Node | None
+    computed_in: Node | None = None
 
 
 def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
@@ -169,13 +175,55 @@ def _panel_of_constants(
     plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
 ) -> Panel | None:
     """A panel that is packed once has all steps of the reduction, and is read from end to end. None
-    where lanes are neighbours in a small array already."""
+    where lanes are neighbours in a small array already.
+
+    Bytes that become floats are kept as bytes. Each tile of rows would compute the floats again, so
+    that for more than one tile a panel of these is computed first: 4 vectors of 16 weights of 4
+    bits take some 20 instructions, and 24 multiply-adds with 6 rows."""
+    if _computes_panel(plan, reduction, vector, reused):
+        *rows_inside, _ = _sharing_rows(plan, reused)
+        return Panel(_computed_columns(plan, reduction, vector), 0, rows_inside, is_computed=True)
     loads = loads_along(reduction, vector)
     lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
     is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
     if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
         return None
     return _blocks_of_constants(plan, reduction, vector, reused)
+
+
+def _computes_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]) -> bool:
+    """Are floats computed from the constants along `vector`, and do more rows than a register tile
+    of a panel has multiply them?"""
+    vector_bytes = plan.target.vector_bytes
+    tile = PANEL_TILES.get(vector_bytes, REGISTER_TILES[vector_bytes])
+    if points(reused) <= tile.rows or sums_bytes(plan.kernel, reduction):
+        return False
+    return any(value.op is not Op.LOAD for value in of_constants_along(plan.kernel, vector))
+
+
+def _computed_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
+    """Columns of a panel of computed floats: as `_whole_columns`, halved until the second-level
+    cache holds them, or a single register tile is left: 64 of 1536 steps with 2**17 elements."""
+    columns = _whole_columns(plan, reduction, vector)
+    words = _words_of_column(plan, reduction)
+    while columns > 2 * plan.width and columns * words > plan.cached:
+        columns //= 2
+    return columns
+
+
+def of_constants_along(kernel: Kernel, axis: Node) -> list[Node]:
+    """The largest expressions of constants alone that vary along `axis`, among what reductions read
+    element by element: the weight ``d[i, b] * (n[i, b, j] - 8)`` of a product."""
+    operands = [operand for reduction in kernel.of(Op.LOOP_REDUCE) for operand in reduction.src]
+    beneath = toposort(operands)
+    constants = {
+        node for node in beneath if axis in free_axes(node) and is_of_constants(kernel, node)
+    }
+    read = set[Node]()
+    for node in beneath:
+        if node not in constants:
+            read.update(node.src)
+    return [node for node in beneath if node in constants and node in read]
 
 
 def _blocks_of_constants(

@@ -452,7 +452,11 @@ def _packed_operands(
     packed: list[Packed] = []
     if product.panel is not None:
         loop = None if product.is_packed_once else blocks.loops[-1]
-        packed += [Packed(load.arg.parameter, tile.lane, loop) for load in product.vector_loads]
+        computed_in = blocks.panels if product.panel.is_computed else None
+        packed += [
+            Packed(load.arg.parameter, tile.lane, loop, computed_in)
+            for load in product.vector_loads
+        ]
     for load in plan.distant(product.row_loads, product.row):
         kept = Packed(load.arg.parameter, tile.inner_rows, None)
         values = computed_from(plan.kernel, kept)
