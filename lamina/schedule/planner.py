@@ -144,12 +144,25 @@ def score(kernel: Kernel, axis: Node, worst: int = ix.BY_LANE) -> int:
 def distance(kernel: Kernel, axis: Node) -> int:
     """How far apart neighbours along `axis` are at least in any array, in elements, without RARE
     accesses: the shortest stride of an index; 0 where none is a sum of it."""
-    strides = [
-        (times, abs(ix.terms_of(index)[0].get(axis, 0))) for times, index, _ in _accesses(kernel)
-    ]
-    most_frequent = max(times for times, _ in strides)
-    frequent = [stride for times, stride in strides if stride and times * RARE >= most_frequent]
-    return min(frequent, default=0)
+    strides = (abs(ix.terms_of(index)[0].get(axis, 0)) for index in _frequent_indices(kernel))
+    return min(filter(None, strides), default=0)
+
+
+def is_moved_by_data(kernel: Kernel, axis: Node) -> bool:
+    """Do data say where neighbours along `axis` lie, in an access that is not RARE?"""
+    return any(
+        axis in free_axes(term)
+        for index in _frequent_indices(kernel)
+        for term in ix.terms_of(index)[0]
+        if term.op is not Op.AXIS
+    )
+
+
+def _frequent_indices(kernel: Kernel) -> list[Node]:
+    """The indices of all loads and stores without RARE ones."""
+    accesses = [(times, index) for times, index, _ in _accesses(kernel)]
+    most_frequent = max(times for times, _ in accesses)
+    return [index for times, index in accesses if times * RARE >= most_frequent]
 
 
 def _accesses(kernel: Kernel) -> Iterator[tuple[int, Node, Node]]:

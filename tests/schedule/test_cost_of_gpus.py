@@ -265,6 +265,23 @@ def test_threads_that_lie_far_apart_read_a_line_each() -> None:
     assert reading("a1, a0") > 4 * reading("a0, a1")
 
 
+def test_an_access_begins_at_a_multiple_of_what_it_has() -> None:
+    """Four neighbours from element 4 * i + 2 on are two accesses of two each, from 4 * i + 3 on
+    four of one."""
+    schedule = "split(a0, 4) -> a1, a2; bind(a1, grid); bind(a2, unroll)"
+    count = 1 << 22
+
+    def instructions(first: int) -> float:
+        x = lm.TensorSpec((count + 4,))
+        cost = cost_of(lambda x: x[first : first + count] + 1.0, x, schedule=schedule)
+        (kernel,) = cost.kernels.values()
+        return kernel.demands["instructions"]
+
+    of_access = instructions(2) - instructions(4)
+    assert of_access > 0
+    assert instructions(3) - instructions(4) == pytest.approx(3 * of_access)
+
+
 def test_few_long_sums_of_float32_are_in_tiles() -> None:
     """Threads with some sums each would wait for memory at each of 472 steps."""
     specs = lm.TensorSpec((576, 1888)), lm.TensorSpec((64, 1888))

@@ -15,6 +15,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.schedule.gpu.blocks import shared_axes
+from lamina.schedule.gpu.loops import _best_row
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.knobs import GpuKnobs
 
@@ -40,6 +41,23 @@ def test_no_threads_share_a_reduction_inside_a_column(order: tuple[int, int]) ->
     store = Store(1, ix.row_major((ROW, COLUMN)), value, (ROW, COLUMN))
     plan = GpuPlanner(Kernel(parameters, (store,), rows=1), DEFAULT_CUDA, GpuKnobs())
     assert shared_axes(plan, DEFAULT_CUDA.warp) == [COLUMN]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_threads_lie_along_a_stride_before_places_of_data(order: tuple[int, int]) -> None:
+    """Sums of ``x[p[i], k, 5 * j]``: neighbours along j are 5 elements apart, those along i are
+    anywhere. What is stored, and p, are used once for 128 steps, and do not count."""
+    data, column = ix.axis(0, 64), ix.axis(1, 64)
+    place = Node(Op.LOAD, (data,), Load(2, lm.int64))
+    element = ix.add(ix.scale(place, 128 * 320), ix.scale(STEP, 320), ix.scale(column, 5))
+    rows = tuple((data, column)[number] for number in order)
+    store = Store(1, ix.row_major((data, column)), total(element), rows)
+    parameters = (
+        Parameter(lm.float32, 9 * 128 * 320),
+        Parameter(lm.float32, 64 * 64, written=True),
+        Parameter(lm.int64, 64),
+    )
+    assert _best_row(Kernel(parameters, (store,), rows=2), rows) is column
 
 
 def schedule_of(function: Callable[..., object], *shape: int) -> str:

@@ -46,6 +46,15 @@ def test_others_are_neighbours(rows: int, nbytes: int) -> None:
     assert distance(nest_of(rows, nbytes)) == nbytes
 
 
+@pytest.mark.parametrize(("rows", "side_by_side"), [(63, False), (64, True), (4096, True)])
+def test_short_rows_of_several_passes_are_side_by_side(rows: int, side_by_side: bool) -> None:
+    """From as many rows on as eight blocks of 8 have."""
+    lowered = lm.jit(lm.softmax).lower(lm.TensorSpec((rows, 32)), device="cpu")
+    ((_, plan),) = lowered.planned.plans.items()
+    assert isinstance(plan.nest, Nest)
+    assert ("unroll" in plan.nest.binding.values()) is side_by_side
+
+
 @pytest.mark.parametrize("rows", [64, 192, 200, 4096, 4097])
 @pytest.mark.parametrize("columns", [32, 96, 576])
 def test_products_of_signed_bytes_with_a_scale_for_each_block(rows: int, columns: int) -> None:

@@ -253,16 +253,17 @@ class _GpuCost(_NestCost):
     def _joined(self, access: Access) -> dict[Node, int]:
         """The unrolled axis along which one instruction of a thread reads or writes neighbours, and
         how many: up to 16 bytes. None for windows, which begin within a word."""
-        terms, _ = terms_of(access.index)
+        terms, constant = terms_of(access.index)
         near = [axis for axis in access.axes if abs(terms.get(axis, 0)) == 1]
         unrolled = [axis for axis in near if self.nest.bound(axis) == "unroll"]
         if len(unrolled) != 1:
             return {}
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
         most = min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)
-        # An access is aligned if it begins at a multiple of what it has, wherever others stand.
-        apart = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
-        return {unrolled[0]: gcd(1 << most.bit_length() - 1, *apart)}
+        # An access is aligned if it begins at a multiple of what it has, wherever others stand: one
+        # of 4 at ``8 * i + j + 2`` is two of 2.
+        strides = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
+        return {unrolled[0]: gcd(1 << most.bit_length() - 1, constant, *strides)}
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}

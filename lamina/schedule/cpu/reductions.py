@@ -207,7 +207,7 @@ def has_short_passes(plan: CpuPlanner, vectors: Collection[Node]) -> bool:
         return False
     is_short = all(axis.arg.size <= plan.knobs.unroll * plan.width for axis in vectors)
     has_one_axis = all(len(axes) == 1 for axes in plan.inner())
-    has_many_rows = plan.rows[-1].arg.size > MIN_ROW_BLOCKS * plan.knobs.rows
+    has_many_rows = plan.rows[-1].arg.size >= MIN_ROW_BLOCKS * plan.knobs.rows
     is_needed_again = bool(needed_again(plan.kernel, Group.TRANSCENDENTAL))
     return is_short and has_one_axis and has_many_rows and is_needed_again
 

@@ -10,7 +10,7 @@
    lines of memory in both directions.
 """
 
-from math import prod
+from math import inf, prod
 
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import Target
@@ -28,7 +28,7 @@ from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
 from lamina.schedule.gpu.windows import tiles_of_windows
 from lamina.schedule.knobs import GpuKnobs
-from lamina.schedule.planner import distance, score, store_score
+from lamina.schedule.planner import distance, is_moved_by_data, score, store_score
 
 # Threads that hide the latency of a scatter, as a multiple of those that keep a GPU busy: each
 # waits for memory at every update. Chosen: no measurement of it is kept.
@@ -191,10 +191,13 @@ def _best_row(kernel: Kernel, rows: Axes) -> Node | None:
     An access at a place that data say is no worse than one of elements a stride apart: each thread
     has a sector of its own in both cases. Of ``y[n, i] = x[n, p[i]] + x[n, q[i]]`` threads lie
     along i, by the store, and not along n. Of axes that are all strides apart the nearest is
-    chosen: of ``sum_k x[n, i, k]`` with 5 k threads that lie along i read a line together."""
+    chosen: of ``sum_k x[n, i, k]`` with 5 k threads that lie along i read a line together, and of
+    ``sum_k x[p[n], i, k]`` as well, where neighbours along n lie anywhere."""
 
-    def worth(axis: Node) -> tuple[int, int, int, int]:
-        apart = distance(kernel, axis)
+    def worth(axis: Node) -> tuple[int, float, int, int]:
+        apart: float = distance(kernel, axis)
+        if not apart and is_moved_by_data(kernel, axis):
+            apart = inf
         near, fills_sector = -apart if apart > 1 else 0, min(axis.arg.size, SECTOR)
         return score(kernel, axis, worst=ix.STRIDED), near, fills_sector, store_score(kernel, axis)
 
