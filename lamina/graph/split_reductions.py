@@ -41,12 +41,16 @@ CPU_DEEP = 1 << 12
 CPU_DEEP_STEP = 1 << 9
 
 # Reductions on GPUs.
-LARGE = 1 << 22  # elements of the operand from which on parts pay
-LONG_ROW = 1 << 16  # elements of each result from which on parts pay, for fewer than PARTS results
+# Elements of each result from which on parts pay, for fewer than PARTS results: a block reads 2**16
+# words in 5 us. An element of more bytes than WORD counts for as many more, MAX_WORDS at most.
+LONG_ROW = 1 << 16
+WORD, MAX_WORDS = 4, 16
+SECTOR = 32  # bytes that are read for an element that data choose
 # The same for fewer than BUSY_ROWS results: shorter rows are read once, as the registers of a block
 # hold them.
 TOO_LONG_FOR_A_BLOCK = 1 << 17
-LONG_COLUMN = 1 << 13  # elements of each result from which on parts pay
+# Elements of each column from which on parts pay: a block reads as many sectors in 5 us.
+LONG_COLUMN = 1 << 13
 BUSY_ROWS = 1 << 8  # rows, each reduced by a block, that keep a GPU busy
 # Elements of each part where all results together have more than MAX_PARTS of them: more blocks end
 # more evenly. 24 million elements in 288 parts took an H200, which runs 264 of them at a time,
@@ -61,6 +65,7 @@ MIN_PARTS = 4  # fewer are not worth a second reduction
 COLUMN_PART = 1 << 9  # of a column: a CPU adds 2**6 blocks of 8 rows in memory
 PRODUCT_PART = 1 << 16  # of a sum of products: registers of a GPU's tiles add up every step
 WIDE = 512  # columns from which on a CPU adds whole rows in memory
+LARGE = 1 << 22  # elements of the operand from which on these are taken in parts
 MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they need to be
 
 # Scans.
@@ -165,9 +170,7 @@ def columns_in_parts(node: Node) -> Node | None:
     columns in 128 parts each. Sums of products that reuse both factors stay whole, as thread blocks
     share their steps."""
     results = prod(node.shape)
-    if results == 0:
-        return None
-    if prod(node.src[0].shape) < max(results * LONG_COLUMN, LARGE) and not _is_long(node):
+    if results == 0 or lengths(node).elements * MAX_WORDS < LONG_COLUMN:
         return None
     whole = _over_one_axis(_without_ones(node))
     axes, shape = whole.arg.axes, whole.src[0].shape
@@ -175,7 +178,7 @@ def columns_in_parts(node: Node) -> Node | None:
     # known here along which axis neighbours will lie: a block may have 32 of them.
     is_apart = len(axes) > 1
     along_rows = axes[-1] == len(shape) - 1 and not is_apart
-    if is_reused(whole) or (along_rows and results >= PARTS and not _is_long(node)):
+    if is_reused(whole) or not (_is_long(node) if along_rows else _is_long_column(whole)):
         return None
     if along_rows:
         fewest, wanted = _parts_of_rows(results, prod(shape))
@@ -215,11 +218,48 @@ def _even_parts(extent: int, fewest: int, wanted: int) -> int:
 
 def _is_long(node: Node) -> bool:
     """Whether a GPU would reduce so much by so few blocks, one for each result, that parts pay: an
-    argmax of 3,199,928 numbers takes one of them 360 us, and many the time of a launch."""
+    argmax of 3,199,928 numbers takes one of them 360 us, and many the time of a launch. So does a
+    sum of 42,437 elements that lie where data say, each in a sector of its own: 74 us."""
     results, elements = prod(node.shape), lengths(node).elements
     if results < PARTS:
-        return elements >= LONG_ROW
+        return elements * _words_of_element(node) >= LONG_ROW
     return results < BUSY_ROWS and elements >= TOO_LONG_FOR_A_BLOCK
+
+
+def _is_long_column(node: Node) -> bool:
+    """The same of columns, of which a block has as many as a sector has elements: 16,384 rows of
+    128 columns of float32 take 16 blocks 13 us, and parts 4 (predicted). Of fewer columns that are
+    neighbours a sector has several rows: of 3 columns of 11,432 rows, it has 2.7."""
+    axes, shape = node.arg.axes, node.src[0].shape
+    neighbours = prod(shape[axes[-1] + 1 :]) if len(axes) == 1 else SECTOR
+    of_sector = min(neighbours * WORD / SECTOR, 1.0)
+    return lengths(node).elements * _words_of_element(node) * of_sector >= LONG_COLUMN
+
+
+def _words_of_element(node: Node) -> float:
+    """The words that are read for each element that `node` reduces, of what may be in memory: of an
+    array that is repeated a part, and a SECTOR of a larger one that is read where data say."""
+    elements = max(prod(node.src[0].shape), 1)
+    gathers = [each for each in toposort(node.src, _is_computed) if each.op is Op.GATHER]
+    at_places_of_data = _arrays_beneath([gather.src[0] for gather in gathers])
+    nbytes = 0.0
+    for array in _arrays_beneath(node.src):
+        size = prod(array.shape)
+        is_apart = array in at_places_of_data and size > elements
+        nbytes += SECTOR if is_apart else array.dtype.itemsize * min(size / elements, 1.0)
+    return min(max(nbytes / WORD, 1.0), MAX_WORDS)
+
+
+def _is_computed(node: Node) -> bool:
+    """Is `node` no array in memory, as far as is known here?"""
+    return node.op in Group.ELEMENTWISE | Group.MOVEMENT | {Op.GATHER, Op.CONST, Op.IOTA}
+
+
+def _arrays_beneath(nodes: Sequence[Node]) -> set[Node]:
+    """The arrays that computing `nodes` reads."""
+    computed = toposort(nodes, _is_computed)
+    reached = {*nodes}.union(*(node.src for node in computed))
+    return {node for node in reached if not _is_computed(node)}
 
 
 @on(Op.REDUCE)

@@ -1,4 +1,5 @@
-"""Into how many parts the gradient of a convolution's weights is cut."""
+"""Into how many parts reductions are cut: gradients of convolutions' weights, and what few blocks
+of a GPU would read."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import pytest
 
 import lamina as lm
 from lamina.core.shape import Shape
-from lamina.graph.split_reductions import gradients_in_parts
+from lamina.graph.split_reductions import columns_in_parts, gradients_in_parts
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from tests.generators import leaf
 
 
@@ -46,3 +48,44 @@ def test_gradients_of_filters_are_taken_in_parts(
 def test_a_convolution_itself_stays_whole() -> None:
     total = sum_of_products((512, 24, 64, 3, 3), (0, 3, 4))
     assert gradients_in_parts.apply(total) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "columns", "dtype", "is_cut"),
+    [
+        (42437, 244, lm.float32, True),  # 40 bytes for each: an index, and a sector
+        (5000, 244, lm.float32, False),  # which one block reads in the time of a launch or two
+        (42437, 1, lm.float32, False),  # neighbours in memory
+        (42437, 1, lm.float64, True),
+        (70000, 1, lm.bfloat16, True),
+    ],
+)
+def test_a_block_reads_few_elements_where_each_takes_many_bytes(
+    count: int, columns: int, dtype: lm.DType, is_cut: bool
+) -> None:
+    """Sums of an element of each row, at places of data, by one block of a GPU or by many."""
+    elements = leaf(0, (count,), dtype)
+    if columns > 1:
+        chosen = leaf(1, (count, 1), lm.int64)
+        picked = Node(Op.GATHER, (leaf(0, (count, columns), dtype), chosen), 1)
+        elements = build.reshape(picked, (count,))
+    cut = columns_in_parts.apply(build.reduce(ADD, (0,), elements))
+    assert (cut is not None) is is_cut
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "is_cut"),
+    [
+        (16384, 128, True),
+        (32768, 96, True),
+        (4096, 128, False),  # few rows, which no block waits for
+        (16384, 8192, False),  # so many columns that all multiprocessors have some
+    ],
+)
+def test_few_long_columns_are_reduced_in_parts(rows: int, columns: int, is_cut: bool) -> None:
+    cut = columns_in_parts.apply(build.reduce(ADD, (0,), leaf(0, (rows, columns), lm.float32)))
+    assert (cut is not None) is is_cut
+
+
+def test_axes_of_one_element_are_reduced_whole() -> None:
+    assert columns_in_parts.apply(build.reduce(ADD, (1,), leaf(0, (8192, 1), lm.float32))) is None
