@@ -49,7 +49,7 @@ from lamina.schedule.cpu.register_tiles import REGISTER_TILES
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
-from lamina.schedule.gpu.parts import tiled_products_in_parts, windows_in_parts
+from lamina.schedule.gpu.parts import tiled_products_in_parts, untiled_products_in_parts
 from lamina.schedule.gpu.scatters import SCATTERS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
@@ -125,8 +125,8 @@ def _cuda_memory(options: Options) -> FusionTarget:
 def _split_for_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
     parts: Sequence[Rule] = (
-        as_nccl_combines, products_apart, columns_in_parts, windows_in_parts, SCATTERS, whole_sorts,
-        short_orders, scan_in_parts(),
+        as_nccl_combines, products_apart, untiled_products_in_parts, columns_in_parts, SCATTERS,
+        whole_sorts, short_orders, scan_in_parts(),
     )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
         parts = (bytes_as_floats, *parts)
@@ -186,7 +186,8 @@ CUDA = Backend(
 METAL = Backend(
     lambda options: OF_GPUS,
     lambda options: (
-        columns_in_parts, windows_in_parts, long_products_in_parts, scan_in_parts(), whole_sorts,
+        untiled_products_in_parts, columns_in_parts, long_products_in_parts, scan_in_parts(),
+        whole_sorts,
     ),
     GpuKnobs(),
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),

@@ -15,7 +15,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.schedule.gpu.blocks import shared_axes
-from lamina.schedule.gpu.loops import _best_row
+from lamina.schedule.gpu.loops import _best_rows
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.knobs import GpuKnobs
 
@@ -57,7 +57,8 @@ def test_threads_lie_along_a_stride_before_places_of_data(order: tuple[int, int]
         Parameter(lm.float32, 64 * 64, written=True),
         Parameter(lm.int64, 64),
     )
-    assert _best_row(Kernel(parameters, (store,), rows=2), rows) is column
+    plan = GpuPlanner(Kernel(parameters, (store,), rows=2), DEFAULT_CUDA, GpuKnobs())
+    assert _best_rows(plan) == [column]
 
 
 def schedule_of(function: Callable[..., object], *shape: int) -> str:
@@ -166,3 +167,18 @@ def test_rows_that_begin_within_an_access_are_each_a_thread() -> None:
     spec = lm.TensorSpec((37, 53165, 5))
     *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
     assert last.schedule.startswith("reorder(a0, a1)")
+
+
+def test_threads_lie_along_what_more_accesses_are_neighbours_along() -> None:
+    """Of the maxima of windows of images with channels last, stored with channels first, threads
+    load neighbours, 4 for each that they store. Without windows they store neighbours."""
+
+    def pooled(x: lm.Tensor) -> lm.Tensor:
+        return lm.max_pool2d(lm.permute_dims(x, (0, 3, 1, 2)), 2)
+
+    def doubled(x: lm.Tensor) -> lm.Tensor:
+        return lm.permute_dims(x, (0, 3, 1, 2)) * 2.0
+
+    channels_last = 32, 112, 112, 64
+    assert "batch1 = worker % 64;" in source_of(pooled, *channels_last)
+    assert "batch1 = worker % 64;" not in source_of(doubled, *channels_last)

@@ -15,10 +15,11 @@ from math import inf, prod
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, contraction, points
+from lamina.ir.kernel import Kernel, contraction, free_axes, points
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.loops.moves import Atomic, Partition, Schedule, apply
-from lamina.loops.nest import Axes, Nest, has_atomics, scatter_indices, serial_axes
+from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.pipelining import pipelining_of_knobs
@@ -26,7 +27,7 @@ from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
-from lamina.schedule.gpu.windows import tiles_of_windows
+from lamina.schedule.gpu.windows import MAX_SIDE, tiles_of_windows
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import distance, is_moved_by_data, score, store_score
 
@@ -68,25 +69,62 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
             in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))
             if choice.is_sure:
                 return in_tiles
-    loops = _best_loops(plan)
+    has_no_tiles = bool(factor_kind) and choice is None
+    loops = _best_loops(plan, shares_products=has_no_tiles)
     longer = choice.loops if choice and not loops.register_tile else 1.0
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles
     return tuple(loops.moves)
 
 
-def _best_loops(plan: GpuPlanner) -> GpuPlanner:
-    """Of loops without a register tile of windows, and with each that there is, those that are
-    predicted to take the least time."""
-    candidates = [*tiles_of_windows(plan), plan]
+def _best_loops(plan: GpuPlanner, *, shares_products: bool) -> GpuPlanner:
+    """Of loops without a register tile of windows, and with each that there is, with threads along
+    each of the best rows, and of threads that share the steps of a product if they may, those that
+    are predicted to take the least time."""
+    candidates = _with_shared_products(plan) if shares_products else []
+    for tiled in (*tiles_of_windows(plan), plan):
+        best_rows: list[Node | None] = [*_best_rows(tiled)] or [None]
+        planners = [tiled, *(tiled.branch() for _ in best_rows[1:])]
+        for each, best in zip(planners, best_rows, strict=True):
+            _schedule_loops(each, best)
+        candidates += planners
     for each in candidates:
-        _schedule_loops(each)
         for axis in each.kernel.row_axes:
             if each.nest.bound(axis) == "serial":
                 each.bind(axis, "grid")
     if len(candidates) == 1:
         return plan
     return min(candidates, key=_predicted)
+
+
+def _with_shared_products(plan: GpuPlanner) -> list[GpuPlanner]:
+    """Planners that go on from `plan` with threads that share the steps of each sum of products,
+    where they can, for a result or for all columns of a row that has few; none for other kernels.
+    Of (95088, 251) by (251, 2) threads with rows by themselves would read 251 elements apart."""
+    product = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    if product is None:
+        return []
+    planners = []
+    for columns in dict.fromkeys((frozenset[Node](), _few_columns(plan.kernel))):
+        sharing = plan.branch()
+        for axis in columns:
+            sharing.bind(axis, "unroll")
+        sharing.register_tile = columns
+        shared = shared_axes(sharing, plan.target.warp)
+        if shared:
+            schedule_block_per_row(sharing, shared, None)
+            planners.append(sharing)
+    return planners
+
+
+def _few_columns(kernel: Kernel) -> frozenset[Node]:
+    """The shortest row axis along which elements are used again, if that has few points."""
+    loads = kernel.of(Op.LOAD)
+    reused = [
+        axis for axis in kernel.row_axes if any(axis not in free_axes(load) for load in loads)
+    ]
+    shortest = min(reused, key=lambda axis: axis.arg.size, default=None)
+    return frozenset({shortest}) if shortest and shortest.arg.size <= MAX_SIDE else frozenset()
 
 
 def _predicted(plan: GpuPlanner) -> float:
@@ -126,9 +164,9 @@ def _partition_scatter(plan: GpuPlanner) -> None:
         plan.do(Partition(power_of_two, plan.next_axis()))
 
 
-def _schedule_loops(plan: GpuPlanner) -> None:
-    """Schedule a block or a thread for each row; nothing where there is neither a row nor a loop
-    that threads can share.
+def _schedule_loops(plan: GpuPlanner, best: Node | None) -> None:
+    """Schedule a block or a thread for each row, with neighbouring threads along the row axis
+    `best`; nothing where there is neither a row nor a loop that threads can share.
 
     It is a block where threads can share the loops inside a row. It is a thread all the same if
     there are rows enough to keep all threads busy, and they are neighbours in memory or the kernel
@@ -136,7 +174,6 @@ def _schedule_loops(plan: GpuPlanner) -> None:
     the rows of (4096, 2**20) a thread a column."""
     kernel, rows = plan.kernel, plan.rows
     shared = shared_axes(plan, plan.target.warp)
-    best = _best_row(kernel, rows)
     across = best if best is not None and _are_neighbours(kernel, best, shared) else None
     product = None  # a tile of windows is all that registers hold
     if not plan.register_tile:
@@ -183,25 +220,32 @@ def _walks_neighbours(plan: GpuPlanner, axis: Node, longest: int) -> bool:
     return bool(axis.arg.size > longest and score(plan.kernel, axis) > 0)
 
 
-def _best_row(kernel: Kernel, rows: Axes) -> Node | None:
-    """The axis of `rows` along which most accesses are neighbours in memory: in all accesses first,
-    then in stores. None if the kernel has no row. Of axes that suit as well one of SECTOR elements
-    or more is chosen.
+def _best_rows(plan: GpuPlanner) -> list[Node]:
+    """The axes of rows along which most accesses are neighbours in memory, as many in each: that of
+    most stores first, and no other one if rows have no loops. Empty if the kernel has no row. Of
+    axes that suit as well those of SECTOR elements or more are chosen.
 
     An access at a place that data say is no worse than one of elements a stride apart: each thread
     has a sector of its own in both cases. Of ``y[n, i] = x[n, p[i]] + x[n, q[i]]`` threads lie
     along i, by the store, and not along n. Of axes that are all strides apart the nearest is
     chosen: of ``sum_k x[n, i, k]`` with 5 k threads that lie along i read a line together, and of
-    ``sum_k x[p[n], i, k]`` as well, where neighbours along n lie anywhere."""
+    ``sum_k x[p[n], i, k]`` as well, where neighbours along n lie anywhere. Of
+    ``y[c, i] = sum_k x[3 * i + k, c]`` threads along i store neighbours, and those along c load
+    them, which are more.
+    """
+    kernel = plan.kernel
 
-    def worth(axis: Node) -> tuple[int, float, int, int]:
+    def worth(axis: Node) -> tuple[int, float, int]:
         apart: float = distance(kernel, axis)
         if not apart and is_moved_by_data(kernel, axis):
             apart = inf
         near, fills_sector = -apart if apart > 1 else 0, min(axis.arg.size, SECTOR)
-        return score(kernel, axis, worst=ix.STRIDED), near, fills_sector, store_score(kernel, axis)
+        return score(kernel, axis, worst=ix.STRIDED), near, fills_sector
 
-    return max(rows, key=worth, default=None)
+    best = max(map(worth, plan.rows), default=None)
+    axes = [axis for axis in plan.rows if worth(axis) == best]
+    axes.sort(key=lambda axis: store_score(kernel, axis), reverse=True)
+    return axes if plan.inner() else axes[:1]
 
 
 def _are_neighbours(kernel: Kernel, row: Node, shared: list[Node]) -> bool:

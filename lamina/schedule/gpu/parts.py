@@ -42,10 +42,10 @@ MAX_SLOWDOWN = 33 / 32
 # take an eighth of the factors' memory at most.
 MIN_READS = 8
 MIN_PARTS = 4  # that are worth another kernel, which adds them up: chosen, not measured
-# Results of all parts of a sum by windows, of which a thread has 7 or so: 150,000 threads of the
+# Results of all parts of a sum without tiles, of which a thread has 7 or so: 150,000 threads of the
 # GPU, 1,100 of a multiprocessor. And the products from which on parts are worth a kernel: 4 million
 # take 132 multiprocessors a microsecond. Both chosen.
-WINDOW_SUMS = 1 << 20
+UNTILED_SUMS = 1 << 20
 MIN_PRODUCTS_IN_PARTS = 1 << 22
 
 
@@ -61,20 +61,21 @@ def tiled_products_in_parts(multiprocessors: int) -> Rule:
 
 
 @on(Op.REDUCE)
-def windows_in_parts(node: Node) -> Node | None:
+def untiled_products_in_parts(node: Node) -> Node | None:
     """On a GPU, a sum of products that has no tiles, as it uses both factors again by windows that
-    slide alone, in as many parts as keep threads busy: the derivative of a depthwise convolution by
-    its filter adds up all places of all images to few results. The parts are of the first reduced
-    axis that has as many, of images or of their rows.
+    slide alone, or has too few columns, in as many parts as keep threads busy: the derivative of a
+    depthwise convolution by its filter adds up all places of all images to few results. The parts
+    are of the first reduced axis that has as many, of images or of their rows.
 
     A filter of (384, 1, 7, 7) has 18,816 results, for 64 images of 14 x 14 in 16 parts of 4 images.
+    A weight of (251, 2) has 502, for 849 x 112 rows in 849 parts.
     """
-    results = prod(node.shape)
+    results, products = prod(node.shape), prod(node.src[0].shape)
     is_sum = node.arg.monoid is ADD and results > 0 and is_reused(node)
-    if not is_sum or prod(node.src[0].shape) < MIN_PRODUCTS_IN_PARTS:
+    if not is_sum or products < MIN_PRODUCTS_IN_PARTS:
         return None
-    wanted = WINDOW_SUMS // results
-    if wanted < MIN_PARTS or _is_matrix_product(node):
+    wanted = min(UNTILED_SUMS // results, products // results // MIN_PART_PRODUCTS)
+    if wanted < MIN_PARTS or (_is_matrix_product(node) and not _is_narrow(node)):
         return None
     for number, axis in enumerate(node.arg.axes):
         extent = node.src[0].shape[axis]
@@ -82,6 +83,12 @@ def windows_in_parts(node: Node) -> Node | None:
         if parts >= MIN_PARTS:
             return in_equal_parts(node, parts, number)
     return None
+
+
+def _is_narrow(node: Node) -> bool:
+    """Is this a long float32 product of too few rows or columns for tiles?"""
+    reuse = reuse_of(node)
+    return reuse is not None and not _has_tiles(reuse)
 
 
 def _is_matrix_product(node: Node) -> bool:

@@ -1,0 +1,56 @@
+"""Products of float32 that have too few columns for tiles, on GPUs: whose threads share what."""
+
+from __future__ import annotations
+
+import pytest
+
+import lamina as lm
+from lamina import Tensor
+from lamina.frontend.lowered import Lowered
+
+ROWS, STEPS = (849, 112), 251
+
+
+def lowered(columns: int, which: str) -> Lowered:
+    """The product of (849 * 112, 251) by a weight of so many columns, or its derivative by the
+    weight."""
+
+    def function(x: Tensor, weight: Tensor, slope: Tensor) -> Tensor:
+        y = x @ weight
+        if which == "forward":
+            return y
+        (result,) = lm.gradient(y, [weight], slope)
+        return result
+
+    shapes = (*ROWS, STEPS), (STEPS, columns), (*ROWS, columns)
+    return lm.jit(function).lower(*map(lm.TensorSpec, shapes), device="cuda:0", arch="sm_90a")
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_threads_share_the_steps_of_all_columns_of_a_row(columns: int) -> None:
+    """Those with rows by themselves would read 251 elements apart, each a line of its own."""
+    (kernel,) = lowered(columns, "forward").kernels
+    loads = [line for line in kernel.source.splitlines() if "= p0[" in line]
+    assert "thread" in kernel.schedule
+    assert all("thread_in_row" in load for load in loads)
+    assert len(loads) * columns == len([*filter(_is_load_of_weight, kernel.source.splitlines())])
+
+
+def _is_load_of_weight(line: str) -> bool:
+    return "= p1[" in line
+
+
+@pytest.mark.parametrize(("columns", "is_cut"), [(2, True), (4, True), (64, False)])
+def test_the_derivative_by_a_narrow_weight_is_taken_in_parts(columns: int, is_cut: bool) -> None:
+    """Of 2 columns 502 results have 95,088 terms each; with 64 there are tiles."""
+    names = [kernel.name for kernel in lowered(columns, "weight").kernels]
+    assert any("849x" in name and name.startswith("reduce") for name in names) is is_cut
+
+
+def test_a_part_has_enough_terms_that_its_sum_is_worth_storing() -> None:
+    def derivative(x: Tensor, slope: Tensor) -> Tensor:
+        return x.T @ slope
+
+    specs = lm.TensorSpec((65536, 8)), lm.TensorSpec((65536, 8))
+    first, *_ = lm.jit(derivative).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    assert first.name == "reduce0_1024x8x8"
