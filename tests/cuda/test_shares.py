@@ -14,7 +14,7 @@ import pytest
 
 from lamina.core.target import DEFAULT_CUDA
 from lamina.schedule.gpu.atoms import ATOMS
-from lamina.schedule.gpu.stream_k import stream_k
+from lamina.schedule.gpu.stream_k import FEWER_BLOCKS, _divided, stream_k
 from lamina.targets.cuda import printer
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
@@ -91,6 +91,18 @@ def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
             assert division.steps % steps == 0
         else:
             assert division.steps <= steps
+
+
+@pytest.mark.parametrize("steps", [64, 512, 2048, 20000])
+@pytest.mark.parametrize("tiles", [1, 2, 5])
+def test_few_tiles_have_about_as_many_parts_as_are_fastest(tiles: int, steps: int) -> None:
+    """Within the margin that is for all multiprocessors, and an eighth, of the fastest of all
+    numbers of equal parts."""
+    for atom in ATOMS.values():
+        every = [
+            _divided(atom, tiles, steps, parts * tiles) for parts in range(2, UNITS // tiles + 1)
+        ]
+        assert stream_k(atom, tiles, steps, UNITS).time <= 9 / 8 * FEWER_BLOCKS * min(every).time
 
 
 @pytest.mark.parametrize("name", ATOMS)

@@ -3,7 +3,7 @@ takes.
 """
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isqrt
 
 from lamina.loops.nest import Pipelining
 from lamina.schedule.gpu.atoms import Atom, product_atoms
@@ -16,6 +16,9 @@ PARTIAL_SUMS_STEPS = 4
 # as long as 4 steps of a tile of 128 rows and 256 columns. An estimate as well. It keeps products
 # of few steps whole: 60 such tiles are divided among 120 blocks from 16 steps on, not from 8.
 JOIN_COST = 1 << 17
+# How many times as long as fewer blocks all multiprocessors are to take before fewer are chosen: a
+# margin, as both costs above are estimates, and threads that fill tiles are left out.
+FEWER_BLOCKS = 4 / 3
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     """The divisions of `tiles`, each of so many `steps`, the fastest first, of three: whole tiles
     for each block, and, where there are fewer tiles than multiprocessors, equal parts of each tile,
     or equal shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18
-    blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
+    blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35.
+
+    Where the sums of so many blocks take longer than their steps there is a fourth one, of fewer
+    parts: one tile of 512 steps is taken by 11 blocks of 47."""
     tiles_each = ceil(tiles / multiprocessors)
     whole_tiles = _in_whole_tiles(atom, tiles, steps, ceil(tiles / tiles_each))
     if tiles >= multiprocessors:
@@ -83,7 +89,18 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     blocks_of_tile = multiprocessors // tiles
     equal_parts = _divided(atom, tiles, steps, blocks_of_tile * tiles)
     equal_shares = _divided(atom, tiles, steps, multiprocessors)
-    return sorted({whole_tiles, equal_parts, equal_shares})
+    on_all = sorted({whole_tiles, equal_parts, equal_shares})
+    fewer_parts = min(_fastest_parts(atom, steps), blocks_of_tile)
+    on_fewer = _divided(atom, tiles, steps, fewer_parts * tiles)
+    is_faster = FEWER_BLOCKS * on_fewer.time < on_all[0].time
+    return [on_fewer, *on_all] if is_faster else on_all
+
+
+def _fastest_parts(atom: Atom, steps: int) -> int:
+    """In how many equal parts a tile of so many steps takes the least time, with multiprocessors
+    for all of them, 2 at least: ``p`` of ``steps / p / rate + PARTIAL_SUMS_STEPS * p``. 512 steps
+    at the rate 1 have 11."""
+    return max(isqrt(int(steps / atom.rate / PARTIAL_SUMS_STEPS)), 2)
 
 
 def _in_whole_tiles(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
