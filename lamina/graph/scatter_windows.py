@@ -13,11 +13,11 @@ result, or added to it, shares its kernel. With one update a place at most, ther
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from lamina.core.dtypes import float32, float64, int32
+from lamina.core.recent import memoized
 from lamina.core.shape import prod
 from lamina.graph.scatter_runs import Updates, own_index, reduced
 from lamina.graph.scatter_sums import with_gains
@@ -64,7 +64,7 @@ def windows_of(scatter: Node) -> Windows | None:
     return Windows(build.reshape(own, (count,)), max(longest, 1))
 
 
-@lru_cache(256)
+@memoized(256)
 def _known(index: Node) -> np.ndarray | None:
     """The elements of an index that is made of indices and numbers alone; None of any other, and of
     one that depends on how a compiler rounds."""
