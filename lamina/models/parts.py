@@ -244,6 +244,23 @@ class Cache:
             held.assign(index_copy(held, 2, positions, new))
         return self.keys, self.values
 
+    def prefix(self, length: int) -> CachePrefix:
+        """The first `length` positions, where no text is longer."""
+        return CachePrefix(self, length)
+
+
+@dataclass(frozen=True, eq=False)
+class CachePrefix:
+    """The first `length` positions of a cache, as `KeyValues`: attention reads no others."""
+
+    cache: Cache
+    length: int
+
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """As `Cache.extended`: (batch, heads, length, size)."""
+        all_keys, all_values = self.cache.extended(keys, values, places)
+        return all_keys[:, :, : self.length], all_values[:, :, : self.length]
+
 
 @dataclass(frozen=True)
 class Scores:

@@ -14,6 +14,7 @@ import pytest
 from lamina import Tensor, models
 from lamina.errors import ArgumentError, FormatError
 from lamina.io.blocks import Packed
+from lamina.models import generate
 from lamina.models.generate import Generator
 from lamina.models.sampling import Sampling
 from tests.models.gguf_models import written
@@ -61,6 +62,17 @@ def test_greedy_tokens_are_those_of_transformers(smollm: tuple[Any, Path]) -> No
     assert list(generator.tokens(PROMPT[3:], 4)) == greedy(theirs, PROMPT[3:], 4)
     # To the last place of the cache, whose token has a successor.
     assert list(generator.tokens(PROMPT, 99)) == greedy(theirs, PROMPT, 32 - len(PROMPT) + 1)
+
+
+def test_texts_outgrow_short_programs(
+    smollm: tuple[Any, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of 8, 16 and 20 positions, for chunks and for single tokens."""
+    monkeypatch.setattr(generate, "_SHORTEST", 8)
+    theirs, path = smollm
+    generator = Generator(models.load(path).network, capacity=20, device="cpu", chunks=(4,))
+    assert list(generator.tokens(PROMPT[:3], 18)) == greedy(theirs, PROMPT[:3], 18)
+    assert list(generator.tokens(PROMPT, 2)) == greedy(theirs, PROMPT, 2)
 
 
 def test_rounded_activations_change_logits_by_little(smollm: tuple[Any, Path]) -> None:
