@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lamina.core.dtypes import bfloat16, float16, float32, int64
@@ -136,6 +138,18 @@ def test_what_several_gathers_read_at_places_of_their_own_is_stored(
     for number in range(gathers):
         result = result + Node(Op.GATHER, (total, leaf(1 + number, (M, K), int64)), 1)
     assert (total in choose_values([result], target).regions) == is_value
+
+
+@pytest.mark.parametrize(("vectors", "kernels"), [(1, 1), (16, 2)])
+def test_a_product_with_one_vector_updates_arrays_in_its_kernel(vectors: int, kernels: int) -> None:
+    """With several it has tiles, too few to update anything: see `min_updating_results`."""
+    shape = (vectors, 512, 4096)
+    weights = build.expand(leaf(0, (1, 512, 4096), float32), shape)
+    x = build.expand(leaf(1, (vectors, 1, 4096), float32), shape)
+    rest, scales = (leaf(number, (vectors, 512), float32) for number in (2, 3))
+    result = (build.reduce(ADD, [2], weights * x) + rest) * scales
+    target = replace(GPU, tiled_products=True, min_updating_results=1 << 20)
+    assert len(build_program([result], target).launches) == kernels
 
 
 @pytest.mark.parametrize(("row_blocks", "kernels"), [(True, 2), (False, 1)])
