@@ -23,7 +23,8 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.schedule.gpu import loops, parts
+from lamina.schedule.gpu import loops, parts, row_tiles
+from lamina.schedule.gpu.planner import GpuPlanner
 from tests import scans, scatters
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values
@@ -218,6 +219,24 @@ def test_pooling_in_register_tiles(is_last: bool, monkeypatch: pytest.MonkeyPatc
         return [y, *lm.gradient((y * y).sum(), [x])]
 
     on_both(run, values(2, 5, 14, 18))
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_register_tiles_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a matrix and one vector, and of keys that several heads of queries share."""
+    monkeypatch.setattr(row_tiles, "ROWS", (rows,))
+    tiles: list[int] = []
+
+    def predicted(plan: GpuPlanner) -> float:
+        tiles.append(points(plan.register_tile))
+        return -tiles[-1]
+
+    monkeypatch.setattr(loops, "_predicted", predicted)
+    on_both(lambda w, x: [(w * x).sum(1) + w[:, 0]], values(72, 700), values(700))
+    on_both(
+        lambda q, k: [(q[:, :, None] * k[:, None]).sum(-1)], values(3, 4, 64), values(3, 40, 64)
+    )
+    assert rows in tiles
 
 
 def test_cross_entropy_forward_and_backward() -> None:

@@ -221,7 +221,7 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
     of them, and then 32 rows in a block of 256. Of (578536, 15) elements, an access each, a row has
     4 threads, of which the last one has 3.
     """
-    if plan.register_tile:
+    if plan.register_tile and not plan.has_row_tile:
         return None
     size, registers = longest.arg.size, plan.for_each_point(plan.knobs.registers)
     lanes = plan.aligned_lanes(longest, 1)
@@ -277,7 +277,8 @@ def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
     H200 263 us.
     """
     read_at_once = SHORT_BLOCK * plan.width // longest
-    if plan.register_tile:  # threads have one neighbour each, and a warp is best along the loop
+    if plan.register_tile and not plan.has_row_tile:
+        # Threads have one neighbour each, and a warp is best along the loop.
         read_at_once = plan.target.warp // longest
     leave_enough_blocks = points(plan.rows) // BUSY_BLOCKS
     side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)

@@ -31,6 +31,7 @@ class GpuPlanner(Planner):
         self.itemsize = target.vector_bytes // self.width  # of the widest element
         # Axes that are unrolled before anything else is decided: a register tile.
         self.register_tile: frozenset[Node] = frozenset()
+        self.has_row_tile = False  # is it of rows that read elements in common?
 
     @property
     def rows(self) -> Axes:
@@ -62,7 +63,8 @@ class GpuPlanner(Planner):
         if score(self.kernel, axis) <= 0:
             return 1
         sums = points(self.register_tile.intersection(self.kernel.row_axes))
-        most = max(TILE_SUMS // sums, 1) if self.register_tile else self.width
+        is_of_others = self.register_tile and not self.has_row_tile
+        most = max(TILE_SUMS // sums, 1) if is_of_others else self.width
         lanes = self.lanes(min(axis.arg.size // threads, most))
         loads = [load.src[0] for load in self.kernel.of(Op.LOAD)]
         stores = [store.index for store in self.kernel.stores]

@@ -1,0 +1,82 @@
+"""Rows that read elements in common, in register tiles of a GPU's threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+import lamina as lm
+from lamina import Tensor
+from lamina.core.recent import forget
+from lamina.frontend.lowered import Lowered
+from lamina.schedule.gpu import loops
+from lamina.schedule.gpu.planner import GpuPlanner
+
+SIZE = 4096
+
+
+def by_vector(weights: Tensor, x: Tensor) -> Tensor:
+    return (weights.cast(lm.float32) * x).sum(1)
+
+
+def scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """Of the heads of queries that share each head of keys."""
+    return (queries[:, :, None] * keys[:, None]).sum(-1)
+
+
+def lowered(function: Callable[..., Tensor], *specs: lm.TensorSpec) -> Lowered:
+    return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")
+
+
+def of_matrix(rows: int = SIZE) -> Lowered:
+    return lowered(by_vector, lm.TensorSpec((rows, SIZE), lm.bfloat16), lm.TensorSpec((SIZE,)))
+
+
+def of_heads() -> Lowered:
+    return lowered(scores, lm.TensorSpec((8, 4, 128)), lm.TensorSpec((8, 1024, 128)))
+
+
+def test_a_vector_is_read_once_for_the_rows_of_a_thread() -> None:
+    (kernel,) = of_matrix().kernels
+    matrix, vector = (len(re.findall(rf"= p{number}\[", kernel.source)) for number in (0, 1))
+    assert matrix >= 2 * vector > 0
+
+
+def test_a_key_is_read_once_for_all_heads_that_share_it() -> None:
+    (kernel,) = of_heads().kernels
+    queries, keys = (len(re.findall(rf"= p{number}\[", kernel.source)) for number in (0, 1))
+    assert queries == 4 * keys
+
+
+@pytest.mark.parametrize("program", [of_matrix, of_heads])
+def test_tiles_are_taken_where_they_are_predicted_to_be_faster(
+    program: Callable[[], Lowered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (with_tiles,) = (kernel.cost.seconds for kernel in program().kernels)
+    monkeypatch.setattr(loops, "tiles_of_rows", lambda plan: [])
+    forget()  # the schedules so far
+    (without,) = (kernel.cost.seconds for kernel in program().kernels)
+    forget()
+    assert with_tiles < without
+
+
+def test_rows_that_leave_some_over_have_no_tiles() -> None:
+    (kernel,) = of_matrix(rows=SIZE + 1).kernels
+    matrix, vector = (len(re.findall(rf"= p{number}\[", kernel.source)) for number in (0, 1))
+    assert matrix == vector
+
+
+def test_tiles_that_are_predicted_to_take_longer_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def seconds(plan: GpuPlanner) -> float:
+        return 1.0 + len(plan.register_tile)
+
+    monkeypatch.setattr(loops, "_predicted", seconds)
+    forget()
+    (kernel,) = of_matrix().kernels
+    forget()
+    matrix, vector = (len(re.findall(rf"= p{number}\[", kernel.source)) for number in (0, 1))
+    assert matrix == vector
