@@ -37,6 +37,7 @@ class CudaPrinter(AttentionPrinter):
 
     preludes = ("cuda/prelude.cu",)
     has_collectives = True
+    reads_early = True
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
