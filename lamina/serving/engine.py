@@ -4,7 +4,7 @@ Texts have their keys and values in pages (`lamina.models.paged`), so that a pro
 whichever texts it is for and however long they are. There are a few of each kind:
 
     widths     1 text, 4, 16 and so on up to the slots; rows without a text compute for nobody
-    lengths    room for 256 positions of each text, for 4 times as many, and so on: attention reads
+    lengths    room for 128 positions of each text, for twice as many, and so on: attention reads
                all of the room that a program has
     draws      the most probable tokens alone, or tokens drawn as each text asks for
 """
@@ -24,8 +24,8 @@ from lamina.models.sampling import RECENT, Sampling, best, drawn
 
 __all__ = ["Engine", "Room", "Row"]
 
-_SHORTEST = 256  # positions of the shortest programs
-_GROWTH = 4  # how many times the next has, and how many times the texts
+_SHORTEST = 128  # positions of the shortest programs; the next have twice as many
+_GROWTH = 4  # how many times as many texts the next widths have
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Engine:
         """The pages of a text in the shortest program that has room for `end` tokens."""
         tokens = _SHORTEST
         while tokens < end:
-            tokens *= _GROWTH
+            tokens *= 2
         return -(-min(tokens, self.room.capacity) // self.room.page_size)
 
     def _tensor(self, array: Any) -> Tensor:
