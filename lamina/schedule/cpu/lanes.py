@@ -15,6 +15,7 @@ are left to be added up.
 """
 
 from collections.abc import Collection, Iterable
+from math import gcd, inf
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, points
@@ -30,6 +31,7 @@ from lamina.schedule.cpu.reductions import inner_vectors
 # vector; a store and an extraction, which is two instructions for most lanes, rounded up.
 LOADED_APART, STORED_APART = 2, 4
 BY_DATA = 2  # more for each lane where data or a condition decide: an index or a test of its own
+PAGES = 1.25  # as many where each lane lies in a page of its own
 EXCHANGE = 2  # for each halving of a vector: moves half of its lanes beside the others
 
 
@@ -38,7 +40,7 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
     and columns, inside the rows.
 
     row: the choice so far, with the same meaning of None. It stays unless vectors along another row
-        axis take fewer instructions, with no cache lines that compete for one place.
+        axis take fewer instructions, of which those at a distance count more.
 
     For a softmax over the 10 columns of (1000, 10), `row` is None, and the result the axis of 1000.
     """
@@ -52,8 +54,8 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
     # Of rows that take equally many the innermost, which comes first here: the fewest other cache
     # lines come in between two uses of a line that its lanes touch.
     for other in reversed(plan.rows):
-        count = instructions(kernel, [other], width)
-        if count < fewest and not _is_distant(plan, other):
+        count = instructions(kernel, [other], width) * _distance_factor(plan, other)
+        if count < fewest:
             best, fewest = other, count
     return best
 
@@ -73,10 +75,10 @@ def cheapest_inner(plan: CpuPlanner) -> list[Node]:
     for axes in plan.inner():
         chosen = [axis for axis in axes if axis in vectors and axis.arg.reduce]
         for axis in axes:
-            if not chosen or axis in vectors or _is_distant(plan, axis):
+            if not chosen or axis in vectors:
                 continue
             others = [axis if vector is chosen[0] else vector for vector in vectors]
-            count = instructions(kernel, others, width)
+            count = instructions(kernel, others, width) * _distance_factor(plan, axis)
             if count < fewest:
                 vectors, chosen, fewest = others, [axis], count
     return vectors
@@ -183,9 +185,20 @@ def _apart(load: Node, vector: Node | None, width: int) -> float:
     return (reads + max(reads - 1, 1)) / lanes if reads else LOADED_APART
 
 
-def _is_distant(plan: CpuPlanner, row: Node) -> bool:
-    """Do neighbours along `row` lie so far apart somewhere that lines compete for one place?"""
+def _distance_factor(plan: CpuPlanner, row: Node) -> float:
+    """By how much lanes along `row` lengthen a kernel by their distance in memory: infinitely where
+    lines of several lanes compete for one place of a cache, and by PAGES where each lane has a page
+    of its own.
+
+    A place is for lines that are a multiple of 4 KiB apart (`knobs.far` of float32): of 16 lanes
+    1024 elements apart all have one, and of lanes 1061 elements apart none shares any."""
     indices = [load.src[0] for load in plan.kernel.of(Op.LOAD)]
     indices += [store.index for store in plan.kernel.stores]
     strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in indices]
-    return max(strides) >= plan.knobs.far
+    far = plan.knobs.far
+    distant = [stride for stride in strides if stride >= far]
+    if not distant:
+        return 1.0
+    # Lanes that are 1088 = 17 * 64 elements apart have 1024 / 64 = 16 places.
+    places = min(far // gcd(stride, far) for stride in distant)
+    return PAGES if places >= plan.lanes(row.arg.size) else inf

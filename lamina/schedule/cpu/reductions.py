@@ -32,7 +32,7 @@ PAGE = 4096
 
 def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     """Vectors along `row` for reductions that read row after row, several of them at a time. False,
-    and nothing is done, where a single vector at a time is as good.
+    and nothing is done, where lanes lie apart, or there is one vector for each thread.
 
     For ``y[j] = sum_k x[k, j]`` with j in `row` and 16 lanes, 8 vectors side by side read 512 bytes
     of each row k::
@@ -52,12 +52,29 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     if block is not None:
         _accumulate_blocks(plan, reductions[0], row, block)
         return True
-    if row.arg.size < 2 * plan.knobs.strip * plan.width or plan.benefit(row) < 0:
-        return False  # fewer than two strips, or lanes that lie apart
-    vectors = max(1, plan.knobs.strip // len(reductions))  # each reduction has sums in registers
+    vectors = _vectors_of_strip(plan, row)
+    if vectors == 1 or plan.benefit(row) < 0:
+        return False
     _, strip = plan.split(row, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
+
+
+def _vectors_of_strip(plan: CpuPlanner, row: Node) -> int:
+    """The vectors side by side along `row`: up to 8 (`knobs.strip`), whose sums do not wait for one
+    another. Each reduction has sums in registers, each thread as many strips, and strips are about
+    as long as one another: 18 vectors are 3 strips of 6 for one thread, and for two 4 strips of 5,
+    the last of 3."""
+    reductions = plan.kernel.of(Op.LOOP_REDUCE)
+    steps = sum(points(bound_axes(reduction)) for reduction in reductions)
+    rows = points(plan.rows)
+    threads = min(plan.target.multiprocessors, rows * steps // plan.knobs.chunk)
+    columns: int = row.arg.size
+    sharing = max(threads * columns // rows, 1)  # threads, which share other rows first
+    vectors = columns // plan.width
+    longest = max(plan.knobs.strip // len(reductions), 1)
+    strips = sharing * ceil(vectors / (sharing * longest))
+    return ceil(vectors / strips) if vectors else 1
 
 
 def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
