@@ -10,13 +10,14 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 from lamina.schedule.gpu.atoms import CHUNK_BYTES
-from lamina.tiles.layouts import Swizzle, elements_of
+from lamina.tiles.layouts import elements_across, elements_of, squares_of
 from lamina.tiles.memory import GlobalArray, Slot, Tile, value_of
 from lamina.tiles.program import (
     GROUP_WARPS,
     Alloc,
     Computed,
     Digits,
+    Elements,
     Extent,
     Gather,
     Index,
@@ -25,6 +26,7 @@ from lamina.tiles.program import (
     Position,
     Store,
     TileError,
+    Unit,
     View,
 )
 
@@ -41,10 +43,15 @@ def digits(over: tuple[Extent, ...], number: Array) -> dict[str, Array]:
     return values
 
 
-def factor(alloc: Alloc, layout: Swizzle, slot: Slot, side: str) -> Array:
-    """The elements of a tile by its `side` and its steps, where a unit expects them by `layout`."""
-    elements = slot.elements[elements_of(layout, alloc.shape, alloc.dtype.itemsize)]
-    return elements if alloc.axes[0].name == side else elements.T
+def factor(alloc: Alloc, unit: Unit, slot: Slot, side: str) -> Array:
+    """The elements of a tile by its `side`, "row" or "column", and its steps, where a unit expects
+    them."""
+    is_along_steps = alloc.axes[0].name == side
+    if unit.apart is not None and is_along_steps:
+        apart = unit.apart[side == "column"]
+        return slot.elements[elements_across(unit.layout, alloc.shape, apart)]
+    elements = slot.elements[elements_of(unit.layout, alloc.shape, alloc.dtype.itemsize)]
+    return elements if is_along_steps else elements.T
 
 
 def elements_of_group(alloc: Alloc, is_across: bool, group: int, groups: int) -> Array:
@@ -59,6 +66,46 @@ def elements_of_group(alloc: Alloc, is_across: bool, group: int, groups: int) ->
         numbers = np.arange(rows * chunks).reshape(chunks, rows).T
     mine = numbers // GROUP_THREADS % groups == group
     return np.repeat(mine, chunk_elements, axis=1)
+
+
+def squares_of_group(alloc: Alloc, apart: int, group: int, groups: int) -> Array:
+    """The squares of a tile that one of several groups of threads transposes: the threads of all
+    groups take them in turns."""
+    squares = squares_of(alloc.layout, alloc.shape, apart)
+    mine: Array = np.arange(len(squares)) // GROUP_THREADS % groups == group
+    return squares[mine]
+
+
+def elements_of_source(
+    source: View | Elements,
+    ranges: tuple[range, range],
+    variables: Mapping[str, int],
+    arrays: Mapping[str, GlobalArray],
+    clock: Mapping[str, int],
+) -> Array:
+    """The elements that fill a tile, read by an agent of this clock."""
+    body = TileBody(arrays, clock, variables, ranges)
+    if isinstance(source, View):
+        return body.operand(source)
+    body.number(source.sides)
+    for statement in source.body:
+        value = body.run(statement)
+    return np.where(body.inside, value, np.zeros((), value.dtype))
+
+
+def through_lines(lines: Alloc, slot: Slot, value: Array, rows: range, columns: range) -> Array:
+    """What comes out of the lines of results, into which these rows and columns of a tile are
+    written: the same, if both agree where elements lie."""
+    places = elements_of(lines.layout, lines.shape, lines.dtype.itemsize)
+    width = lines.shape[1]
+    result = np.empty_like(value)
+    for first in range(columns.start, columns.stop, width):
+        last = min(first + width, columns.stop)
+        where = places[rows.start : rows.stop, first % width : (last - 1) % width + 1]
+        part = slice(first - columns.start, last - columns.start)
+        slot.elements[where] = value[:, part]
+        result[:, part] = slot.elements[where]
+    return result
 
 
 def head_through(body: tuple[Computed | Store, ...], name: str) -> tuple[Computed | Store, ...]:

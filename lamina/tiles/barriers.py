@@ -21,25 +21,32 @@ The rules:
    number, counted over all tiles of the block, modulo the stages.
 2. A slot is filled once all its readers of the use before have ended: asynchronous ones, by which
    products run on, end with the drain that says so, and not where they are issued. So a release
-   comes after a drain, and leaves as many slots as products may still run.
+   comes after a drain, and leaves as many slots as products may still run. Products that do not run
+   by themselves have ended where they are issued, and need no drain.
 3. Where the producer runs inside the consumers, their threads advance it: first by as many steps as
    there are stages, then by one for each slot that is released, behind a sync, as all
    threads have to be done with the slot. What threads fill themselves is there after a sync; if the
    unit reads by the asynchronous proxy, each thread makes its own part visible before that.
-4. Two groups that wait for the copy engine alone do not wait for each other. Before its last steps
+4. What changes tiles in their slots, such as transposes, is done a step ahead, while other threads
+   still multiply: first before the steps of a tile, then behind each product. Another sync is
+   between it and the next product: that of the release, or, with one stage, which is released
+   before the next step can begin, one of its own. A fence makes it come before the next copy by the
+   copy engine into the slot.
+5. Two groups that wait for the copy engine alone do not wait for each other. Before its last steps
    of a tile, for which the buffers have the tiles, the second one gives its slots back and pauses
    until the first one has begun its last product: one multiplies while the other one stores. With
    fewer steps than stages it could not: the first group might end the next tile before, and would
    find no tile in the buffers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from lamina.tiles.program import (
     UNITS,
     Advance,
+    Ahead,
     Barrier,
     Drain,
     Fence,
@@ -55,6 +62,8 @@ from lamina.tiles.program import (
     TileError,
     TileLoop,
     TileProgram,
+    Transpose,
+    Unit,
     Wait,
     statements,
     statements_of,
@@ -63,12 +72,14 @@ from lamina.tiles.program import (
 FULL, EMPTY = "full", "empty"
 # Last steps of a tile before which a group pauses, at most: they last as long as stores.
 MAX_LEAD = 4
+# What becomes of a loop over steps, and what stands before and after it.
+_InStep = Callable[[StepLoop], tuple[Statement, ...]]
 
 
 def synchronised(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already, or if no two roles fill and use the same buffers."""
-    derived = (Wait, Release, Pause, Resume, Advance, Drain, Fence, Sync)
+    derived = (Wait, Release, Pause, Resume, Ahead, Advance, Drain, Fence, Sync)
     every = [statement for role in program.roles for statement in statements(role.body)]
     if program.barriers or any(isinstance(statement, derived) for statement in every):
         raise TileError(f"tiles {program.name}: it has barriers already")
@@ -98,6 +109,11 @@ class _Pair:
     stages: int
 
     @property
+    def unit(self) -> Unit:
+        """What multiplies."""
+        return UNITS[self.mma.unit]
+
+    @property
     def engine_fills(self) -> list[Fill]:
         """Those by the copy engine."""
         return [fill for fill in self.fills if fill.agent == "tma"]
@@ -105,8 +121,7 @@ class _Pair:
     @property
     def needs_fence(self) -> bool:
         """Do threads fill a buffer that the unit reads by the asynchronous proxy?"""
-        unit = UNITS[self.mma.unit]
-        proxies = {self.mma.left: unit.left, self.mma.right: unit.right}
+        proxies = {self.mma.left: self.unit.left, self.mma.right: self.unit.right}
         by_threads = [fill for fill in self.fills if fill.agent == "threads"]
         return any(proxies[fill.buffer] == "async" for fill in by_threads)
 
@@ -155,7 +170,21 @@ def _synchronised_consumers(pair: _Pair) -> Role:
         before.append(Fence())
     if len(pair.engine_fills) < len(pair.fills):
         before.append(Sync())
-    running = pair.mma.running
+    transposes = statements_of(pair.consumers.body, Transpose)
+    if transposes:
+        in_step = _changing_ahead(pair, (*before, *transposes), to)
+    elif pair.unit.runs_by_itself:
+        in_step = _running_on(pair, before, to)
+    else:
+        in_step = _one_by_one(before, to)
+    body = _in_step_loops(pair.consumers.body, in_step)
+    first = (Advance(pair.producer.name, pair.stages),) if is_inside else ()
+    return replace(pair.consumers, body=(*first, *body))
+
+
+def _running_on(pair: _Pair, before: Sequence[Statement], to: str) -> _InStep:
+    """Steps of products that run by themselves: see 2. and 5."""
+    is_inside, running = bool(pair.producer.inside), pair.mma.running
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         steps = prod(extent.size for extent in loop.over)
@@ -166,14 +195,33 @@ def _synchronised_consumers(pair: _Pair) -> Role:
         body = (*before, *products, Drain(running), Release(to, running))
         return replace(loop, body=body), Drain(0), Release(to, 0)
 
-    body = _in_step_loops(pair.consumers.body, in_step)
-    first = (Advance(pair.producer.name, pair.stages),) if is_inside else ()
-    return replace(pair.consumers, body=(*first, *body))
+    return in_step
 
 
-def _in_step_loops(
-    body: tuple[Statement, ...], in_step: Callable[[StepLoop], tuple[Statement, ...]]
-) -> tuple[Statement, ...]:
+def _one_by_one(before: Sequence[Statement], to: str) -> _InStep:
+    """Steps of products that have ended where they are issued."""
+
+    def in_step(loop: StepLoop) -> tuple[Statement, ...]:
+        return (replace(loop, body=(*before, *loop.body, Release(to, 0))),)
+
+    return in_step
+
+
+def _changing_ahead(pair: _Pair, changes: Sequence[Statement], to: str) -> _InStep:
+    """Steps whose tiles are changed before products read them: see 4."""
+    if pair.engine_fills:
+        changes = (*changes, Fence())
+
+    def in_step(loop: StepLoop) -> tuple[Statement, ...]:
+        products = tuple(part for part in loop.body if not isinstance(part, Transpose))
+        release, ahead = Release(to, 0), Ahead(tuple(changes))
+        after = (release, ahead, Sync()) if pair.stages == 1 else (ahead, release)
+        return *changes, Sync(), replace(loop, body=(*products, *after))
+
+    return in_step
+
+
+def _in_step_loops(body: tuple[Statement, ...], in_step: _InStep) -> tuple[Statement, ...]:
     """`body` with what `in_step` makes of each loop over steps."""
     changed: list[Statement] = []
     for statement in body:

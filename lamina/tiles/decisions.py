@@ -1,6 +1,5 @@
 """What the kernel of a product does beyond what its atom says: what its schedule says, and the rest
-by the facts of the GPU; for the tile program (`lower.py`), and for the text of products that have
-none (`targets/cuda/products.py`).
+by the facts of the GPU, for its tile program (`lower.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,11 +22,12 @@ from lamina.schedule.gpu.pipelining import (
     Overlap,
     Roles,
     order_of,
-    why_not_pipelined,
 )
 from lamina.schedule.gpu.stream_k import StreamK, division_of
+from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.tiles.barriers import MAX_LEAD
 from lamina.tiles.copies import EngineCopy, engine_copy
+from lamina.tiles.program import UNITS
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
 MAX_ROW_STORES = 2
@@ -86,6 +86,7 @@ class Rows:
 class ProductDecisions:
     """How one product is computed.
 
+    unit           what multiplies tiles, of UNITS
     reduction      the sum of products
     grid           the axes that number tiles of results, the fastest last
     division       how blocks divide the steps
@@ -94,13 +95,14 @@ class ProductDecisions:
     row_stores     the stores by whole rows, and these
     has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
                    multiply; products have to run by themselves meanwhile
-    depth          steps that the buffers hold; 0 for a product without a tile program
+    depth          steps that the buffers hold
     kept           the value of 16 bits that threads keep of each result, where the epilogue of a
                    tile overlaps with steps of the next one; None where it does not
     slices         of columns that the epilogue has then, one beside each step; otherwise 0
     """
 
     atom: Atom
+    unit: str
     reduction: Node
     grid: Axes
     steps: Steps
@@ -116,6 +118,8 @@ class ProductDecisions:
     @property
     def running(self) -> int:
         """How many products may still run when the next step begins."""
+        if not UNITS[self.unit].runs_by_itself:
+            return 0
         has_many = self.depth > 4 and self.atom.kind != "tf32"
         return 2 if has_many else min(self.depth - 1, 1)
 
@@ -136,25 +140,26 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
     steps = _steps(nest, reduction, atom)
     left, right = nest.tiles
     width = LINE_BYTES // atom.dtype.itemsize  # elements of a line
+    unit = _unit(nest, atom, target)
     # For each store, whether it goes by whole rows or not: the buffers leave room for them.
     result_lines = atom.m * min(len(nest.kernel.stores), MAX_ROW_STORES)
+    copies: tuple[EngineCopy | None, EngineCopy | None] = None, None
+    if "tma" in target.engines:
+        copies = _copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))
     inside = {axis for axis in nest.order if nest.bound(axis) in ("thread", "unroll")}
     decisions = ProductDecisions(
         atom=atom,
+        unit=unit,
         reduction=reduction,
         grid=grid,
         steps=steps,
         division=division_of(
             nest.pipelining, atom, points(grid), steps.count, target.multiprocessors
         ),
-        copies=(_copy(left, atom, (atom.m, width)), _copy(right, atom, (atom.n, width))),
-        result_bytes=result_lines * LINE_BYTES,
+        copies=copies,
+        result_bytes=0 if unit == "fma" else result_lines * LINE_BYTES,
         row_stores=stores_by_rows(nest, *result_sides(nest), inside),
     )
-    if why_not_pipelined(nest, target):
-        # Products do not run while threads do other work: threads that only ask the copy engine for
-        # tiles gain nothing, and take registers that sums need.
-        return decisions
     decisions = replace(
         decisions,
         has_producers=_has_producers(nest.pipelining, decisions),
@@ -163,13 +168,29 @@ def decide(nest: Nest, target: Target) -> ProductDecisions:
     return _with_overlap(nest, decisions)
 
 
+def _unit(nest: Nest, atom: Atom, target: Target) -> str:
+    """What multiplies tiles of an atom on a GPU."""
+    if atom.instruction == "fma":
+        return "fma"
+    has_tensor_cores = "tensor_cores" in target.engines
+    Tensorize(atom.name).require(has_tensor_cores, f"{target.arch} has no tensor cores for it")
+    if "wgmma" not in target.engines:
+        return "mma"
+    # Tensor cores read tf32 along steps alone, and of the left factor in registers.
+    is_left_read_by_threads = atom.kind == "tf32" and is_tile_transposed(nest.tiles[0])
+    return "wgmma_left_in_registers" if is_left_read_by_threads else "wgmma"
+
+
 def _has_producers(pipelining: Pipelining, decisions: ProductDecisions) -> bool:
-    """Whether a role of its own fills the buffers, which the copy engine has to do alone."""
-    by_engine = all(decisions.copies)
+    """Whether a role of its own fills the buffers, which the copy engine has to do alone. Where
+    products do not run while threads do other work, threads that only ask the copy engine for tiles
+    gain nothing, and take registers that sums need."""
+    by_engine, runs_by_itself = all(decisions.copies), UNITS[decisions.unit].runs_by_itself
     if pipelining.filler is None:
-        return by_engine
+        return by_engine and runs_by_itself
     move, is_producer = Roles(pipelining.filler), pipelining.filler == PRODUCER
     move.require(by_engine or not is_producer, "the copy engine cannot fill all tiles")
+    move.require(runs_by_itself or not is_producer, "products do not run while threads wait")
     return is_producer
 
 

@@ -12,31 +12,42 @@ where
   (`UnorderedError`)
 - a barrier lets a waiter pass in another phase than it asked for, or a group lets another one go on
   twice in one pause (`PhaseError`)
-- what threads wrote is read by the asynchronous proxy without a fence (`ProxyError`)
+- what threads wrote is read, or what they changed is filled, by the asynchronous proxy without a
+  fence (`ProxyError`)
 - sums are read, or a role ends, while its products still run (`TileError`)
 - nobody can go on (`DeadlockError`)
 - an element is read or stored beyond an array (`TileError`)
 
-and counts bank conflicts. It does not model registers, caches or time.
+and counts bank conflicts, but for those of threads that read or transpose tiles of fused
+multiply-adds. It does not model registers, caches or time.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lamina.core.dtypes import float32
 from lamina.tiles.arithmetic import (
     TileBody,
     digits,
     elements_of_group,
+    elements_of_source,
     factor,
     head_through,
+    squares_of_group,
+    through_lines,
 )
-from lamina.tiles.layouts import conflicts_of_columns, conflicts_of_pairs, elements_of
+from lamina.tiles.events import GO_ON, Events, StepEnd, Waiting
+from lamina.tiles.layouts import (
+    conflicts_of_columns,
+    conflicts_of_pairs,
+    elements_of,
+)
 from lamina.tiles.memory import (
     BarrierState,
     Clock,
@@ -44,8 +55,8 @@ from lamina.tiles.memory import (
     GlobalArray,
     PhaseError,
     Slot,
-    filled,
     join,
+    rounded_to_tf32,
 )
 from lamina.tiles.orders import Part, given_parts, parts_of
 from lamina.tiles.program import (
@@ -53,11 +64,11 @@ from lamina.tiles.program import (
     GROUP_WARPS,
     UNITS,
     Advance,
+    Ahead,
     Alloc,
     Barrier,
     Computed,
     Drain,
-    Elements,
     Epilogue,
     Fence,
     Fill,
@@ -74,7 +85,7 @@ from lamina.tiles.program import (
     TileError,
     TileLoop,
     TileProgram,
-    View,
+    Transpose,
     Wait,
     statements_of,
 )
@@ -102,24 +113,6 @@ def interpret(program: TileProgram, arrays: Mapping[str, Array], seed: int = 0) 
     return machine.report
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """What a coroutine waits for: a test, and how an error says it."""
-
-    is_over: Callable[[], bool]
-    text: str
-
-
-@dataclass(frozen=True)
-class _StepEnd:
-    """A role that runs inside another one has done a step."""
-
-
-_GO_ON = _Waiting(lambda: True, "")
-_Event = _Waiting | _StepEnd
-_Events = Iterator[_Event]
-
-
 class _Machine:
     """All blocks of a program, and who goes on next."""
 
@@ -132,6 +125,9 @@ class _Machine:
             for parameter in program.parameters
         }
         self.partial_sums: dict[tuple[Part, int], tuple[Array, Clock]] = {}  # by part and group
+        products = [mma for role in program.roles for mma in statements_of(role.body, Mma)]
+        rounding = [mma for mma in products if UNITS[mma.unit].rounds]
+        self.rounded_buffers = {name for mma in rounding for name in (mma.left, mma.right)}
         # What runs by itself: copies and products that have begun.
         self.under_way: list[Callable[[], None]] = []
         loops = (loop for role in program.roles for loop in statements_of(role.body, TileLoop))
@@ -140,7 +136,7 @@ class _Machine:
 
     def run(self) -> None:
         """Run all coroutines to their end, and whatever is under way then."""
-        waiting = dict.fromkeys(range(len(self.workers)), _GO_ON)
+        waiting = dict.fromkeys(range(len(self.workers)), GO_ON)
         running = {number: worker.run() for number, worker in enumerate(self.workers)}
         while waiting or self.under_way:
             ready = [number for number, event in waiting.items() if event.is_over()]
@@ -159,7 +155,7 @@ class _Machine:
             event = next(running[number], None)
             if event is None:
                 del waiting[number]
-            elif isinstance(event, _Waiting):
+            elif isinstance(event, Waiting):
                 waiting[number] = event
 
 
@@ -222,28 +218,30 @@ class _Worker:
             if other.inside == role.name
         }
 
-    def _inside(self, role: Role) -> _Events:
+    def _inside(self, role: Role) -> Events:
         """The coroutine of a role that runs on the threads of this one."""
         worker = _Worker(self.block, role, self.group, self.agent)
         worker.clock = self.clock
         worker.group_count = self.group_count
         return worker.run()
 
-    def run(self) -> _Events:
+    def run(self) -> Events:
         """The role's body."""
         yield from self._body(self.role.body, {})
         while self.slices:
             self.slices.pop(0)()
-            yield _GO_ON
+            yield GO_ON
         self._check_drained("ends")
 
-    def _body(self, body: tuple[Statement, ...], variables: Mapping[str, int]) -> _Events:
+    def _body(self, body: tuple[Statement, ...], variables: Mapping[str, int]) -> Events:
         for statement in body:
             match statement:
                 case TileLoop():
                     yield from self._tiles(statement, variables)
                 case Fill():
                     self._fill(statement, variables)
+                case Transpose():
+                    self._transpose(statement)
                 case Mma():
                     self._mma(statement)
                 case Wait():
@@ -255,6 +253,8 @@ class _Worker:
                     yield from self._pause(statement, variables)
                 case Resume(least):
                     self._resume(least)
+                case Ahead():
+                    yield from self._ahead(statement, variables)
                 case Advance(role, count):
                     yield from self._advance(role, count)
                 case Drain(running):
@@ -270,16 +270,16 @@ class _Worker:
                 case _:
                     kind = type(statement).__name__
                     raise TileError(f"tiles {self.program.name}: {kind} in a place without meaning")
-            yield _GO_ON
+            yield GO_ON
 
     # Loops.
 
-    def _tiles(self, loop: TileLoop, variables: Mapping[str, int]) -> _Events:
+    def _tiles(self, loop: TileLoop, variables: Mapping[str, int]) -> Events:
         for part in parts_of(loop, self.block.number):
             inside = {**variables, **digits(loop.over, part.tile)}
             yield from self._part(loop, part, inside)
 
-    def _part(self, loop: TileLoop, part: Part, variables: Mapping[str, int]) -> _Events:
+    def _part(self, loop: TileLoop, part: Part, variables: Mapping[str, int]) -> Events:
         """The body for a part of a tile; without an epilogue if others add up its sums."""
         for statement in loop.body:
             if isinstance(statement, StepLoop):
@@ -291,7 +291,7 @@ class _Worker:
             else:
                 yield from self._body((statement,), variables)
 
-    def _steps(self, loop: StepLoop, part: Part, variables: Mapping[str, int]) -> _Events:
+    def _steps(self, loop: StepLoop, part: Part, variables: Mapping[str, int]) -> Events:
         self.is_first_step = True
         self.part = part
         for number in range(part.first, part.first + part.count):
@@ -302,7 +302,7 @@ class _Worker:
             self.step += 1
             self.is_first_step = False
             if self.role.inside:
-                yield _StepEnd()
+                yield StepEnd()
 
     # Fills.
 
@@ -311,27 +311,12 @@ class _Worker:
         slot = self._slot(fill.buffer, self.step)
         rows, length = alloc.shape
         ranges = range(rows), range(length)
-        values = partial(self._filling, fill.source, ranges, dict(variables))
+        arrays = self.machine.arrays
+        values = partial(elements_of_source, fill.source, ranges, dict(variables), arrays)
         if fill.agent == "threads":
             self._fill_by_threads(fill.source.is_across, alloc, slot, values(self.clock))
         elif self.group == 0:  # one thread of the block asks the copy engine
             self._copy(fill, alloc, slot, values)
-
-    def _filling(
-        self,
-        source: View | Elements,
-        ranges: tuple[range, range],
-        variables: Mapping[str, int],
-        clock: Clock,
-    ) -> Array:
-        """The elements of a tile, read by an agent of this clock."""
-        body = TileBody(self.machine.arrays, clock, variables, ranges)
-        if isinstance(source, View):
-            return body.operand(source)
-        body.number(source.sides)
-        for statement in source.body:
-            value = body.run(statement)
-        return np.where(body.inside, value, np.zeros((), value.dtype))
 
     def _fill_by_threads(self, is_across: bool, alloc: Alloc, slot: Slot, values: Array) -> None:
         """Write this group's chunks."""
@@ -342,12 +327,13 @@ class _Worker:
             self._count(f"fill {alloc.name}", conflicts // self.group_count)
         elements = elements_of_group(alloc, is_across, self.group, self.group_count)
         places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
-        slot.elements[places[elements]] = filled(values, alloc.dtype)[elements]
+        slot.elements[places[elements]] = self._filled(values, alloc)[elements]
 
     def _copy(self, fill: Fill, alloc: Alloc, slot: Slot, values: Callable[[Clock], Array]) -> None:
         """Begin a copy of the copy engine, which lands at a random time."""
         engine = f"copy into {slot.name} of block {self.block.number}"
         clock = self.clock | {engine: self.step + 1}
+        slot.check_copy()
         slot.begin_fill(self.clock, self.step, engine, self.step + 1)
         slot.landing += 1
         slot.elements[:] = np.nan
@@ -357,11 +343,24 @@ class _Worker:
 
         def land() -> None:
             places = elements_of(alloc.layout, alloc.shape, alloc.dtype.itemsize)
-            slot.elements[places] = filled(values(clock), alloc.dtype)
+            slot.elements[places] = self._filled(values(clock), alloc)
             slot.landing -= 1
             barrier.bring(clock, nbytes)
 
         self.machine.under_way.append(land)
+
+    def _filled(self, values: Array, alloc: Alloc) -> Array:
+        """Elements as a buffer has them."""
+        if alloc.dtype is float32 and alloc.name in self.machine.rounded_buffers:
+            return rounded_to_tf32(values)
+        return values.astype(alloc.dtype.numpy)
+
+    def _transpose(self, transpose: Transpose) -> None:
+        """Transpose this group's squares: the threads of all groups take them in turns."""
+        alloc, slot = self.program.alloc(transpose.buffer), self._slot(transpose.buffer, self.step)
+        slot.begin_change(self.clock, self.agent, self.clock[self.agent])
+        squares = squares_of_group(alloc, transpose.apart, self.group, self.group_count)
+        slot.elements[squares] = slot.elements[squares.transpose(0, 2, 1)]
 
     # Products.
 
@@ -380,13 +379,13 @@ class _Worker:
             slot.reads[product_agent if is_async else self.agent] = (
                 self.used if is_async else self.clock[self.agent]
             )
-        for alloc in (left, right):
+        for alloc in (left, right) if unit.apart is None else ():
             conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
             self._count(f"mma {alloc.name}", conflicts)
         rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
 
         def left_factor() -> Array:
-            return factor(left, unit.layout, left_slot, "row")[rows]
+            return factor(left, unit, left_slot, "row")[rows]
 
         in_registers = left_factor() if unit.left == "generic" else None
         if self.is_first_step:
@@ -396,7 +395,7 @@ class _Worker:
 
         def run() -> None:
             first = left_factor() if in_registers is None else in_registers
-            second = factor(right, unit.layout, right_slot, "column").T
+            second = factor(right, unit, right_slot, "column").T
             sums[...] += first.astype(np.float32) @ second.astype(np.float32)
             self.products.remove(run)
 
@@ -405,6 +404,9 @@ class _Worker:
                 self._run_through(run)
 
         self.products.append(run)
+        if not unit.runs_by_itself:
+            self._drain(0)
+            return
         self.machine.under_way.append(run_in_order)
 
     def _run_through(self, last: Callable[[], None]) -> None:
@@ -421,11 +423,11 @@ class _Worker:
 
     # Barriers.
 
-    def _wait(self, wait: Wait) -> _Waiting:
+    def _wait(self, wait: Wait) -> Waiting:
         barrier, phase = self._phase(wait)
         parity = phase % 2
         when = "the phase before use" if wait.before else "use"
-        return _Waiting(
+        return Waiting(
             lambda: barrier.completed % 2 == parity,
             f"{when} {self.step} of barrier {wait.barrier}",
         )
@@ -450,7 +452,7 @@ class _Worker:
         barrier.arrive(self.clock, count, expected_bytes)
         self.clock[self.agent] += 1
 
-    def _release(self, release: Release) -> _Events:
+    def _release(self, release: Release) -> Events:
         while self.unreleased > release.but:
             if release.to in self.inside:
                 yield from self._sync()
@@ -459,7 +461,7 @@ class _Worker:
                 self._arrive(self._barrier(release.to, self.used - self.unreleased), GROUP_WARPS)
             self.unreleased -= 1
 
-    def _pause(self, pause: Pause, variables: Mapping[str, int]) -> _Events:
+    def _pause(self, pause: Pause, variables: Mapping[str, int]) -> Events:
         """The second group, before its last steps, waits until the first one has resumed it."""
         pauses_here = self.group == 1 and self.part.count >= pause.least
         if not pauses_here or self.steps_left != pause.last:
@@ -469,7 +471,7 @@ class _Worker:
         self.block.pauses[name] += 1
         number = self.block.pauses[name]
         resumes = self.block.resumes
-        yield _Waiting(lambda: resumes[name] >= number, "the first group's last product")
+        yield Waiting(lambda: resumes[name] >= number, "the first group's last product")
 
     def _resume(self, least: int) -> None:
         """The first group, after its last product, lets the second one go on, which may pause
@@ -481,24 +483,31 @@ class _Worker:
             raise PhaseError(f"{self.agent} resumes the second group twice before it has paused")
         self.block.resumes[name] += 1
 
-    def _advance(self, role: str, count: int) -> _Events:
+    def _ahead(self, ahead: Ahead, variables: Mapping[str, int]) -> Events:
+        """The body for the next step of a tile, if there is one."""
+        if self.steps_left > 1:
+            self.step += 1
+            yield from self._body(ahead.body, variables)
+            self.step -= 1
+
+    def _advance(self, role: str, count: int) -> Events:
         for _ in range(count):
             for event in self.inside[role]:
-                if isinstance(event, _StepEnd):
+                if isinstance(event, StepEnd):
                     break
                 yield event
 
-    def _sync(self) -> _Events:
+    def _sync(self) -> Events:
         barrier = self.block.syncs[self.role.name]
         self.synced += 1
         phase = self.synced
         self._arrive(barrier, 1)
-        yield _Waiting(lambda: barrier.completed >= phase, "the other groups")
+        yield Waiting(lambda: barrier.completed >= phase, "the other groups")
         join(self.clock, barrier.seen)
 
     # Results.
 
-    def _join(self, join_: Join, loop: TileLoop, part: Part) -> _Events:
+    def _join(self, join_: Join, loop: TileLoop, part: Part) -> Events:
         """Hand over the sums of a later part; or add up those that others have handed over."""
         self._check_drained(f"reads {join_.sums}")
         sums = self.values[join_.sums]
@@ -509,7 +518,7 @@ class _Worker:
             return
         for other in given_parts(loop, part.tile):
             key = other, self.group
-            yield _Waiting(partial(handed_over.__contains__, key), f"sums of {other}")
+            yield Waiting(partial(handed_over.__contains__, key), f"sums of {other}")
             others, clock = handed_over[key]
             sums += others
             join(self.clock, clock)
@@ -561,28 +570,17 @@ class _Worker:
                 continue
             value = np.broadcast_to(body.operand(statement.value), body.shape)
             if statement.through:
-                value = self._through_lines(statement, value, rows, columns)
+                value = self._through_lines(statement.through, value, rows, columns)
             body.store(statement, value, self.agent)
 
-    def _through_lines(self, store: Store, value: Array, rows: range, columns: range) -> Array:
-        """What comes out of the lines of results, which each warp writes and then reads: the same,
-        if both agree where elements lie."""
-        lines = self.program.alloc(store.through)
-        itemsize = lines.dtype.itemsize
-        places = elements_of(lines.layout, lines.shape, itemsize)
-        width = lines.shape[1]
-        (slot,) = self.block.slots[lines.name]
-        result = np.empty_like(value)
-        for first in range(columns.start, columns.stop, width):
-            last = min(first + width, columns.stop)
-            where = places[rows.start : rows.stop, first % width : (last - 1) % width + 1]
-            part = slice(first - columns.start, last - columns.start)
-            slot.elements[where] = value[:, part]
-            result[:, part] = slot.elements[where]
+    def _through_lines(self, name: str, value: Array, rows: range, columns: range) -> Array:
+        """What comes out of the lines of results, which each warp writes and then reads."""
+        lines = self.program.alloc(name)
+        (slot,) = self.block.slots[name]
         # Matrices of eight rows by 16 bytes of 16-bit results, pairs of others: `RowLines.fill`.
-        conflicts = conflicts_of_columns if itemsize == 2 else conflicts_of_pairs
-        self._count(f"store {lines.name}", conflicts(lines.layout, lines.shape, itemsize))
-        return result
+        conflicts = conflicts_of_columns if lines.dtype.itemsize == 2 else conflicts_of_pairs
+        self._count(f"store {name}", conflicts(lines.layout, lines.shape, lines.dtype.itemsize))
+        return through_lines(lines, slot, value, rows, columns)
 
     # Memory.
 

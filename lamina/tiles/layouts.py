@@ -68,6 +68,31 @@ def elements_of(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> Plac
     return places_of(swizzle, shape, itemsize) // itemsize
 
 
+SQUARE = 4  # elements of 4 bytes in a chunk, and lines, which are transposed together
+
+
+@memoized(1024)
+def squares_of(swizzle: Swizzle, shape: tuple[int, int], apart: int) -> Places:
+    """The numbers, in their memory, of the elements of each square of a tile of float32: an array
+    (squares, lines, elements). The lines of a square are `apart` lines apart. In a tile of 128
+    lines of 32 elements, with 8, square 9 has the second chunks of lines 1, 9, 17 and 25."""
+    return _split(swizzle, shape, apart).transpose(0, 2, 3, 1, 4).reshape(-1, SQUARE, SQUARE)
+
+
+@memoized(1024)
+def elements_across(swizzle: Swizzle, shape: tuple[int, int], apart: int) -> Places:
+    """As `elements_of`, of a tile of float32 whose squares have been transposed."""
+    return _split(swizzle, shape, apart).swapaxes(1, 4).reshape(shape)
+
+
+def _split(swizzle: Swizzle, shape: tuple[int, int], apart: int) -> Places:
+    """The numbers of elements by band of lines, line of a square, square, chunk, element."""
+    lines, length = shape
+    elements = elements_of(swizzle, shape, CHUNK_BYTES // SQUARE)
+    bands = lines // (SQUARE * apart)
+    return elements.reshape(bands, SQUARE, apart, length // SQUARE, SQUARE)
+
+
 @memoized(1024)
 def conflicts_of_columns(swizzle: Swizzle, shape: tuple[int, int], itemsize: int) -> int:
     """How many accesses more than without bank conflicts it takes to read a tile column of chunks

@@ -35,6 +35,7 @@ from lamina.tiles.layouts import SWIZZLE_128, layout_of_lines
 from lamina.tiles.program import (
     GROUP_ROWS,
     GROUP_WARPS,
+    UNITS,
     Alloc,
     Axis,
     Digits,
@@ -54,6 +55,7 @@ from lamina.tiles.program import (
     Store,
     TileLoop,
     TileProgram,
+    Transpose,
     View,
 )
 
@@ -146,6 +148,8 @@ class _Lowering:
         tiles, steps = points(decisions.grid), decisions.steps.count
         blocks, share = decisions.division.blocks, decisions.division.steps
         order = order_of(decisions.division, steps).order
+        if order == "shared" and decisions.unit == "fma":
+            order = "equal"
         # An axis of one step is always 0, and stands in no index.
         axes = [axis for axis in decisions.grid if axis.arg.size > 1] or decisions.grid[-1:]
         over = _extents(axes)
@@ -158,13 +162,20 @@ class _Lowering:
     def _multiply(self) -> tuple[Statement, ...]:
         """What consumers do for a tile: multiply and store."""
         decisions = self.decisions
-        is_left_read_by_threads = decisions.atom.kind == "tf32" and is_tile_transposed(
-            self.nest.tiles[0]
-        )
-        unit = "wgmma_left_in_registers" if is_left_read_by_threads else "wgmma"
-        mma = Mma(SUMS, LEFT, RIGHT, unit, decisions.running)
+        mma = Mma(SUMS, LEFT, RIGHT, decisions.unit, decisions.running)
         join = (Join(SUMS),) if decisions.division.steps < decisions.steps.count else ()
-        return (self._steps((mma,)), *join, self._epilogue())
+        return (self._steps((*self._transposes(), mma)), *join, self._epilogue())
+
+    def _transposes(self) -> tuple[Statement, ...]:
+        """What changes tiles to how the unit reads them."""
+        distances = UNITS[self.decisions.unit].apart
+        if distances is None:
+            return ()
+        return tuple(
+            Transpose(name, apart)
+            for name, tile, apart in zip((LEFT, RIGHT), self.nest.tiles, distances, strict=True)
+            if not is_tile_transposed(tile)
+        )
 
     # Fills.
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from lamina.core.dtypes import DType, float32
 from lamina.tiles.program import Alloc, Barrier, Index, Parameter, TileError, View
 
 Clock = dict[str, int]
@@ -102,6 +101,7 @@ class Slot:
 
     elements: in the order of memory, NaN before they are written
     writes: the interval of each agent in which it wrote, in the last fill
+    changes: the same of those that have changed what was filled
     reads: the same of those that have read since
     fill: the number of the fill that wrote last
     landing: copies that have not landed
@@ -111,6 +111,7 @@ class Slot:
     name: str
     elements: Array
     writes: Clock = field(default_factory=dict)
+    changes: Clock = field(default_factory=dict)
     reads: Clock = field(default_factory=dict)
     fill: int = -1
     landing: int = 0
@@ -129,21 +130,46 @@ class Slot:
         if number != self.fill:
             if self.landing:
                 raise UnorderedError(f"{self.name} is filled while an earlier fill is under way")
-            for what, accesses in (("read", self.reads), ("written", self.writes)):
+            accesses_by_kind = {
+                "read": self.reads, "written": self.writes, "changed": self.changes,
+            }  # fmt: skip
+            for what, accesses in accesses_by_kind.items():
                 other = first_unseen(clock, accesses)
                 if other is not None:
                     raise UnorderedError(f"{self.name} is filled while it is {what} by {other}")
-            self.writes, self.reads, self.unfenced = {}, {}, set()
+            self.writes, self.changes, self.reads, self.unfenced = {}, {}, {}, set()
             self.fill = number
         self.writes[agent] = interval
 
-    def check_read(self, clock: Mapping[str, int], proxy: str) -> None:
-        """Raise TileError unless an agent of this clock can read all that was written."""
+    def begin_change(self, clock: Mapping[str, int], agent: str, interval: int) -> None:
+        """An agent begins to change its part of what was filled; others may change theirs at the
+        same time. Raises TileError unless it comes after the fill, and before all reads."""
+        self._check_filled(clock)
+        other = next(iter(self.reads), None)
+        if other is not None:
+            raise UnorderedError(f"{self.name} is changed after {other} has read it")
+        self.changes[agent] = interval
+        self.unfenced.add(agent)
+
+    def check_copy(self) -> None:
+        """Raise ProxyError if the copy engine cannot come after what threads have changed."""
+        if self.unfenced:
+            writers = ", ".join(sorted(self.unfenced))
+            raise ProxyError(f"{self.name} is filled by the async proxy; no fence by {writers}")
+
+    def _check_filled(self, clock: Mapping[str, int]) -> None:
         if self.landing or self.fill < 0:
             raise UnfilledError(f"{self.name} is read before its fill has landed")
         other = first_unseen(clock, self.writes)
         if other is not None:
             raise UnorderedError(f"{self.name} is read while {other} writes it")
+
+    def check_read(self, clock: Mapping[str, int], proxy: str) -> None:
+        """Raise TileError unless an agent of this clock can read all that was written."""
+        self._check_filled(clock)
+        other = first_unseen(clock, self.changes)
+        if other is not None:
+            raise UnorderedError(f"{self.name} is read while {other} changes it")
         if proxy == "async" and self.unfenced:
             writers = ", ".join(sorted(self.unfenced))
             raise ProxyError(f"{self.name} is read by the async proxy; no fence by {writers}")
@@ -228,10 +254,8 @@ class Tile:
         array.write(self.places[self.inside], values[self.inside], agent, clock)
 
 
-def filled(values: Array, dtype: DType) -> Array:
-    """Elements as a buffer has them: float32 rounded to the 11 bits of tf32, ties away from zero.
-    1 + 2**-11 lies between 1 and 1 + 2**-10, and becomes the latter."""
-    if dtype is not float32:
-        return values.astype(dtype.numpy)
+def rounded_to_tf32(values: Array) -> Array:
+    """Float32 rounded to the 11 bits of tf32, ties away from zero. 1 + 2**-11 lies between 1 and
+    1 + 2**-10, and becomes the latter."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)

@@ -8,7 +8,8 @@ is divided among the other blocks, one tile after the other. 72 tiles of 256 ste
 
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
-before it, and fewer for writing its own sums, so that all end at about the same time.
+before it, and fewer for writing its own sums, so that all end at about the same time. In the order
+"equal" parts have as many steps each: one takes longer than writing or adding sums.
 `targets/cuda/tile_loops.py` prints it; a test compares the two.
 """
 
@@ -95,8 +96,9 @@ class Division:
         tiles, steps, blocks, share = loop.tiles, loop.steps, loop.blocks, loop.share
         parts = max(steps // share, 1)
         rest_blocks = max(blocks - tiles * parts, 0)
-        give = min(WRITING_STEPS, share // 4)
-        take = min(READING_STEPS, share // (4 * parts))
+        is_free = loop.order == "equal"
+        give = 0 if is_free else min(WRITING_STEPS, share // 4)
+        take = 0 if is_free else min(READING_STEPS, share // (4 * parts))
         sooner = (take if rest_blocks else 0) - give
         # Steps for which the blocks of rests write sums.
         rest_give = give * (rest_blocks + tiles) if rest_blocks else 0

@@ -33,10 +33,12 @@ from typing import TypeVar
 from lamina.core.dtypes import DType
 from lamina.errors import VerifyError
 from lamina.ir.ops import Op
+from lamina.schedule.gpu.atoms import FMA_COLUMNS_APART, FMA_ROWS_APART
 from lamina.tiles.layouts import LINEAR, SWIZZLE_128, Swizzle
 
 GROUP_WARPS = 4  # warps that multiply 64 rows together
 GROUP_ROWS = 64
+FMA_APART = (FMA_ROWS_APART, FMA_COLUMNS_APART)
 
 
 class TileError(VerifyError):
@@ -45,29 +47,45 @@ class TileError(VerifyError):
 
 @dataclass(frozen=True)
 class Unit:
-    """What multiplies tiles, while threads do other things, until these wait for it.
+    """What multiplies tiles.
 
     left, right: the proxy by which a factor is read, "async" from shared memory by the unit itself,
         or "generic" by threads into registers, where the product is issued. What threads have
         written, by the generic one, is visible to the other one after a fence alone
     layout: of the tiles that it reads
+    rounds: whether it reads factors of float32 as tf32, so that fills round them
+    apart: of a unit that reads four rows, or columns, of one step in a chunk: how many rows of the
+        left tile are from one to the next, and columns of the right tile. Tiles whose lines lie
+        along steps are transposed in such squares before it reads them
     """
 
     left: str
     right: str
     layout: Swizzle = SWIZZLE_128
+    rounds: bool = True
+    apart: tuple[int, int] | None = None
+
+    @property
+    def runs_by_itself(self) -> bool:
+        """Whether it multiplies while threads do other things, until these wait for it."""
+        return "async" in (self.left, self.right)
 
 
+# Tensor cores that run by themselves (wgmma); those of which threads wait for every product
+# (mma.sync); and fused multiply-adds.
 UNITS = {
     "wgmma": Unit(left="async", right="async"),
     "wgmma_left_in_registers": Unit(left="generic", right="async"),
+    "mma": Unit(left="generic", right="generic"),
+    "fma": Unit(left="generic", right="generic", rounds=False, apart=FMA_APART),
 }
 # Who fills tiles: the threads of a role, element by element, or the copy engine, which one thread
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
 # "whole": a block has every `blocks`th tile. "shared": blocks share the steps of all tiles
-# (stream-K).
-ORDERS = ("whole", "shared")
+# (stream-K), and have fewer of them where they hand over sums or add them up. "equal": the same in
+# equal parts, as a step takes longer than that.
+ORDERS = ("whole", "shared", "equal")
 MEMORIES = ("shared", "registers")
 
 
@@ -163,6 +181,17 @@ class Fill:
     source: "View | Elements"
     agent: str
     barrier: str = ""  # that the copy engine reports to
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Transpose, in the current slot of a buffer of float32, each square of four elements of a line
+    by four lines that are `apart` lines apart. With 8 of 128 lines, the lines 0, 8, 16 and 24 have
+    the rows 0, 8, 16 and 24 of steps 0 to 3 in their first chunks, and then each one step of these
+    rows."""
+
+    buffer: str
+    apart: int
 
 
 @dataclass(frozen=True)
@@ -351,6 +380,14 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """In a step, do `body` for the next step that the block has of a tile, if there is one, and
+    thus with its slot."""
+
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True)
 class Advance:
     """Run so many iterations of a role that runs inside this one, if it has as many left."""
 
@@ -403,8 +440,8 @@ class StepLoop:
 
 
 Statement = (
-    TileLoop | StepLoop | Fill | Mma | Map | Gather | Position | Store | Epilogue | Join
-    | Wait | Release | Pause | Resume | Advance | Drain | Fence | Sync
+    TileLoop | StepLoop | Fill | Transpose | Mma | Map | Gather | Position | Store | Epilogue | Join
+    | Wait | Release | Pause | Resume | Ahead | Advance | Drain | Fence | Sync
 )  # fmt: skip
 
 
@@ -482,7 +519,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """All statements, each before those inside it."""
     for statement in body:
         yield statement
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
+        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause, Ahead)):
             yield from statements(statement.body)
 
 

@@ -21,6 +21,7 @@ from lamina.ir.parse import BY_SHORT
 from lamina.tiles.layouts import LINEAR, Swizzle
 from lamina.tiles.program import (
     Advance,
+    Ahead,
     Alloc,
     Axis,
     Barrier,
@@ -51,6 +52,7 @@ from lamina.tiles.program import (
     Sync,
     TileLoop,
     TileProgram,
+    Transpose,
     View,
     Wait,
 )
@@ -92,7 +94,7 @@ def _body_text(body: tuple[Statement, ...]) -> Iterator[str]:
     """The lines of a body, indented."""
     for statement in body:
         yield f"  {statement_text(statement)}"
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause)):
+        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause, Ahead)):
             yield from (f"  {line}" for line in _body_text(statement.body))
         elif isinstance(statement, Fill) and isinstance(statement.source, Elements):
             yield from (f"  {line}" for line in _body_text(statement.source.body))
@@ -109,6 +111,8 @@ def statement_text(statement: Statement) -> str:
         case Fill(buffer, source, agent, barrier):
             to = f" to {barrier}" if barrier else ""
             return f"fill {buffer} <- {_source_text(source)} by {agent}{to}"
+        case Transpose(buffer, apart):
+            return f"transpose {buffer} by {apart}"
         case Mma(sums, left, right, unit, running):
             return f"mma {sums} += {left} * {right} by {unit} running={running}"
         case Map(target, dtype, op, operands):
@@ -135,6 +139,8 @@ def statement_text(statement: Statement) -> str:
             return f"pause before last {last} of at least {least}"
         case Resume(least):
             return f"resume after last of at least {least}"
+        case Ahead():
+            return "ahead"
         case Advance(role, count):
             return f"advance {role} {count}"
         case Drain(running):
@@ -270,7 +276,7 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
         except LaminaError as error:
             raise FormatError(f"tiles, line {line.number}: {error.message}") from None
         at += 1
-        if isinstance(statement, (TileLoop, StepLoop, Pause)):
+        if isinstance(statement, (TileLoop, StepLoop, Pause, Ahead)):
             inside, at = _parse_body(lines, at, level + 1)
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
@@ -356,6 +362,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for step over ({_EXTENTS})", lambda over: StepLoop(_extents(over), ())),
     (rf"fill ({_NAME}) <- (?:({_VIEW})|elements over ({_SIDES})) by (\w+)(?: to ({_NAME}))?",
      _fill),
+    (rf"transpose ({_NAME}) by (\d+)", lambda buffer, apart: Transpose(buffer, int(apart))),
     (rf"mma ({_NAME}) \+= ({_NAME}) \* ({_NAME}) by (\w+) running=(\d+)", _mma),
     (rf"map ({_NAME}): (\w+) = (\w+) (.+)", _map),
     (rf"gather ({_NAME}): (\w+) = {_PLACE}", _gather),
@@ -368,6 +375,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (r"pause before last (\d+) of at least (\d+)",
      lambda last, least: Pause(int(last), int(least), ())),
     (r"resume after last of at least (\d+)", lambda least: Resume(int(least))),
+    (r"ahead", lambda: Ahead(())),
     (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
     (r"drain (\d+)", lambda running: Drain(int(running))),
     (r"fence", Fence),

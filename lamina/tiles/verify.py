@@ -16,6 +16,8 @@
    program that has any. All threads together have the registers of a multiprocessor at most.
 7. A pause is in a step, of a role of two groups, with a resume for the same steps after the mma.
    The buffers have the steps before which it pauses.
+8. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
+   squares. What is done ahead waits, fences and transposes alone, in a step.
 """
 
 from collections import Counter
@@ -25,7 +27,7 @@ from math import prod
 from lamina.core.dtypes import DType, bool_, float32, int64
 from lamina.ir.ops import Group
 from lamina.schedule.gpu.atoms import LINE_BYTES
-from lamina.tiles.layouts import BANKS
+from lamina.tiles.layouts import BANKS, SQUARE
 from lamina.tiles.program import (
     AGENTS,
     GROUP_ROWS,
@@ -33,11 +35,13 @@ from lamina.tiles.program import (
     ORDERS,
     UNITS,
     Advance,
+    Ahead,
     Alloc,
     Computed,
     Digits,
     Epilogue,
     Extent,
+    Fence,
     Fill,
     Gather,
     Index,
@@ -53,9 +57,11 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     Store,
+    Sync,
     TileError,
     TileLoop,
     TileProgram,
+    Transpose,
     View,
     Wait,
     statements,
@@ -128,7 +134,7 @@ def _loops(program: TileProgram) -> Checks:
         yield loop.order in ORDERS, f"an order is one of {', '.join(ORDERS)}, not {loop.order}"
         yield _count(loop.over) == loop.tiles, f"role {name}: variables do not number the tiles"
         yield (
-            (loop.share < loop.steps) == (loop.order == "shared"),
+            (loop.share < loop.steps) == (loop.order != "whole"),
             f"{loop.share} steps of a block are not in the order {loop.order}",
         )
         covered = loop.blocks * loop.share
@@ -187,6 +193,12 @@ def _body(
                 yield from _pauses(program, role, inside)
             case Pause(body=inside):
                 yield from _body(program, role, inside, variables)
+            case Ahead(body=inside):
+                allowed = (Wait, Sync, Fence, Transpose)
+                yield all(isinstance(each, allowed) for each in inside), "a fill or use is ahead"
+                yield from _body(program, role, inside, variables)
+            case Transpose():
+                yield from _transpose(program, statement)
             case Fill():
                 yield from _fill(program, statement, variables)
             case Mma():
@@ -245,6 +257,18 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     if fill.barrier:
         stages = program.barrier(fill.barrier).stages
         yield stages == alloc.stages, f"{fill.barrier} and {fill.buffer} have other stages"
+
+
+def _transpose(program: TileProgram, transpose: Transpose) -> Checks:
+    """8. Squares of tiles."""
+    alloc, apart = program.alloc(transpose.buffer), transpose.apart
+    yield alloc.memory == "shared", f"{alloc.name} is not in shared memory"
+    yield alloc.dtype is float32, f"squares of {alloc.dtype.name} are transposed, not of float32"
+    lines = alloc.shape[0]
+    yield (
+        apart > 0 and lines % (SQUARE * apart) == 0,
+        f"{lines} lines of {alloc.name} are no squares of lines {apart} apart",
+    )
 
 
 def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:

@@ -3,11 +3,9 @@ compiles, and where the elements of a tile, the sums of a thread and the results
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ from lamina.runtime import cuda
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.tensorize import Tensorize
-from lamina.targets.cuda import printer
 from lamina.targets.cuda.results import RowLines
 from lamina.tiles import decisions
 from tests.generators import leaf
@@ -242,8 +239,19 @@ def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
         pipeline.compile_source(rebuilt([(a @ b).node], {}), one).text.partition(KERNELS)[2]
         for one in (given, replace(given, tf32=True))
     )
-    assert ("fma_f32" in exact, "tf32" in exact) == (True, False)
-    assert ("fma_f32" in rounded, "wgmma_tf32" in rounded) == (False, True)
+    assert ("load_factors(" in exact, "tf32" in exact) == (True, False)
+    assert ("load_factors(" in rounded, "wgmma_tf32" in rounded) == (False, True)
+
+
+@pytest.mark.parametrize("dtype", [lm.float16, lm.float32])
+def test_tensor_cores_that_a_gpu_lacks_multiply_nothing(dtype: lm.DType) -> None:
+    """Threads do, of float32 in tiles; a schedule that asks for tensor cores is refused."""
+    (plan,) = planned(512, 512, 512, dtype, tf32=True, arch="sm_75").plans.values()
+    atoms = [move.atom for move in plan.moves if isinstance(move, Tensorize)]
+    assert [atom[:7] for atom in atoms] == ["fma_f32"] * (dtype is lm.float32)
+    kind = "f16" if dtype is lm.float16 else "tf32"
+    with pytest.raises(FormatError, match="sm_75 has no tensor cores"):
+        planned(512, 512, 512, dtype, f"tensorize(mma_{kind}_64x64)", tf32=True, arch="sm_75")
 
 
 @pytest.mark.parametrize(("size", "dtype", "tiles"), [
@@ -437,55 +445,6 @@ def test_lines_of_results(name: str, size: int) -> None:
                     assert lines[place + i * size] == (row, column + i)
                     seen.add((row, column + i))
     assert len(seen) == len(held) == 16 * atom.n
-
-
-@pytest.mark.parametrize("turned", [0, 1])
-@pytest.mark.parametrize("name", [name for name in ATOMS if name.startswith("fma_f32")])
-def test_what_threads_read_of_float32(name: str, turned: int) -> None:
-    """That chunks of a tile have, at each step, the rows or columns of a thread's sums, and that
-    the lanes that memory serves at once meet in no bank."""
-    text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
-
-    def formulas(pattern: str) -> list[str]:
-        found = re.search(pattern.replace(" ", r"\s+"), text)
-        assert found
-        return [one.replace("/", "//") for one in found.groups()]
-
-    line_of, chunk_of = formulas(r"const int line = (i.*), chunk = (.*);")
-    begin = formulas(r"return tile \+ \(transposed \? (.*) : (.*)\) \+ (.*);")
-    place_of = formulas(r"const u32 from = transposed \? (.*) : (.*);")
-    own_of = [formulas(rf"thread_start<transposed_{x}>\({x}, (.*)\);") for x in "ab"]
-    atom = ATOMS[name]
-    row_split, column_split = atom.row_splits.of(turned), atom.column_splits.of(turned)
-    pieces, split = (*row_split, *column_split), len(row_split)
-    parts = slice(split), slice(split, None)
-    held = np.indices([pieces[one] for one in (*atom.thread_loops, *atom.register_loops)])
-    where = dict(zip((*atom.thread_loops, *atom.register_loops), held, strict=True))
-    sums, thread = atom.n // 2, np.arange(4 * WARP)  # those of 64 rows
-    for side, (part, blocks) in enumerate(zip(parts, (8, 16), strict=True)):
-        size, own = (64, atom.n)[side], {"lane": thread % WARP, "warp": thread // WARP}
-        index = [where[one] for one in range(len(pieces))][part]
-        rows = np.ravel_multi_index(index, pieces[part]).reshape(-1, 8, sums // 8)[thread]
-        wanted = rows[:, 0] if side else rows[:, :, 0]
-        row, step = np.indices((size, 32))
-        line, along = (step, row) if turned else (row, step)
-        place = along // 32 * 1024 + line * 32 + (along % 32 // 4 ^ line % 8) * 4 + along % 4
-        tile = np.empty((size * 32, 2), int)
-        tile[place] = np.stack([row, step], -1)
-        if not turned:
-            line = eval(line_of, {"i": np.arange(2 * size), "blocks": blocks})
-            chunk = eval(chunk_of, {"i": np.arange(2 * size), "line": line})
-            first, (a, b) = line * 32 + chunk * 4, np.indices((4, 4))[..., None]
-            tile[first + a * blocks * 32 + b] = tile[first + b * blocks * 32 + a]
-        block = {"block": eval(own_of[side][0], own)}
-        begins = {"start": eval(begin[1 - turned], block) + eval(begin[2], block), "blocks": blocks}
-        for step in range(32):
-            start = eval(place_of[1 - turned], {**begins, "group": step // 8, "step": step % 8})
-            for i in range(wanted.shape[1]):
-                found = tile[start // 4 + i // 4 * blocks * 128 + i % 4]
-                np.testing.assert_array_equal(found, np.stack([wanted[:, i], 0 * start + step], -1))
-            for few in start.reshape(-1, 8):
-                assert len({*(few % 128)}) == len({*few})
 
 
 def test_a_schedule_is_text_and_is_kept_to() -> None:

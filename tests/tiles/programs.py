@@ -49,3 +49,27 @@ COMPUTED = COMPUTED.replace(
     "store p2[0 | 80: 128*a < 200 | 1: 64*b < 80]",
     "position v1 = 1*c\n      map v2: bool = lt v1 80\n      store p2[80*r + 1*v1] if v2",
 )
+
+# Float32 by fused multiply-adds, of tiles that both lie along steps.
+BY_FMA = """
+tiles by_fma
+parameter p0: f32[20000]
+parameter p1: f32[8000]
+parameter p2: f32[20000] written
+alloc left: shared f32[2][row 128, step 32] swizzle(3, 4, 3)
+alloc right: shared f32[2][column 64, step 32] swizzle(3, 4, 3)
+alloc sums: registers f32[1][row 128, column 64] linear
+role producer: inside consumers
+  for tile in whole tiles=4 steps=4 blocks=3 share=8 over a 2, b 2
+    for step over line 4
+      fill left <- p0[0 | 100: 128*a < 200 | 1: 32*line < 100] by threads
+      fill right <- p1[0 | 1: 64*b < 80 | 80: 32*line < 100] by tma
+role consumers: warps=8
+  for tile in whole tiles=4 steps=4 blocks=3 share=8 over a 2, b 2
+    for step over line 4
+      transpose left by 8
+      transpose right by 16
+      mma sums += left * right by fma running=0
+    epilogue
+      store p2[0 | 80: 128*a < 200 | 1: 64*b < 80] <- sums
+"""

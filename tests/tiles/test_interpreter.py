@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import float32
 from lamina.errors import LaminaError
 from lamina.tiles.barriers import synchronised
 from lamina.tiles.interpreter import Report, interpret
@@ -20,36 +19,37 @@ from lamina.tiles.memory import (
     ProxyError,
     UnfilledError,
     UnorderedError,
-    filled,
+    rounded_to_tf32,
 )
 from lamina.tiles.program import TileError
 from lamina.tiles.text import parse, to_text
-from tests.tiles.programs import BY_ENGINE, BY_THREADS, COMPUTED
+from tests.tiles.programs import BY_ENGINE, BY_FMA, BY_THREADS, COMPUTED
 
 ROWS, COLUMNS, STEPS = 200, 80, 100
 SEEDS = range(5)
 
 
-def arrays() -> dict[str, Any]:
+def arrays(dtype: Any = ml_dtypes.bfloat16) -> dict[str, Any]:
     """The arrays of the programs: small integers, whose sums of products are exact."""
     draw = np.random.default_rng(7)
     left = draw.integers(-4, 5, (ROWS, STEPS))
     right = draw.integers(-4, 5, (STEPS, COLUMNS))
     return {
-        "p0": left.astype(ml_dtypes.bfloat16).reshape(-1),
-        "p1": right.astype(ml_dtypes.bfloat16).reshape(-1),
-        "p2": np.full(20000, np.nan, ml_dtypes.bfloat16),
+        "p0": left.astype(dtype).reshape(-1),
+        "p1": right.astype(dtype).reshape(-1),
+        "p2": np.full(20000, np.nan, dtype),
     }
 
 
 def run(text: str, seed: int) -> tuple[Any, Any, Report]:
     """What a program with its barriers makes of `arrays`, what NumPy does, and the report."""
-    given = arrays()
-    report = interpret(parse(text), given, seed)
+    program = parse(text)
+    given = arrays(program.parameter("p0").dtype.numpy)
+    report = interpret(program, given, seed)
     want = given["p0"].reshape(ROWS, STEPS).astype(int) @ given["p1"].reshape(STEPS, -1).astype(int)
     got = given["p2"][: ROWS * COLUMNS].reshape(ROWS, COLUMNS)
     assert np.isnan(given["p2"][ROWS * COLUMNS :].astype(np.float32)).all()
-    return got, want.astype(ml_dtypes.bfloat16), report
+    return got, want.astype(got.dtype), report
 
 
 def with_barriers(text: str, old: str = "", new: str = "") -> str:
@@ -65,7 +65,13 @@ SHARED = BY_ENGINE.replace("in whole", "in shared").replace("blocks=3 share=4", 
 SHARED = SHARED.replace("    epilogue", "    join sums\n    epilogue")
 
 
-@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, SLICED, SHARED])
+# The same in equal parts, and with one stage.
+EQUAL = BY_FMA.replace("in whole", "in equal").replace("blocks=3 share=8", "blocks=7 share=3")
+EQUAL = EQUAL.replace("    epilogue", "    join sums\n    epilogue")
+ONE_STAGE = BY_FMA.replace("shared f32[2]", "shared f32[1]")
+
+
+@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, SLICED, SHARED, BY_FMA, EQUAL, ONE_STAGE])
 def test_results_are_those_of_numpy_in_any_order(text: str) -> None:
     for seed in SEEDS:
         got, want, report = run(with_barriers(text), seed)
@@ -156,6 +162,50 @@ def test_a_fence_behind_the_sync_is_found() -> None:
 def test_a_missing_sync_is_found() -> None:
     text = with_barriers(BY_THREADS, "      fence\n      sync\n", "      fence\n")
     assert caught(text) & {UnorderedError, ProxyError, UnfilledError}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "errors"),
+    [
+        # Nobody waits for the fill, or for what others transpose, or for those who still read.
+        ("        wait full\n", "", {UnfilledError, UnorderedError}),
+        ("        sync\n", "", {UnorderedError}),
+        ("    fence\n    sync\n", "    fence\n", {UnorderedError}),
+        ("        fence\n", "", {ProxyError}),
+    ],
+)
+def test_what_changes_tiles_ahead_is_in_an_order(
+    old: str, new: str, errors: set[type[LaminaError]]
+) -> None:
+    by_engine = BY_FMA.replace("by threads", "by tma")
+    for text in (BY_FMA, by_engine):
+        if old in with_barriers(text):
+            found = caught(with_barriers(text, old, new))
+            assert found
+            assert found <= errors
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("      transpose left by 8\n", ""),
+        ("transpose right by 16", "transpose right by 8"),
+        ("swizzle(3, 4, 3)\nalloc right", "linear\nalloc right"),
+    ],
+)
+def test_tiles_that_are_not_as_fused_multiply_adds_read_them_give_other_sums(
+    old: str, new: str
+) -> None:
+    assert old in BY_FMA
+    got, want, _ = run(with_barriers(BY_FMA.replace(old, new)), 0)
+    assert (got != want).any()
+
+
+def test_a_slot_that_was_read_is_not_changed() -> None:
+    """The tiles of a step are transposed once more, after its product."""
+    product = "      mma sums += left * right by fma running=0\n"
+    text = with_barriers(BY_FMA, product, product + "      transpose left by 8\n")
+    assert caught(text) == {UnorderedError}
 
 
 def test_an_unordered_pair_of_stores_is_found() -> None:
@@ -277,4 +327,4 @@ def test_conflicts_of_pairs_are_those_of_the_banks() -> None:
 def test_tf32_has_ten_bits_of_fraction() -> None:
     values = np.array([1 + 2**-11, 1 + 2**-12, -1 - 2**-11, 3.0], np.float32)
     want = np.array([1 + 2**-10, 1.0, -1 - 2**-10, 3.0], np.float32)
-    np.testing.assert_array_equal(filled(values, float32), want)
+    np.testing.assert_array_equal(rounded_to_tf32(values), want)

@@ -12,13 +12,13 @@ import pytest
 import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.core.dtypes import DType
-from lamina.core.target import CUDA
+from lamina.core.target import CUDA, Target, cuda_target
 from lamina.explain.check import run_kernel
 from lamina.frontend.lowered import Lowered
 from lamina.ir.kernel import Kernel
 from lamina.tiles import decisions
 from lamina.tiles.interpreter import Report, interpret
-from lamina.tiles.program import Fill, Mma, TileLoop, TileProgram, statements
+from lamina.tiles.program import Fill, Mma, TileLoop, TileProgram, Transpose, statements
 from lamina.tiles.text import parse, to_text
 from lamina.tiles.verify import verify_tiles
 
@@ -67,17 +67,18 @@ def lowered(
     atom: str = "",
     tf32: bool = True,
     then: str = "",
+    target: Target = FEW,
 ) -> Lowered:
-    """`function` of arrays of one dtype, or of one each, at every stage, for a GPU of few
-    multiprocessors; with an atom in place of the heuristic's, if the arrays need no copies in other
-    orders, and `then` other moves."""
+    """`function` of arrays of one dtype, or of one each, at every stage, for a GPU, by default one
+    of few multiprocessors; with an atom in place of the heuristic's, if the arrays need no copies
+    in other orders, and `then` other moves."""
     for module in (pipeline, backends):
-        monkeypatch.setattr(module, "target_of", lambda options: FEW)
+        monkeypatch.setattr(module, "target_of", lambda options: target)
     schedule = f"tensorize({atom}); {then}" if atom else ""
     with lm.using(tf32=tf32, schedule=schedule, check=True, search=0):
         each = [dtypes] * len(shapes) if isinstance(dtypes, DType) else dtypes
         specs = [lm.TensorSpec(*spec) for spec in zip(shapes, each, strict=True)]
-        return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")
+        return lm.jit(function).lower(*specs, device="cuda:0", arch=target.arch)
 
 
 def program_of(of: Lowered) -> TileProgram:
@@ -146,6 +147,54 @@ def test_a_family_is_numpys_product(
     want = expected(family, inputs).astype(family.dtype.numpy)
     np.testing.assert_array_equal(got.reshape(want.shape), want)
     assert not any(report.conflicts.values()), report
+
+
+EXACT = [family for family in FAMILIES if family.dtype is lm.float32]
+
+
+@pytest.mark.parametrize("sizes", [*SIZES, (40, 264, 600)], ids=str)
+@pytest.mark.parametrize("family", EXACT, ids=str)
+def test_fused_multiply_adds_are_numpys_product(
+    family: Family, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = family.shapes(*sizes)
+    atom = "fma_f32_64x64"
+    of = lowered(family.product, shapes, family.dtype, monkeypatch, atom, tf32=False)
+    program = program_of(of)
+    every = [one for role in program.roles for one in statements(role.body)]
+    assert {one.unit for one in every if isinstance(one, Mma)} == {"fma"}
+    along_steps = [not family.is_left_transposed, family.is_right_transposed]
+    before_steps = [one for one in loop_of(program).body if isinstance(one, Transpose)]
+    assert len(before_steps) == along_steps.count(True)
+    # Rounded to the 11 bits of tf32, 1 + 2**-12 would be 1; its sums are exact in float32.
+    left, right = integers(shapes, family.dtype)
+    inputs = [left * np.float32(1 + 2**-12), right]
+    want = expected(family, inputs)
+    for seed in range(2):
+        got, report = run(of, inputs, seed)
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
+        assert not any(report.conflicts.values()), report
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_tensor_cores_for_which_threads_wait_are_numpys_product(
+    family: Family, arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = replace(cuda_target(arch), multiprocessors=3)
+    shapes = family.shapes(72, 200, 136)
+    of = lowered(family.product, shapes, family.dtype, monkeypatch, target=target)
+    program = program_of(of)
+    every = [one for role in program.roles for one in statements(role.body)]
+    assert {one.unit for one in every if isinstance(one, Mma)} == {"mma"}
+    agents = {one.agent for one in every if isinstance(one, Fill)}
+    assert ("tma" in agents) is (arch != "sm_80")
+    inputs = integers(shapes, family.dtype)
+    for seed in range(2):
+        got, report = run(of, inputs, seed)
+        want = expected(family, inputs).astype(family.dtype.numpy)
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
+        assert not any(report.conflicts.values()), report
 
 
 @pytest.mark.parametrize("family", [FAMILIES[0], FAMILIES[3], FAMILIES[10]], ids=str)
@@ -244,20 +293,8 @@ def test_left_tiles_of_tf32_that_lie_across_pass_through_registers(
     assert units == ["wgmma_left_in_registers"]
 
 
-@pytest.mark.parametrize(
-    ("function", "shapes", "dtype", "says"),
-    [
-        (lm.matmul, [(512, 512), (512, 512)], lm.float32, "float32 without tensor cores"),
-        (lm.scaled_dot_product_attention, [(4, 256, 64)] * 3, lm.bfloat16, "products back to back"),
-    ],
-)
-def test_what_is_not_in_the_dialect_yet_says_so(
-    function: Callable[..., Tensor],
-    shapes: list[tuple[int, ...]],
-    dtype: DType,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    of = lowered(function, shapes, dtype, monkeypatch, tf32=False)
-    assert f"not in the dialect yet: {says}" in of.stages["tiles"]
+def test_what_is_not_in_the_dialect_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = [(4, 256, 64)] * 3
+    of = lowered(lm.scaled_dot_product_attention, shapes, lm.bfloat16, monkeypatch)
+    assert "not in the dialect yet: products back to back" in of.stages["tiles"]
     assert all(isinstance(reason, str) for reason in of.planned.tiles.values())

@@ -21,9 +21,9 @@ from tests.cuda.test_shares import UNITS
 SIZES = [(72, 256), (18, 256), (8, 129), (131, 191), (1, 1), (300, 7)]
 
 
-def tile_loop(tiles: int, steps: int, blocks: int, share: int) -> TileLoop:
-    """A loop over so many tiles."""
-    order = "shared" if share < steps else "whole"
+def tile_loop(tiles: int, steps: int, blocks: int, share: int, parted: str) -> TileLoop:
+    """A loop over so many tiles, whose steps blocks share in the order `parted`."""
+    order = parted if share < steps else "whole"
     return TileLoop(order, tiles, steps, blocks, share, (Extent("a", tiles),), ())
 
 
@@ -37,7 +37,7 @@ def loops() -> list[TileLoop]:
         for tiles, steps in sizes
         for division in [stream_k(atom, tiles, steps, UNITS)]
     }
-    return [tile_loop(*division) for division in sorted(divisions)]
+    return [tile_loop(*one, parted) for one in sorted(divisions) for parted in ("shared", "equal")]
 
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
@@ -60,9 +60,9 @@ def walk_text(loop: TileLoop) -> str:
     text = text_of_loop(loop)
     producer = text.producer
     own = [f"const u32 first_step = {text.first}, end_step = {text.end};", "u32 sums = 0;"]
-    if loop.order == "shared":
+    if loop.order != "whole":
         # Of the lines that join sums those that say where these are.
-        lines = [line.strip() for line in join_lines(loop, 32, 128, text.leave)]
+        lines = [line.strip() for line in join_lines(loop, 32, 128, text.leave, str)]
         own += [line for line in lines if re.match(r"const u32 (before|sharing|others) =", line)]
         (place_of,) = (
             found[1]
@@ -93,7 +93,7 @@ def walk_text(loop: TileLoop) -> str:
 def test_the_printed_loop_gives_blocks_the_same_steps(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or pytest.skip("no compiler of C++")
     every = loops()
-    assert {loop.order for loop in every} == {"whole", "shared"}
+    assert {loop.order for loop in every} == {"whole", "shared", "equal"}
     source, program = tmp_path / "walk.cpp", tmp_path / "walk"
     source.write_text(PROGRAM % "\n".join(map(walk_text, every)))
     subprocess.run([compiler, "-std=c++17", "-o", program, source], check=True)
@@ -108,7 +108,7 @@ def test_the_printed_loop_gives_blocks_the_same_steps(tmp_path: Path) -> None:
             for part in parts_of(loop, block)
         ]
         assert ours == [tuple(row[:4]) for row in rows]
-        if loop.order == "shared":
+        if loop.order != "whole":
             _same_order_of_sums(loop, rows)
 
 
@@ -126,7 +126,9 @@ def _same_order_of_sums(loop: TileLoop, rows: list[list[int]]) -> None:
         assert [len(given)] == [row[4] for row in rows if row[1] == tile and row[2] == 0]
 
 
-@pytest.mark.parametrize("loop", loops(), ids=lambda loop: f"{loop.tiles}x{loop.steps}")
+@pytest.mark.parametrize(
+    "loop", loops(), ids=lambda loop: f"{loop.tiles}x{loop.steps} {loop.order}"
+)
 def test_every_step_has_one_block(loop: TileLoop) -> None:
     steps = [
         (part.tile, part.first + number)

@@ -53,14 +53,15 @@ PROGRAMS: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize("dtype", [lm.bfloat16, lm.float32], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_schedules_replay_to_the_same_text(name: str, dtype: lm.DType) -> None:
+def test_schedules_replay_to_the_same_text(name: str, dtype: lm.DType, tf32: bool) -> None:
     function, shapes = PROGRAMS[name]
     specs = [lm.TensorSpec(shape, dtype) for shape in shapes]
 
     def source_of(schedule: str) -> Lowered:
-        with lm.using(tf32=True, search=0, schedule=schedule):
+        with lm.using(tf32=tf32, search=0, schedule=schedule):
             return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")
 
     of = source_of("")
@@ -160,23 +161,35 @@ def test_they_come_after_tensorize() -> None:
         lm.jit(lm.matmul).lower(*specs, device="cuda:0")
 
 
-@pytest.mark.parametrize(
-    ("function", "shapes", "atom"),
-    [
-        (lm.matmul, [(512, 512), (512, 512)], "fma_f32_64x64"),
-        (attention, [(2, 4, 256, 64)] * 3, "mma_f16_128x64"),
-    ],
-)
-def test_kernels_without_a_program_have_none(
-    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], atom: str
-) -> None:
-    dtype = lm.float32 if "f32" in atom else lm.float16
-    specs = [lm.TensorSpec(shape, dtype) for shape in shapes]
+def test_kernels_without_a_program_have_none() -> None:
+    specs = [lm.TensorSpec((2, 4, 256, 64), lm.float16)] * 3
     with (
-        lm.using(schedule=f"tensorize({atom}); depth(2)"),
+        lm.using(schedule="tensorize(mma_f16_128x64); depth(2)"),
         pytest.raises(FormatError, match=r"depth\(2\): not in the dialect of tiles yet"),
     ):
-        lm.jit(function).lower(*specs, device="cuda:0")
+        lm.jit(attention).lower(*specs, device="cuda:0")
+
+
+# Fused multiply-adds have no products that run by themselves.
+@pytest.mark.parametrize("moves", [moves for moves in MOVES if "producer" not in moves])
+def test_any_moves_compute_exact_products(moves: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = moves.partition("overlap")[0].removesuffix("; ")
+    atom = "fma_f32_64x64"
+    of = lowered(lm.matmul, SHAPES, lm.float32, monkeypatch, atom, tf32=False, then=moves)
+    inputs = integers(SHAPES, lm.float32)
+    want = inputs[0] @ inputs[1]
+    got, _ = run(of, inputs)
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
+
+
+def test_a_producer_beside_threads_that_multiply_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(FormatError, match="products do not run while threads wait"):
+        lowered(
+            lm.matmul, SHAPES, lm.float32, monkeypatch, "fma_f32_64x64", tf32=False,
+            then="roles(producer)",
+        )  # fmt: skip
 
 
 def test_a_search_draws_tile_depth_roles_order_and_overlap() -> None:

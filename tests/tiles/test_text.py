@@ -14,7 +14,9 @@ from lamina.ir.ops import Op
 from lamina.tiles.barriers import synchronised
 from lamina.tiles.layouts import Swizzle
 from lamina.tiles.program import (
+    ORDERS,
     Advance,
+    Ahead,
     Alloc,
     Axis,
     Barrier,
@@ -43,11 +45,12 @@ from lamina.tiles.program import (
     Sync,
     TileLoop,
     TileProgram,
+    Transpose,
     View,
     Wait,
 )
 from lamina.tiles.text import parse, to_text
-from tests.tiles.programs import BY_ENGINE, BY_THREADS
+from tests.tiles.programs import BY_ENGINE, BY_FMA, BY_THREADS
 
 NAMES = st.sampled_from(["a", "p0", "left", "sums", "line", "full", "v1", "a12"])
 SIZES = st.integers(1, 300)
@@ -86,6 +89,7 @@ SIMPLE = st.one_of(
     st.builds(
         Fill, NAMES, VIEWS | ELEMENTS, st.sampled_from(["threads", "tma"]), st.just("") | NAMES
     ),
+    st.builds(Transpose, NAMES, SIZES),
     st.builds(Mma, NAMES, NAMES, NAMES, NAMES, SIZES),
     st.builds(Join, NAMES),
     st.builds(Wait, NAMES, st.booleans()),
@@ -101,9 +105,9 @@ STATEMENTS = st.recursive(
     SIMPLE,
     lambda inner: st.builds(StepLoop, EXTENTS, tuples(inner))
     | st.builds(Pause, SIZES, SIZES, tuples(inner))
+    | st.builds(Ahead, tuples(inner))
     | st.builds(
-        TileLoop, st.sampled_from(["whole", "shared"]), SIZES, SIZES, SIZES, SIZES, EXTENTS,
-        tuples(inner),
+        TileLoop, st.sampled_from(ORDERS), SIZES, SIZES, SIZES, SIZES, EXTENTS, tuples(inner),
     ),
     max_leaves=8,
 )  # fmt: skip
@@ -130,7 +134,7 @@ def test_every_program_reads_back(program: TileProgram) -> None:
     assert parse(to_text(program)) == program
 
 
-@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS])
+@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, BY_FMA])
 def test_text_is_what_was_read(text: str) -> None:
     program = parse(text)
     assert to_text(program) == text.strip()

@@ -11,7 +11,7 @@ from lamina.tiles.barriers import synchronised
 from lamina.tiles.program import TileError
 from lamina.tiles.text import parse, to_text
 from lamina.tiles.verify import verify_tiles
-from tests.tiles.programs import BY_ENGINE, BY_THREADS, COMPUTED
+from tests.tiles.programs import BY_ENGINE, BY_FMA, BY_THREADS, COMPUTED
 
 
 def test_the_program_that_the_dialect_shows_is_valid() -> None:
@@ -24,7 +24,7 @@ def test_the_program_that_the_dialect_shows_is_valid() -> None:
     verify_tiles(synchronised(program))
 
 
-@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS])
+@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, BY_FMA])
 def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
     program = parse(text)
     verify_tiles(program)
@@ -44,7 +44,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("tiles=4 steps=2 blocks=3 share=4 over a 2, b 2\n    for step over line 2\n      mma",
          "tiles=4 steps=2 blocks=4 share=4 over a 2, b 2\n    for step over line 2\n      mma",
          "2 sequences of tiles"),
-        ("in whole", "in turn", "an order is one of whole, shared, not turn"),
+        ("in whole", "in turn", "an order is one of whole, shared, equal, not turn"),
         ("over a 2, b 2", "over a 2, b 3", "variables do not number the tiles"),
         ("share=4", "share=1", "1 steps of a block are not in the order whole"),
         ("blocks=3", "blocks=1", "1 blocks of 4 steps do not compute 4 tiles of 2"),
@@ -60,7 +60,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("128*a < 200", "128*a + -5 < 200", "a tile of p0 begins at -5"),
         ("p0[0 | 100: 128*a < 200", "p0[0 | 100: 128*a < 256", "p0 has the elements 0 to 19999"),
         ("p2[0 | 80", "p2[-1 | 80", "a view -1 to 15998"),
-        ("by wgmma", "by hand", "a unit is one of wgmma, wgmma_left_in_registers, not hand"),
+        ("by wgmma", "by hand", "wgmma_left_in_registers, mma, fma, not hand"),
         ("running=1", "running=2", "2 products run in 2 stages"),
         ("left: shared bf16[2]", "left: shared bf16[3]", "left and right have other stages"),
         ("left: shared bf16[2][row 128", "left: shared bf16[2][row 64", "left has other rows"),
@@ -116,6 +116,30 @@ def test_broken_barriers_are_refused(old: str, new: str, says: str) -> None:
     with pytest.raises(TileError) as raised:
         verify_tiles(parse(text.replace(old, new)))
     assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("transpose left by 8", "transpose sums by 8", "sums is not in shared memory"),
+        ("transpose left by 8", "transpose left by 0", "128 lines of left are no squares"),
+        ("transpose left by 8", "transpose left by 64", "128 lines of left are no squares"),
+        ("        fence\n", "        release producer but 0\n", "a fill or use is ahead"),
+    ],
+)
+def test_broken_transposes_are_refused(old: str, new: str, says: str) -> None:
+    text = to_text(synchronised(parse(BY_FMA)))
+    assert old in text
+    with pytest.raises(TileError) as raised:
+        verify_tiles(parse(text.replace(old, new)))
+    assert says in str(raised.value)
+
+
+def test_squares_of_16_bits_are_not_transposed() -> None:
+    product = "      mma sums"
+    text = BY_ENGINE.replace(product, f"      transpose left by 8\n{product}")
+    with pytest.raises(TileError, match="squares of bfloat16 are transposed"):
+        verify_tiles(parse(text))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Atom:
 
     @property
     def function(self) -> str:
-        """The function that multiplies, of `products.cu`."""
+        """What it multiplies, and how: ``mma_bf16``."""
         return f"{self.instruction}_{self.kind}"
 
     @property
@@ -97,6 +97,9 @@ ATTENTION_RATES = {(256, 64): 0.1}
 # quotient of the peaks of an H100, 495 and 67 TFLOP/s (NVIDIA's data sheet). All atoms without
 # tensor cores share it, so it only weighs their steps against JOIN_COST, and is in `cost/`.
 FMA_SLOWDOWN = 8
+# Rows from one that a thread has to its next one, and columns, in tiles without tensor cores whose
+# lines lie along steps.
+FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
@@ -125,8 +128,10 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
     Sub-loops 0 to 4 are those of rows, 5 to 8 those of columns. Rows of a transposed tile are
     ``64 * l0 + 32 * l1 + 16 * l2 + 4 * l3 + l4``, where l0, l2 and l3 number threads.
     """
-    rows = Splits(along_steps=(m // 64, 8, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4))
-    columns = Splits(along_steps=(n // 16, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
+    rows = Splits(
+        along_steps=(m // 64, 64 // FMA_ROWS_APART, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4)
+    )
+    columns = Splits(along_steps=(n // FMA_COLUMNS_APART, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
     return Atom(
         "fma", "f32", m, n, float32, _stages(m, n), rate / FMA_SLOWDOWN, rows, columns,
         thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),

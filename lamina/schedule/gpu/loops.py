@@ -69,7 +69,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     in_tiles: Schedule = ()
     choice = None
     if factor_kind:
-        choice = best_product(plan.kernel, factor_kind, knobs.atom, target.multiprocessors)
+        choice = best_product(plan.kernel, factor_kind, knobs.atom, target)
         if choice:
             in_tiles = (*plan.moves, Tensorize(choice.atom))
             in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))

@@ -104,11 +104,7 @@ def why_not_pipelined(nest: Nest, target: Target) -> str:
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
     if len(reductions) > 1:
         return "products back to back"
-    if ATOMS[nest.product].instruction != "mma":
-        return "float32 without tensor cores"
-    if "wgmma" not in target.engines:
-        return f"tensor cores of {target.arch}"
-    return ""
+    return "" if target.has_tile_programs else f"products on this {target.kind} device"
 
 
 def pipelining_of_knobs(

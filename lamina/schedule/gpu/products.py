@@ -7,6 +7,7 @@ from math import ceil
 
 from lamina.core.dtypes import SHORT, float32
 from lamina.core.shape import Shape
+from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD
@@ -237,25 +238,29 @@ class Choice:
     loops: float = 1.0
 
 
-def best_product(
-    kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int
-) -> Choice | None:
+def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) -> Choice | None:
     """The atom with which a kernel's products take the least time by `times_of`; None where the
-    kernel has no products. Products back to back have one atom.
+    kernel has no products, or those that tensor cores alone compute in tiles, and there are none.
+    Products back to back have one atom.
 
     factor_kind: of factors of float32, "f32" or "tf32"
     rank: how many of the fastest atoms to pass over: 0 but in a search
     """
+    has_tensor_cores = "tensor_cores" in target.engines
     both = back_to_back(kernel)
-    if both:
-        return Choice(_back_to_back_atom(kernel, both, multiprocessors), is_sure=True)
+    if both and has_tensor_cores:
+        return Choice(_back_to_back_atom(kernel, both, target.multiprocessors), is_sure=True)
     factors = product_factors(kernel, factor_kind)
     if not factors:
         return None
     dtype = factors[0].value.dtype
     kind = factor_kind if dtype is float32 else SHORT[dtype]
+    if not has_tensor_cores:
+        if dtype is not float32:
+            return None
+        kind = "f32"
     products = _products_of(kernel, factors)
-    candidates = times_of(kind, products, multiprocessors)[rank:]
+    candidates = times_of(kind, products, target.multiprocessors)[rank:]
     if not candidates:
         return None
     if _are_gathered(factors):

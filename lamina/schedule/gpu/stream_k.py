@@ -77,8 +77,9 @@ def division_of(
 def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[StreamK]:
     """The divisions of `tiles`, each of so many `steps`, the fastest first, of three: whole tiles
     for each block, and, where there are fewer tiles than multiprocessors, equal parts of each tile,
-    or equal shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18
-    blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35.
+    or equal shares of all steps, one step or more each. 18 tiles of 256 steps on 132
+    multiprocessors are taken by 18 blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132
+    blocks of 35.
 
     Where the sums of so many blocks take longer than their steps there is a fourth one, of fewer
     parts: one tile of 512 steps is taken by 11 blocks of 47."""
@@ -86,9 +87,9 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     whole_tiles = _in_whole_tiles(atom, tiles, steps, ceil(tiles / tiles_each))
     if tiles >= multiprocessors:
         return [whole_tiles]
-    blocks_of_tile = multiprocessors // tiles
+    blocks_of_tile = min(multiprocessors // tiles, steps)
     equal_parts = _divided(atom, tiles, steps, blocks_of_tile * tiles)
-    equal_shares = _divided(atom, tiles, steps, multiprocessors)
+    equal_shares = _divided(atom, tiles, steps, min(multiprocessors, tiles * steps))
     on_all = sorted({whole_tiles, equal_parts, equal_shares})
     fewer_parts = min(_fastest_parts(atom, steps), blocks_of_tile)
     on_fewer = _divided(atom, tiles, steps, fewer_parts * tiles)

@@ -5,8 +5,28 @@
    which slots are empty, and consumers which are full, so that some warps compute while others
    multiply.
 
-   A tile has 16-bit elements in panels of lines of 128 bytes, as in `products.cu`. Its second axis is
-   along the lines or, if it is `transposed`, its first: that of rows, or of steps. */
+   A tile has 16-bit elements in panels of lines of 128 bytes, whose 16-byte chunks are permuted by the
+   number of the line (swizzle). Its second axis is along the lines or, if it is `transposed`, its
+   first: that of rows, or of steps. */
+
+/* What a block of this GPU may have of shared memory, less about a KiB for barriers and to align the
+   buffers. */
+#if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
+#define SHARED_BYTES (226 << 10)
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
+#define SHARED_BYTES (162 << 10)
+#else
+#define SHARED_BYTES (98 << 10)
+#endif
+#if HAS_TMA
+INLINE void wait_for_phase(u64 *barrier, u32 parity) { while (!phase_has_ended(barrier, parity)) {} }
+#else
+INLINE void wait_for_phase(u64 *, u32) {}
+#endif
+#define FILL_TILE(side, row, step, ...) \
+    fill_tile<__VA_ARGS__>(side[slot], row, step, [&](const i64 row, const i64 step)
+#define COPY_TILE(side, transposed, is_im2col, ...) \
+    if (!copy_tile<transposed, is_im2col>(side[slot], &side##_map, full + slot, __VA_ARGS__))
 
 #if __CUDA_ARCH__ >= 800
 struct bf16; struct f16;
@@ -57,7 +77,9 @@ constexpr TileBytes before0 = {0, 0};
     static_assert(fit > 0, "the tiles are too large for this GPU"); \
     extern __shared__ __align__(1024) u8 shared[]
 
-/* As in `products.cu`, but rows of a tile are whole; threads fill it where there is no barrier. */
+/* Fills a tile with elements that are computed, a chunk of 16 bytes at a time, from `row` and `step`
+   on. `rows` and `steps`, unless they are 0, are ends: elements beyond are not read, and those of
+   steps are zeros. Rows of a tile are whole; threads fill it where there is no barrier. */
 template <int transposed, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
           class Element>
 INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Element element) {
@@ -161,7 +183,8 @@ template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
 }
 #else
 #define HAS_ROLES 0
-/* Loads four 8 x 8 matrices, as `load_pieces` does. */
+/* Loads four 8 x 8 matrices of a tile: of two groups of eight rows (or columns), from `start` on, and
+   of two groups of eight steps, from 16 * `step` on. `inner`: the groups of steps come first. */
 template <int across, class T>
 INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool inner) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
@@ -169,7 +192,7 @@ INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool i
     const int at = step * 16 + (inner ? low : high) + (across ? lane % 8 : 0);
     const int line = across ? at : row, along = across ? row : at;
     const u32 from = shared_address(&tile.values[along / 64][line][(along % 64 / 8 ^ line % 8) * 8]);
-    if (across) load_4_transposed(to, from); else load_4(to, from);
+    if (across) load_matrices_transposed(to, from); else load_matrices(to, from);
 }
 #define ATOM(type) \
     INLINE void multiply(const type *, f32 *to, const u32 *x, const u32 *y) { \
@@ -333,6 +356,7 @@ INLINE void persistent_loop(Body body) {
     for (TileScheduler<BOTH, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
 }
 #define EACH_ROW_TILE const auto body = [&](auto &work)
+#define EACH_TILE(word, threads, workers) const word worker = work.tile
 #define PERSISTENT_LOOP(...) FOLLOW; persistent_loop<__VA_ARGS__>(body)
 
 /* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by. Bit i of `early` says that

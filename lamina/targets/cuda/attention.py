@@ -58,7 +58,7 @@ from lamina.schedule.gpu.attention import (
     masks_of,
     scaled,
 )
-from lamina.targets.cuda.products import ProductPrinter
+from lamina.targets.cuda.programs import ProgramPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point, Value, Values
@@ -129,7 +129,7 @@ class _Sums:
     steps: _StepLoops
 
 
-class AttentionPrinter(ProductPrinter):
+class AttentionPrinter(ProgramPrinter):
     """One kernel, which may have products back to back."""
 
     # Whether rows that come last take longest, as below a causal mask: blocks take these first.

@@ -37,12 +37,19 @@ NO_TILE = "~0u"
 class EpiloguePrinter(TileFillPrinter):
     """One kernel; prints results from the sums of tiles."""
 
-    def name_sums(self, reduction: Node, array: str = "sums") -> None:
+    def name_sums(self, reduction: Node) -> None:
         """Name ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
         thread has. The order is that of the unrolled axes, which the schedule puts as the atom's
         instruction numbers its accumulators."""
         for number, point in enumerate(self.points(free_axes(reduction))):
-            self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
+            self.keep(reduction, point, (Value(self.sum_text(number), float32),))
+
+    def sum_text(self, number: int | str) -> str:
+        """What reads a sum of a thread. Sums of fused multiply-adds pass an optimisation barrier:
+        they are added to -0, which compilers do not know. Without it, ptxas would put the sums of a
+        chunk that is stored in neighbouring registers, whose banks multiplications then share."""
+        text = f"sums[{number}]"
+        return f"({text} + nothing)" if self.atom.instruction == "fma" else text
 
     def print_epilogue(self, epilogue: Epilogue, decisions: ProductDecisions) -> None:
         """Print what follows the steps of a tile: all results, or what is kept of them."""

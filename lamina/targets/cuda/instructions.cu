@@ -169,6 +169,37 @@ template <int count> INLINE void take_registers() {
 }
 #endif
 
+/* Products of 16 rows by 8 columns of tensor cores for which threads wait (mma.sync), of 16 steps of
+   16 bits, or 8 of tf32, which a warp has in registers; and loads of four matrices of 8 x 8 elements
+   of 16 bits into these. */
+#if __CUDA_ARCH__ >= 800
+#define MMA(type, shape) \
+    INLINE void mma_##type(f32 *to, const u32 (&x)[4], u32 a, u32 b) { \
+        asm("mma.sync.aligned." shape ".row.col.f32." #type "." #type ".f32 " \
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+            : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3]) \
+            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(a), "r"(b)); \
+    }
+MMA(bf16, "m16n8k16")
+MMA(f16, "m16n8k16")
+MMA(tf32, "m16n8k8")
+INLINE void load_matrices(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+}
+INLINE void load_matrices_transposed(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+}
+#endif
+/* Four factors of fused multiply-adds. */
+INLINE void load_chunk(f32 *to, u32 from) {
+    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from));
+}
+/* The same number, of which compilers do not know which it is (an optimisation barrier). */
+INLINE f32 opaque(f32 x) { asm("" : "+f"(x)); return x; }
+
 /* A number rounded to tf32 as the copy engine rounds it. */
 INLINE u32 rounded_to_tf32(f32 x) {
 #if __CUDA_ARCH__ >= 800

@@ -1,8 +1,7 @@
 """CUDA C++: what the macros of its prelude do not say.
 
-A sum of products in tiles is printed from its tile program, or as a pipeline of `products.cu` if it
-has none, and products back to back are a loop of `attention.cu`: `ProgramPrinter`, `ProductPrinter`
-and `AttentionPrinter` print what is special to a kernel.
+A sum of products in tiles is printed from its tile program by `ProgramPrinter`. Products back to
+back are a loop of `attention.cu`, and `AttentionPrinter` prints what is special to a kernel.
 """
 
 from collections.abc import Set
@@ -67,22 +66,17 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """Instructions for products in tiles, and `products.cu` for those without a tile program;
-        for products back to back `attention.cu` too."""
+        """Instructions for products in tiles, and for products back to back `attention.cu` too."""
         if self.is_back_to_back:
-            return ("cuda/instructions.cu", "cuda/products.cu", "cuda/attention.cu")
+            return ("cuda/instructions.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
-        if self.program is not None:
-            return ("cuda/instructions.cu",)
-        return ("cuda/instructions.cu", "cuda/products.cu") if self.nest.product else ()
+        return ("cuda/instructions.cu",) if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
-        """Print a reduction: a product in tiles by one of these texts, any other by its loops."""
+        """Print a reduction: products back to back by their text, any other by its loops."""
         if self.is_back_to_back:
             self._print_back_to_back(node)
-        elif self.nest.product:
-            self._print_product(node)
         else:
             super().loop_reduce(node)
 

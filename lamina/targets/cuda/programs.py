@@ -29,7 +29,8 @@ A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
     }
 
 A step is a function where the epilogue overlaps: it runs beside each slice of results, and in a
-loop. `epilogues.py` prints what becomes of the sums, `tile_loops.py` the loops over tiles.
+loop. `multiplications.py` prints the products of a step, `epilogues.py` what becomes of the sums,
+`tile_loops.py` the loops over tiles.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,14 +39,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lamina.runtime.buffer import Launch
-from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.targets.cuda.epilogues import EpiloguePrinter
-from lamina.targets.cuda.tile_fills import tile_bytes
+from lamina.targets.cuda.multiplications import Multiplication, tile_bytes, transpose_lines
 from lamina.targets.cuda.tile_loops import TileLoopText, join_lines, text_of_loop
 from lamina.tiles.decisions import ProductDecisions, decide
 from lamina.tiles.program import (
-    GROUP_ROWS,
+    UNITS,
     Advance,
+    Ahead,
     Alloc,
     Drain,
     Epilogue,
@@ -63,13 +64,12 @@ from lamina.tiles.program import (
     TileError,
     TileLoop,
     TileProgram,
+    Transpose,
     Wait,
     statements_of,
 )
 
 WARP = 32
-SUBSTEPS = 4  # products of a step: a line of 128 bytes is four times 32
-GROUP_BYTES = GROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
 PAUSES = 1  # the number of the barrier at which a group pauses; 0 is that of `BARRIER`
 
 
@@ -134,6 +134,16 @@ class _Product:
         """Whether threads read the left factor into registers before they multiply."""
         return self.mma.unit == "wgmma_left_in_registers"
 
+    @property
+    def runs_by_itself(self) -> bool:
+        """Whether products run while threads do other things."""
+        return UNITS[self.mma.unit].runs_by_itself
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a step goes on to the next slot in its midst, and not at its end."""
+        return bool(statements_of(self.consumers.body, Ahead))
+
 
 @dataclass(frozen=True)
 class _ProducerVariables:
@@ -155,6 +165,8 @@ class ProgramPrinter(EpiloguePrinter):
             return super().print_kernel()
         pointers, _ = self.arrays()
         product = self.product
+        # Without tensor cores a thread holds the factors of a step in registers too.
+        self.has_all_registers = product.mma.unit == "fma"
         self.threads = product.consumer_threads + WARP * product.producer.warps
         # No other thread has the results of one: all store that come to it.
         self.block_rows = self.threads
@@ -307,9 +319,14 @@ class ProgramPrinter(EpiloguePrinter):
         self._lines(self.indices(self.rows_inside, "THREAD"))
         count, epilogue = product.sums_of_thread, product.epilogue
         self.line(f"f32 {product.sums.name}[{count}];")
-        oldest = "" if product.advances else ", oldest = 0"
+        if product.mma.unit == "fma":
+            self.line("const f32 nothing = opaque(-0.0f);")
         parity = f", parity = {_first_parity(role)}" if product.waits else ""
-        self.line(f"u32 slot = 0{parity}, held = 0{oldest};  // held: slots that are not released")
+        if product.runs_by_itself:
+            held = f"held = 0{'' if product.advances else ', oldest = 0'}"
+            self.line(f"u32 slot = 0{parity}, {held};  // held: slots that are not released")
+        else:
+            self.line(f"u32 slot = 0{parity};")
         self.print_row_functions(self.row_lines(self.decisions.row_stores))
         if epilogue.kept:
             self.print_slices(epilogue, self.decisions, count)
@@ -328,15 +345,20 @@ class ProgramPrinter(EpiloguePrinter):
         self._lines(self.loop_text.start)
         self._lines(self.indices(self.grid, "tile"))
         self.name_sums(self.decisions.reduction)
-        steps, *after = loop.body
-        assert isinstance(steps, StepLoop)
+        if not self.product.runs_by_itself:
+            self.line(f"UNROLLED for (f32 &sum : {self.product.mma.sums}) sum = 0;")
+        for statement in loop.body:
+            if isinstance(statement, StepLoop):
+                self._print_steps_of_tile(statement)
+            else:
+                self._print_statement(statement)
+
+    def _print_steps_of_tile(self, steps: StepLoop) -> None:
         if self.product.epilogue.kept:
             self._print_steps_beside_slices(steps)
         else:
             self.print_early_loads(self.decisions.reduction)
             self._print_steps(steps)
-        for statement in after:
-            self._print_statement(statement)
 
     def _print_steps_beside_slices(self, steps: StepLoop) -> None:
         """Print the steps of a tile, the first ones beside slices of the results of the tile
@@ -350,7 +372,8 @@ class ProgramPrinter(EpiloguePrinter):
         """Print a loop over steps. A product whose left factor threads have read into registers
         runs on in the next step, which reads others: that loop has two steps."""
         if not self.product.is_left_in_registers:
-            with self.block(self._step_head()):
+            pragma = "" if self.product.runs_by_itself else "NOT_UNROLLED "
+            with self.block(f"{pragma}{self._step_head()}"):
                 self._print_step(steps)
             return
         self._print_step_function(steps)
@@ -369,16 +392,21 @@ class ProgramPrinter(EpiloguePrinter):
     def _print_step(self, steps: StepLoop) -> None:
         for statement in steps.body:
             self._print_statement(statement)
-        if self.product.waits:
-            self._print_next_slot_and_phase()
-        else:
-            self._print_next_slot("slot")
+        if not self.product.is_ahead:
+            self._print_next_step_slot()
 
     def _step_head(self) -> str:
         text = self.loop_text
         return f"for (u32 step = {text.first}; step < {text.end}; step++) {{"
 
     # Slots. After the last one comes the first.
+
+    def _print_next_step_slot(self) -> None:
+        """Print how consumers go on to the slot of the next step."""
+        if self.product.waits:
+            self._print_next_slot_and_phase()
+        else:
+            self._print_next_slot("slot")
 
     def _print_next_slot(self, slot: str) -> None:
         self.line(f"if (++{slot} == {self.product.left.stages}) {slot} = 0;")
@@ -397,6 +425,15 @@ class ProgramPrinter(EpiloguePrinter):
                 self._print_mma(statement)
             case Wait(barrier):  # `before` or not is in the parity: `_first_parity`
                 self.line(f"while (!phase_has_ended({barrier} + slot, parity)) {{}}")
+            case Transpose(buffer, apart):
+                alloc, offset = self.tile_program.alloc(buffer), self.offset_of[buffer]
+                threads = self.product.consumer_threads
+                self._lines(transpose_lines(alloc, apart, offset, threads))
+            case Ahead(body):
+                self._print_next_step_slot()
+                with self.block(f"if (step + 1 < {self.loop_text.end}) {{"):
+                    for each in body:
+                        self._print_statement(each)
             case Pause():
                 self._print_pause(statement)
             case Resume(least):
@@ -417,50 +454,25 @@ class ProgramPrinter(EpiloguePrinter):
             case Join():
                 loop, count = self.product.tile_loop, self.product.sums_of_thread
                 threads = self.product.consumer_threads
-                self._lines(join_lines(loop, count, threads, self.loop_text.leave))
+                self._lines(join_lines(loop, count, threads, self.loop_text.leave, self.sum_text))
             case Epilogue():
                 self.print_epilogue(statement, self.decisions)
             case _:
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
 
     def _print_mma(self, mma: Mma) -> None:
-        """Print the products of a step, of 32 bytes of each line at a time, which come after those
-        of earlier steps."""
-        left, right = self.product.left, self.product.right
-        left_address = f"{left.name} + {tile_bytes(left)} * slot"
-        if tile_bytes(left) > GROUP_BYTES:
-            left_address += f" + {GROUP_BYTES} * group"
-        left_chunk = f"({left_address}) / {CHUNK_BYTES}"
-        right_chunk = f"({right.name} + {tile_bytes(right)} * slot) / {CHUNK_BYTES}"
-        if self.product.is_left_in_registers:
-            self.line(f"const u32 rows = {left_address}, columns = {right_chunk};")
-            self.line(f"u32 factors[{SUBSTEPS}][4];")
-            for number in range(SUBSTEPS):
-                self.line(f"load_transposed(factors[{number}], rows, {number});")
-        else:
-            self.line(f"const u32 rows = {left_chunk}, columns = {right_chunk};")
-        self.line("wgmma_fence();")
-        for number in range(SUBSTEPS):
-            self.line(self._substep(mma, number))
-        self.line("wgmma_commit();")
-        self.line("held++;")
-
-    def _substep(self, mma: Mma, number: int) -> str:
-        """A product of 32 bytes of each line. The first one of a block's part of a tile replaces
-        the sums, all others add to them:
-
-            wgmma_bf16<0, 1>(sums, descriptor(rows + 0), descriptor(columns + 0), step > 0);
-        """
-        left, right = self.product.left, self.product.right
-        first = f"descriptor(rows + {number * _substep_chunks(left)})"
-        if self.product.is_left_in_registers:
-            first = f"factors[{number}]"
-        second = f"descriptor(columns + {number * _substep_chunks(right)})"
-        adds = "true" if number else f"step > {self.loop_text.first}"
-        types = f"<{_is_transposed(left):d}, {_is_transposed(right):d}>"
-        if self.atom.kind == "tf32":  # tensor cores read it along steps alone
-            types = ""
-        return f"wgmma_{self.atom.kind}{types}({mma.sums}, {first}, {second}, {adds});"
+        """Print the products of a step, which come after those of earlier steps."""
+        product = self.product
+        multiplication = Multiplication(
+            kind=self.atom.kind,
+            unit=mma.unit,
+            left=product.left,
+            right=product.right,
+            sums=mma.sums,
+            count=product.sums_of_thread,
+            first_step=self.loop_text.first,
+        )
+        self._lines(multiplication.lines())
 
     def _print_pause(self, pause: Pause) -> None:
         """Print how the second group gives its slots back and waits for the first one."""
@@ -474,6 +486,10 @@ class ProgramPrinter(EpiloguePrinter):
     def _print_release(self, to: str, but: int) -> None:
         """Print how the oldest slots are given back: each warp tells a barrier, or all threads are
         done with the slot and fill it."""
+        if not self.product.runs_by_itself:  # a step has one slot, which no product reads any more
+            self.line("BARRIER;")
+            self.line(f"{to}();")
+            return
         with self.block(f"NOT_UNROLLED for (; held > {but}; held--) {{"):
             if to == self.product.producer.name:
                 self.line("BARRIER;")
@@ -497,14 +513,3 @@ def _first_parity(role: Role) -> int:
         raise TileError(f"tiles: role {role.name} has no parity that all of its waits ask for")
     (is_before,) = are_before
     return int(is_before)
-
-
-def _is_transposed(alloc: Alloc) -> bool:
-    """Do the lines of a factor's tile have its rows or columns, and not its steps?"""
-    return alloc.axes[0].name == "step"
-
-
-def _substep_chunks(alloc: Alloc) -> int:
-    """Chunks of 16 bytes from the 32 bytes of lines that are multiplied to the next ones: 2. In a
-    transposed tile these are 16 lines of 8 chunks."""
-    return 128 if _is_transposed(alloc) else 2

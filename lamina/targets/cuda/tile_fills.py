@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
+from lamina.targets.cuda.multiplications import tile_bytes
 from lamina.targets.cuda.tiles import (
     FILL_ACROSS_LINES,
     FILL_TRANSPOSED,
@@ -45,6 +46,8 @@ from lamina.tiles.decisions import ProductDecisions
 from lamina.tiles.program import Alloc, Fill
 
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
+# The types of elements in tiles, by their kind.
+WORDS = {"bf16": "u16", "f16": "u16", "tf32": "u32", "f32": "f32"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ class TileFillPrinter(TilePrinter):
                 self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
             else:
                 self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
-            word = "u16" if alloc.dtype.itemsize == 2 else "u32"
+            word = WORDS[self.atom.kind]
             self.line(f"union {{ {word} elements[{chunks.elements}]; uint4 all; }} filled;")
             head = f"UNROLLED for (int at = 0; at < {chunks.elements}; at++) {{"
             with self.block(head, tile.axes):
@@ -182,7 +185,7 @@ class TileFillPrinter(TilePrinter):
         self._walk_within(rows, element.row, end_of(rows, tile_rows))
         self._walk_within(inner, element.k, k_end)
         value = self.value_of_root(tile.value, {})
-        text = f"(u16){value.text}"
+        text = f"({WORDS[self.atom.kind]}){value.text}"
         if self.atom.kind == "tf32":
             text = f"rounded_to_tf32({value.text})"
         if k_end:
@@ -195,9 +198,3 @@ class TileFillPrinter(TilePrinter):
         index = f"{self._first_name(axes)} + {place}"
         within = f"min({index}, ({self.index}){end - 1})" if end else index
         self._walk(axes, within, self.index)
-
-
-def tile_bytes(alloc: Alloc) -> int:
-    """Bytes of one stage: 16,384 of 128 rows of 64 elements of bfloat16."""
-    lines, length = alloc.shape
-    return lines * length * alloc.dtype.itemsize

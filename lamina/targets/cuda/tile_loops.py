@@ -18,6 +18,7 @@ With 132 blocks, the last six share what is left of all tiles, the rests: `tile`
 `steps`, those of the block, move on from tile to tile. `TileLoopText` has these lines.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lamina.tiles.orders import Division
@@ -117,8 +118,9 @@ def _whole(loop: TileLoop) -> TileLoopText:
 def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
     """The number of a block, of its part, and where parts start: `Division.start`."""
     sooner, take = 2 * division.sooner, division.take
-    longer = f"max(part - 1, 0) * ({sooner} + (part - 2) * {take}) / 2"
-    start = f"part * {division.first_steps} + {longer}"
+    start = f"part * {division.first_steps}"
+    if sooner or take:
+        start += f" + max(part - 1, 0) * ({sooner} + (part - 2) * {take}) / 2"
     return (
         f"const u32 number = {loop.blocks - 1} - BLOCK, part = number / {loop.tiles};",
         f"const auto start_of = [](i32 part) {{ return {start}; }};",
@@ -193,7 +195,9 @@ def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
 # Sums that blocks add up for each other.
 
 
-def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str]:
+def join_lines(
+    loop: TileLoop, count: int, threads: int, leave: str, sum_text: Callable[[str], str]
+) -> list[str]:
     """A block with a later part of a tile hands over its sums, `count` of each of so many threads,
     and leaves the tile; the block with the first part adds up those of all others: first of the
     rests, then of the later parts in order. `partial_sums` has a place for each."""
@@ -202,6 +206,7 @@ def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str
     places = division.parts + rest // division.each + 1  # of a tile
     place = _place_of_sums(division, rest)
     others = f"{'sharing + ' if rest else ''}{division.parts - 1}"
+    handed_over = ", ".join(map(sum_text, ("i", "i + 1", "i + 2", "i + 3")))
     return [
         *(_sharer_lines(division, rest) if rest else ()),
         f"auto &partial = partial_sums<{places * loop.tiles}, {count}, {threads}>;",
@@ -209,7 +214,7 @@ def join_lines(loop: TileLoop, count: int, threads: int, leave: str) -> list[str
         f"    const u32 place = tile * {places} + ({place});",
         f"    UNROLLED for (int i = 0; i < {count}; i += {SUMS_AT_ONCE})",
         f"        __stcg(&partial.sums[place][i / {SUMS_AT_ONCE}][THREAD],",
-        "               make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));",
+        f"               make_float4({handed_over}));",
         "    WARP_BARRIER;",
         "    if (THREAD % 32 == 0) set_ready(&partial.ready[place][THREAD / 32]);",
         f"    {leave}",

@@ -1,4 +1,4 @@
-"""CUDA C++ of tiles: what all kernels with products share, and fills of those without a program."""
+"""CUDA C++ of tiles: what all kernels with products share, and fills of products back to back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ from lamina.targets.scopes import Scope
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile, name_of_lines
 
-# The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
-# k; of one line of rows, in a transposed tile; or of neighbouring lines of k, where rows
-# are neighbours in memory though the tile is not transposed.
+# The chunks that neighbouring threads fill: of one line of k; of one line of rows, in a transposed
+# tile; or of neighbouring lines of k, where rows are neighbours in memory though the tile is not
+# transposed.
 FILL_LINES = 0
 FILL_TRANSPOSED = 1
 FILL_ACROSS_LINES = 2
