@@ -5,6 +5,9 @@ so each one comes right before its first use in the order of the graph; or, wher
 beside kernels, some steps earlier:
 
     gather w0, gather w1, x1 = x0 @ w0, gather w2, x2 = x1 @ w1, ...
+
+The first ones begin before all else. Collectives run one after the other: one that began late, as
+the tokens of all processes that the last kernels of a step need, would end after all others.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
@@ -24,7 +27,7 @@ LIGHT = Group.ELEMENTWISE | Group.MOVEMENT | {Op.CONTIGUOUS, Op.AGAIN}
 
 def in_order_of_use(order: Sequence[Node], *, ahead: bool) -> list[Node]:
     """`order`, operands first, with each early collective, and what only it needs, before the first
-    that uses it; with `ahead`, before the first use of an earlier one."""
+    that uses it; with `ahead`, before the first use of an earlier one, and the first before all."""
     light = _light(order)
     early = {node for node in light if node.op in Group.COLLECTIVE}
     if not early:
@@ -33,14 +36,22 @@ def in_order_of_use(order: Sequence[Node], *, ahead: bool) -> list[Node]:
     of_parts = [[node for node in part if node in early] for part in parts]
     queue = [node for nodes in of_parts for node in nodes]
     placed: dict[Node, None] = {}
-    used = begun = 0  # of the queue
+    begun = 0  # of the queue
+
+    def begin(end: int) -> None:
+        """Put the collectives of the queue next, up to the one of that number."""
+        nonlocal begun
+        for collective in queue[begun:end]:
+            placed.update(dict.fromkeys(_missing(collective, placed)))
+        begun = max(begun, end)
+
+    if ahead:
+        begin(_end_of_ahead(queue, 0))
+    used = 0
     for part, nodes in zip(parts, of_parts, strict=True):
         if ahead and nodes:
             used += len(nodes)
-            end = _end_of_ahead(queue, used)
-            for collective in queue[begun:end]:
-                placed.update(dict.fromkeys(_missing(collective, placed)))
-            begun = max(begun, end)
+            begin(_end_of_ahead(queue, used))
         placed.update(dict.fromkeys(part))
     return list(placed)
 

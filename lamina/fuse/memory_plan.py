@@ -2,7 +2,7 @@
 share memory."""
 
 from bisect import insort
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -44,13 +44,19 @@ class _Extent:
         return self.start, self.end
 
 
-def plan_memory(lifetimes: Mapping[Array, Lifetime], alignment: int) -> MemoryPlan[Array]:
+def plan_memory(
+    lifetimes: Mapping[Array, Lifetime], alignment: int, before_others: Set[Array] = frozenset()
+) -> MemoryPlan[Array]:
     """Place arrays at multiples of `alignment` bytes, the largest first, each at the lowest offset
     that is free throughout its lifetime (first fit). Three arrays of 64 bytes used at times 0 to 1,
-    1 to 2 and 2 to 3 take 128 bytes: the last one lies where the first one was."""
+    1 to 2 and 2 to 3 take 128 bytes: the last one lies where the first one was. Those
+    `before_others` are placed before larger ones, and lie where they would without these."""
     plan = MemoryPlan[Array]()
     placed: list[_Extent] = []  # by where they start and end
-    for array, lifetime in sorted(lifetimes.items(), key=lambda item: -item[1].nbytes):
+    in_order = sorted(
+        lifetimes.items(), key=lambda item: (item[0] not in before_others, -item[1].nbytes)
+    )
+    for array, lifetime in in_order:
         nbytes = -(-lifetime.nbytes // alignment) * alignment  # rounded up: 100 is 128 for 64
         offset = _first_fit(placed, lifetime, nbytes)
         insort(placed, _Extent(offset, offset + nbytes, lifetime), key=lambda extent: extent.order)

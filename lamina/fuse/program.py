@@ -392,7 +392,19 @@ class _Builder:
             self._keep_operands(lifetimes)
         # `plan_memory` keeps this order among slots of one size.
         in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
-        return plan_memory(dict(in_order), ALIGNMENT)
+        return plan_memory(dict(in_order), ALIGNMENT, self._exchanged_slots())
+
+    def _exchanged_slots(self) -> set[Slot]:
+        """The operands and results of collectives. Programs that exchange the same arrays should
+        have these at the same places, whatever else they compute, as windows of other GPUs are
+        agreed on once for all of them: see `lamina.runtime.windows`."""
+        launches = (launch for step in self.steps for launch in step)
+        return {
+            slot
+            for launch in launches
+            if isinstance(launch.kernel, Collective)
+            for slot in launch.slots
+        }
 
     def _keep_operands(self, lifetimes: dict[Slot, Lifetime]) -> None:
         """Let the operand of each collective live until a step touches the result: the collective

@@ -77,6 +77,32 @@ def test_updates_come_in_the_order_of_what_they_wait_for(order: list[int]) -> No
     assert waits == [0, 1, 2, 3]
 
 
+def test_what_inputs_alone_are_gathered_for_comes_in_time() -> None:
+    """The gathering begins before the first kernel: at the end it would be behind all others, and
+    steps that need it would wait for these."""
+    tokens = distributed.all_gather(argument(300, 64, 64), over=PAIR)
+    _, launches = compiled(tokens * 2.0, *chain(4))
+    assert order_of(launches) == "ckckckckc" + "wwwww"
+
+
+@pytest.mark.parametrize("size", [16, 256])
+def test_exchanged_arrays_lie_where_those_of_other_programs_do(size: int) -> None:
+    """Programs that exchange the same arrays share a window: what else they compute may be shorter
+    or longer."""
+
+    def places(size: int) -> list[list[int]]:
+        value = argument(0, 64, 64)
+        for number in range(3):
+            other = argument(1 + number, size, 64) @ value
+            value = value + distributed.all_reduce(other.T @ other, over=PAIR)
+        _, launches = compiled(value)
+        offsets = [[offset for _, offset in one.arguments] for one in launches if one.exchange >= 0]
+        assert len(offsets) == 3
+        return offsets
+
+    assert places(size) == places(64)
+
+
 def test_updates_come_earlier_where_results_would_wait_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
