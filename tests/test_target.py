@@ -14,7 +14,7 @@ import pytest
 import lamina as lm
 from lamina import backends, pipeline
 from lamina.core.options import current, kind_of, using
-from lamina.core.target import CUDA, DEFAULT_CUDA, METAL, cpu_target
+from lamina.core.target import CUDA, DEFAULT_CUDA, METAL, cpu_target, cuda_target
 from lamina.errors import UnknownDeviceError
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
@@ -97,6 +97,12 @@ def test_a_gpu_is_asked_for_its_facts() -> None:
     assert facts.engines == {"tensor_cores"}
     assert cuda.target_of("cuda") == facts
     assert cuda.target_of("cuda:1") == DEFAULT_CUDA  # which this machine does not have
+
+
+def test_a_gpu_without_a_row_has_the_facts_of_the_newest_one_before_it() -> None:
+    assert cuda_target("sm_89") == replace(CUDA["sm_86"], arch="sm_89")
+    assert cuda_target("sm_100").shared_bytes == CUDA["sm_90a"].shared_bytes
+    assert cuda_target("sm_100").engines == {"tensor_cores", "tma"}
 
 
 def column_sum(columns: int) -> Node:

@@ -56,6 +56,11 @@ CUDA = {
             adds_atomically=True, has_tile_programs=True,
         ),
         Target(
+            "cuda", "sm_86", multiprocessors=84, warp=32, shared_bytes=99 << 10,
+            l2_bytes=6 << 20, vector_bytes=16, engines=frozenset({"tensor_cores"}),
+            adds_atomically=True, has_tile_programs=True,
+        ),
+        Target(
             "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10,
             l2_bytes=50 << 20, vector_bytes=16, engines=frozenset({"tensor_cores", "tma", "wgmma"}),
             adds_atomically=True, has_tile_programs=True,

@@ -16,7 +16,7 @@ from lamina import Tensor, pipeline
 from lamina.compiled import Planned
 from lamina.core import options
 from lamina.core.shape import Shape
-from lamina.core.target import cuda_engines
+from lamina.core.target import cuda_engines, cuda_target
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
 from lamina.frontend.session import SESSION
@@ -294,6 +294,16 @@ def test_programs_compile(
         if (arch, dtype) != ("sm_75", lm.bfloat16):  # which has none
             text = planned(*size, dtype, arch=arch).text
             assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_buffers_fit_in_the_shared_memory_of_a_gpu(arch: str, dtype: lm.DType) -> None:
+    room = cuda_target(arch).shared_bytes - decisions.RESERVED_BYTES
+    launches = planned(4096, 512, 4096, dtype, arch=arch).launches
+    assert all(one.shared <= room for one in launches)
+    has_tiles = dtype is lm.float32 or arch != "sm_75"
+    assert any(one.shared for one in launches) is has_tiles
 
 
 @pytest.mark.parametrize("turned", ["", "a", "ab"])
