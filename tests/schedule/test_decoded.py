@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor
+from lamina import Tensor, backends
+from lamina.core.target import cpu_target
 from lamina.io.blocks import BLOCK_TYPES, BlockType, Packed
 from lamina.ir.kernel import Store, points
 from lamina.loops.moves import Keep, Plan, Stage
@@ -25,6 +26,13 @@ def large() -> Tensor:
     """A constant that fills all caches. Beside it, numbers of 4 bits stay in bytes; those of a
     small weight alone would be kept as floats."""
     return Tensor(np.zeros(33 << 20, np.uint8))
+
+
+@pytest.fixture
+def common_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs for vectors of 64 bytes, and a second-level cache of 1 MiB."""
+    target = cpu_target(vector_bytes=64, cores=2)
+    monkeypatch.setattr(backends, "target_of", lambda options: target)
 
 
 def drawn_blocks(kind: BlockType, rows: int, blocks: int) -> np.ndarray:
@@ -89,6 +97,7 @@ def test_products_with_several_vectors(
 
 
 @pytest.mark.parametrize(("rows", "is_computed_first"), [(4, False), (32, True), (128, True)])
+@pytest.mark.usefixtures("common_cpu")
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q8_0"])
 def test_tiles_of_rows_share_a_panel_of_floats(
     name: str, rows: int, large: Tensor, *, is_computed_first: bool
@@ -102,6 +111,26 @@ def test_tiles_of_rows_share_a_panel_of_floats(
     floats = [fill for fill in plan.nest.fills if fill.value.dtype is lm.float32]
     assert sum(isinstance(move, Stage) for move in plan.moves) == is_computed_first
     assert [points(fill.axes) for fill in floats] == [576 * 128] * is_computed_first
+
+
+@pytest.mark.parametrize(
+    ("columns", "blocks", "panel"),
+    [
+        (512, 18, 128),
+        (576, 18, 64),  # 128 would leave a last panel of 64
+        (584, 18, 64),  # nothing divides these but single tiles
+        (512, 48, 64),  # 1536 steps of 64 columns are 384 KiB of a cache of 1 MiB
+    ],
+)
+@pytest.mark.usefixtures("common_cpu")
+def test_columns_of_a_panel_of_floats(
+    columns: int, blocks: int, panel: int, large: Tensor
+) -> None:
+    packed = Packed(block_type("Q4_0"), Tensor(drawn_blocks(block_type("Q4_0"), columns, blocks)))
+    x = lm.ones((32, packed.shape[1])).realize()
+    (plan,) = plans_of(lambda x: x @ packed.decode().T + large[0].cast(lm.float32), x)
+    assert isinstance(plan.nest, Nest)
+    assert [points(fill.axes) for fill in plan.nest.fills] == [packed.shape[1] * panel]
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q8_0"])

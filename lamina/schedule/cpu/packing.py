@@ -22,7 +22,12 @@ from lamina.schedule.cost.footprint import region
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
-from lamina.schedule.cpu.register_tiles import PANEL_TILES, REGISTER_TILES, fills_tile
+from lamina.schedule.cpu.register_tiles import (
+    PANEL_TILES,
+    REGISTER_TILES,
+    TileSize,
+    fills_tile,
+)
 from lamina.schedule.planner import loads_along, store_score
 
 # Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
@@ -194,21 +199,29 @@ def _panel_of_constants(
 def _computes_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]) -> bool:
     """Are floats computed from the constants along `vector`, and do more rows than a register tile
     of a panel has multiply them?"""
-    vector_bytes = plan.target.vector_bytes
-    tile = PANEL_TILES.get(vector_bytes, REGISTER_TILES[vector_bytes])
-    if points(reused) <= tile.rows or sums_bytes(plan.kernel, reduction):
+    if points(reused) <= _panel_tile(plan).rows or sums_bytes(plan.kernel, reduction):
         return False
     return any(value.op is not Op.LOAD for value in of_constants_along(plan.kernel, vector))
 
 
 def _computed_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     """Columns of a panel of computed floats: as `_whole_columns`, halved until the second-level
-    cache holds them, or a single register tile is left: 64 of 1536 steps with 2**17 elements."""
+    cache holds them, or two vectors are left: 64 of 1536 steps with 2**17 elements. Then halved
+    until they divide all columns, or a register tile is left: 64 of 576, as a last panel of 64
+    beside four of 128 would be loops of its own, which take as long to compile."""
     columns = _whole_columns(plan, reduction, vector)
     words = _words_of_column(plan, reduction)
     while columns > 2 * plan.width and columns * words > plan.cached:
         columns //= 2
+    while columns > _panel_tile(plan).vectors * plan.width and vector.arg.size % columns:
+        columns //= 2
     return columns
+
+
+def _panel_tile(plan: CpuPlanner) -> TileSize:
+    """The register tile of a panel of whole tiles."""
+    vector_bytes = plan.target.vector_bytes
+    return PANEL_TILES.get(vector_bytes, REGISTER_TILES[vector_bytes])
 
 
 def of_constants_along(kernel: Kernel, axis: Node) -> list[Node]:
