@@ -29,7 +29,13 @@ MAX_INSTRUCTIONS = 400  # lines
 
 
 def lowered(
-    rows: int, columns: int, steps: int, dtype: DType, is_turned: str = "", **form: Callable
+    rows: int,
+    columns: int,
+    steps: int,
+    dtype: DType,
+    is_turned: str = "",
+    tf32: bool = True,
+    **form: Callable,
 ) -> Lowered:
     """A product for an H100, of which factors may be transposed in memory."""
 
@@ -39,7 +45,7 @@ def lowered(
 
     left = (steps, rows) if "a" in is_turned else (rows, steps)
     right = (columns, steps) if "b" in is_turned else (steps, columns)
-    with lm.using(tf32=True, search=0, schedule=""):
+    with lm.using(tf32=tf32, search=0, schedule=""):
         specs = lm.TensorSpec(left, dtype), lm.TensorSpec(right, dtype)
         return lm.jit(product).lower(*specs, device="cuda:0", arch="sm_90a")
 
@@ -83,6 +89,16 @@ def test_products_compile_without_a_stack(size: tuple[int, int, int], dtype: DTy
     of = lowered(*size, dtype, "a" if dtype is lm.float32 else "")
     assert "wgmma_commit();" in kernel_of(of)
     assert frame_bytes(compile_source(of.source, "sm_90a")) == 0
+
+
+@pytest.mark.parametrize("is_turned", ["", "a", "b", "ab"])
+@pytest.mark.usefixtures("nvrtc")
+def test_exact_products_compile_without_a_stack(is_turned: str) -> None:
+    """Of whole tiles, and of shared steps: sums and factors are all in registers."""
+    for size in (SIZES[0], SIZES[3]):
+        of = lowered(*size, lm.float32, is_turned, tf32=False)
+        assert "load_factors(" in kernel_of(of)
+        assert frame_bytes(compile_source(of.source, "sm_90a")) == 0
 
 
 @pytest.mark.usefixtures("nvrtc")
