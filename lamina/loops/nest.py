@@ -75,6 +75,7 @@ class Pipelining:
     filler: who fills the buffers: "producer", warps of their own, or the "consumers" themselves
     slices: of the results of a tile, stored beside the first steps of the next one; 0 if they are
         stored before these
+    ahead: of products back to back, how many steps inner products are ahead of outer ones
     """
 
     order: str | None = None
@@ -82,6 +83,7 @@ class Pipelining:
     depth: int | None = None
     filler: str | None = None
     slices: int | None = None
+    ahead: int | None = None
 
 
 @dataclass(frozen=True)

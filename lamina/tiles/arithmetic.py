@@ -15,6 +15,11 @@ from lamina.tiles.memory import GlobalArray, Slot, Tile, value_of
 from lamina.tiles.program import (
     GROUP_WARPS,
     Alloc,
+    Store,
+    TileError,
+    Unit,
+)
+from lamina.tiles.values import (
     Computed,
     Digits,
     Elements,
@@ -24,9 +29,6 @@ from lamina.tiles.program import (
     Map,
     Operand,
     Position,
-    Store,
-    TileError,
-    Unit,
     View,
 )
 

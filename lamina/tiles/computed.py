@@ -7,6 +7,10 @@ from lamina.ir.kernel import terms_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.tiles.program import (
+    Statement,
+    Store,
+)
+from lamina.tiles.values import (
     Computed,
     Gather,
     Index,
@@ -14,7 +18,6 @@ from lamina.tiles.program import (
     Operand,
     Places,
     Position,
-    Store,
     View,
 )
 
@@ -35,8 +38,14 @@ class Body:
     def __init__(self, view_of: Callable[[Node], View | None]) -> None:
         self.view_of = view_of
         self.names: dict[Node, str] = {}
-        self.statements: list[Computed | Store] = []
+        self.statements: list[Statement] = []
         self.has_places = False
+
+    @property
+    def results(self) -> tuple[Computed | Store, ...]:
+        """The statements that compute and store: all that an epilogue has."""
+        kinds = (Map, Gather, Position, Store)
+        return tuple(part for part in self.statements if isinstance(part, kinds))
 
     def compute(self, values: Sequence[Node]) -> None:
         """Append the arithmetic of `values` from what has names, and name it."""
@@ -52,18 +61,19 @@ class Body:
                 continue
             if node.op in Group.ELEMENTWISE:
                 words = tuple(self.operand(operand) for operand in node.src)
-                self._append(node, Map(self._new_name(), node.dtype, node.op, words))
+                self._append(node, Map(self.new_name(), node.dtype, node.op, words))
             elif node.op is Op.LOAD and self.view_of(node) is None:
                 self._append(node, self._gather(node))
             elif node.op is Op.AFFINE and node in operands:
-                self._append(node, Position(self._new_name(), self.index(node)))
+                self._append(node, Position(self.new_name(), self.index(node)))
 
     def _is_new(self, node: Node) -> bool:
         """Is a node to be computed, and what is beneath it? A view says all of a load."""
         is_view = node.op is Op.LOAD and self.view_of(node) is not None
         return node not in self.names and not is_view
 
-    def _new_name(self) -> str:
+    def new_name(self) -> str:
+        """Of the value that the next statement computes."""
         return f"v{len(self.statements)}"
 
     def _append(self, node: Node, statement: Computed) -> None:
@@ -74,7 +84,7 @@ class Body:
     def _gather(self, load: Node) -> Gather:
         condition = _condition_of(load)
         return Gather(
-            self._new_name(),
+            self.new_name(),
             load.dtype,
             f"p{load.arg.parameter}",
             self.index(load.src[0]),

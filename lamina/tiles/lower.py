@@ -14,7 +14,7 @@ from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.errors import LaminaError
 from lamina.graph import index as ix
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest
@@ -24,6 +24,7 @@ from lamina.tiles.barriers import synchronised
 from lamina.tiles.computed import Body, axis_name
 from lamina.tiles.decisions import (
     ProductDecisions,
+    ResultSide,
     decide,
     in_range,
     is_tile_transposed,
@@ -38,24 +39,26 @@ from lamina.tiles.program import (
     UNITS,
     Alloc,
     Axis,
-    Digits,
-    Elements,
     Epilogue,
-    Extent,
     Fill,
-    Index,
     Join,
     Mma,
     Parameter,
-    Places,
     Role,
-    Side,
     Statement,
     StepLoop,
     Store,
     TileLoop,
     TileProgram,
     Transpose,
+)
+from lamina.tiles.values import (
+    Digits,
+    Elements,
+    Extent,
+    Index,
+    Places,
+    Side,
     View,
 )
 
@@ -69,7 +72,7 @@ class UnloweredError(LaminaError):
     """A kernel that the tile dialect cannot say yet, and what of it."""
 
 
-class _NoViewError(LaminaError):
+class NoViewError(LaminaError):
     """Elements that no view says."""
 
 
@@ -82,9 +85,9 @@ def lower(name: str, nest: Nest, target: Target) -> TileProgram:
     return synchronised(_Lowering(nest, decide(nest, target)).program(name))
 
 
-def _require_view(holds: bool) -> None:
+def require_view(holds: bool) -> None:
     if not holds:
-        raise _NoViewError("no view says these elements")
+        raise NoViewError("no view says these elements")
 
 
 @dataclass(frozen=True)
@@ -152,12 +155,12 @@ class _Lowering:
             order = "equal"
         # An axis of one step is always 0, and stands in no index.
         axes = [axis for axis in decisions.grid if axis.arg.size > 1] or decisions.grid[-1:]
-        over = _extents(axes)
+        over = extents(axes)
         return (TileLoop(order, tiles, steps, blocks, share, over, body),)
 
     def _steps(self, body: tuple[Statement, ...]) -> StepLoop:
         steps = self.decisions.steps
-        return StepLoop((*_extents(steps.outer), Extent(LINE, steps.lines_of_inner)), body)
+        return StepLoop((*extents(steps.outer), Extent(LINE, steps.lines_of_inner)), body)
 
     def _multiply(self) -> tuple[Statement, ...]:
         """What consumers do for a tile: multiply and store."""
@@ -183,7 +186,7 @@ class _Lowering:
         """The fill of the left (0) or the right (1) tile."""
         try:
             source: View | Elements = self._factor_view(number)
-        except _NoViewError:
+        except NoViewError:
             source = self._factor_elements(number)
         agent = "tma" if self.decisions.copies[number] else "threads"
         return Fill((LEFT, RIGHT)[number], source, agent)
@@ -193,11 +196,11 @@ class _Lowering:
         tile = self.nest.tiles[number]
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
         inner = tuple(axis for axis in tile.axes if axis.arg.reduce)
-        row_side = Digits(self._first(tile.index), _extents(rows))
-        k_side = Digits(Index(((LINE, self._line_elements),)), _extents(inner))
+        row_side = Digits(self._first(tile.index), extents(rows))
+        k_side = Digits(Index(((LINE, self._line_elements),)), extents(inner))
         body = Body(view_of=lambda load: None)
         body.compute([tile.value])
-        computed = tuple(part for part in body.statements if not isinstance(part, Store))
+        computed = tuple(part for part in body.results if not isinstance(part, Store))
         is_transposed = is_tile_transposed(tile)
         sides = (k_side, row_side) if is_transposed else (row_side, k_side)
         return Elements(sides, computed)
@@ -208,24 +211,22 @@ class _Lowering:
 
     def _factor_view(self, number: int) -> View:
         """A load of an array, of whose index the rows and k of the tile are one stride each.
-        Raises _NoViewError for any other factor."""
+        Raises NoViewError for any other factor."""
         tile = self.nest.tiles[number]
         load = tile.value
-        _require_view(load.op is Op.LOAD and len(load.src) == 1)
+        require_view(load.op is Op.LOAD and len(load.src) == 1)
         (index,) = load.src
         rows = tuple(axis for axis in tile.axes if not axis.arg.reduce)
         inner = tuple(axis for axis in tile.axes if axis.arg.reduce)
-        row_stride, k_stride = _stride(index, rows), _stride(index, inner)
-        offset = _index(_without(index, (*rows, *inner)))
+        row_stride, k_stride = stride_of(index, rows), stride_of(index, inner)
+        offset = index_of(without(index, (*rows, *inner)))
         row_side = Side(row_stride, self._first(tile.index), points(rows))
         k_side = Side(k_stride, Index(((LINE, self._line_elements),)), points(inner))
         sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
         return View(f"p{load.arg.parameter}", offset, sides)
 
     def _first(self, index: Node) -> Index:
-        """The index of rows or columns of results at which a tile begins: without sub-loops."""
-        sub_loops = [axis for axis in self.nest.order if self.nest.bound(axis) != "grid"]
-        return _index(_without(index, sub_loops))
+        return first_of_tile(self.nest, index)
 
     # Results.
 
@@ -246,18 +247,18 @@ class _Lowering:
             to: View | Places
             try:
                 to = self._result_view(store.parameter, store.index, (store.condition,))
-            except _NoViewError:
+            except NoViewError:
                 to = body.places(store.parameter, store.index, store.condition)
             value = body.operand(store.value)
             body.statements.append(Store(to, value, lines.get(store, "")))
         name = "" if kept is None else body.names[kept]
         sides = self._result_sides() if body.has_places else ()
-        return Epilogue(tuple(body.statements), name, decisions.slices, sides)
+        return Epilogue(body.results, name, decisions.slices, sides)
 
     def _result_sides(self) -> tuple[Digits, Digits]:
         """The sub-loops of a tile of results: its rows, and its columns."""
         rows, columns = (self._sub_loops(tile.index) for tile in self.nest.tiles)
-        return Digits(Index(), _extents(rows)), Digits(Index(), _extents(columns))
+        return Digits(Index(), extents(rows)), Digits(Index(), extents(columns))
 
     def _sub_loops(self, index: Node) -> Axes:
         """Those that number the rows or the columns of a tile, whose index this is, the fastest
@@ -274,56 +275,73 @@ class _Lowering:
         index, *conditions = load.src
         try:
             return self._result_view(load.arg.parameter, index, conditions)
-        except _NoViewError:
+        except NoViewError:
             return None
 
     @cached_property
     def _placing_loads(self) -> frozenset[Node]:
-        """Loads that say where other loads read, or stores write, and whether they do."""
-        stores = self.nest.kernel.stores
-        placing = [node for store in stores for node in (store.index, store.condition)]
-        for node in toposort(store.value for store in stores):
-            if node.op is Op.LOAD:
-                placing += node.src
-        return frozenset(node for node in toposort(placing) if node.op is Op.LOAD)
+        return placing_loads(self.nest.kernel)
 
     def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
-        sides = result_sides(self.nest)
-        ends = {ix.TRUE, in_range(sides), *(in_range((side,)) for side in sides)}
-        _require_view(all(ix.both(condition) in ends for condition in conditions))
-        rest = index
-        view_sides: list[Side] = []
-        for side in sides:
-            stride = stride_along(index, side.index)
-            rest = ix.add(rest, ix.scale(side.index, -stride))
-            view_sides.append(Side(stride, self._first(side.index), side.extent))
-        tiled = {axis for axis in self.nest.order if self.nest.bound(axis) != "grid"}
-        _require_view(free_axes(rest).isdisjoint(tiled))
-        first, last = view_sides
-        return View(f"p{parameter}", _index(rest), (first, last))
+        return result_view(self.nest, result_sides(self.nest), parameter, index, conditions)
 
 
-def _extents(axes: Sequence[Node]) -> tuple[Extent, ...]:
+def first_of_tile(nest: Nest, index: Node) -> Index:
+    """The index of rows or columns of results at which a tile begins: without sub-loops."""
+    sub_loops = [axis for axis in nest.order if nest.bound(axis) != "grid"]
+    return index_of(without(index, sub_loops))
+
+
+def result_view(
+    nest: Nest, sides: Sequence[ResultSide], parameter: int, index: Node,
+    conditions: Sequence[Node],
+) -> View:  # fmt: skip
+    """The view of a tile of results, whose rows and columns are `sides`, in an array that is read
+    or written at `index` for each of them. Raises NoViewError if there is none."""
+    ends = {ix.TRUE, in_range(sides), *(in_range((side,)) for side in sides)}
+    require_view(all(ix.both(condition) in ends for condition in conditions))
+    rest = index
+    view_sides: list[Side] = []
+    for side in sides:
+        stride = stride_along(index, side.index)
+        rest = ix.add(rest, ix.scale(side.index, -stride))
+        view_sides.append(Side(stride, first_of_tile(nest, side.index), side.extent))
+    tiled = {axis for axis in nest.order if nest.bound(axis) != "grid"}
+    require_view(free_axes(rest).isdisjoint(tiled))
+    first, last = view_sides
+    return View(f"p{parameter}", index_of(rest), (first, last))
+
+
+def placing_loads(kernel: Kernel) -> frozenset[Node]:
+    """Loads that say where other loads read, or stores write, and whether they do."""
+    placing = [node for store in kernel.stores for node in (store.index, store.condition)]
+    for node in toposort(store.value for store in kernel.stores):
+        if node.op is Op.LOAD:
+            placing += node.src
+    return frozenset(node for node in toposort(placing) if node.op is Op.LOAD)
+
+
+def extents(axes: Sequence[Node]) -> tuple[Extent, ...]:
     """The variables of axes, and how many values each has."""
     return tuple(Extent(axis_name(axis), axis.arg.size) for axis in axes)
 
 
-def _without(index: Node, axes: Sequence[Node]) -> Node:
+def without(index: Node, axes: Sequence[Node]) -> Node:
     """`index` without the terms of some axes."""
     terms, constant = ix.terms_of(index)
     kept = {term: factor for term, factor in terms.items() if term not in axes}
     return ix.affine(kept, constant)
 
 
-def _index(index: Node) -> Index:
+def index_of(index: Node) -> Index:
     """An index of a program, of a sum of axes."""
     terms, constant = ix.terms_of(index)
-    _require_view(all(term.op is Op.AXIS for term in terms))  # no division, and nothing of data
+    require_view(all(term.op is Op.AXIS for term in terms))  # no division, and nothing of data
     named = [(axis_name(axis), factor) for axis, factor in terms.items() if axis.arg.size > 1]
     return Index(tuple(named), constant)
 
 
-def _stride(index: Node, axes: Axes) -> int:
+def stride_of(index: Node, axes: Axes) -> int:
     """How far one step goes along axes that are walked as one: of b and s of 100 steps in
     ``30000 * b + 300 * s`` 300 elements, as a step of b goes as far as 100 of s."""
     terms, _ = ix.terms_of(index)
@@ -331,6 +349,6 @@ def _stride(index: Node, axes: Axes) -> int:
     stride = terms.get(innermost, 0)
     size = innermost.arg.size
     for axis in reversed(axes[:-1]):
-        _require_view(terms.get(axis, 0) == stride * size)
+        require_view(terms.get(axis, 0) == stride * size)
         size *= axis.arg.size
     return stride

@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from lamina.tiles.program import Alloc, Barrier, Index, Parameter, TileError, View
+from lamina.tiles.program import (
+    Alloc,
+    Barrier,
+    Parameter,
+    TileError,
+)
+from lamina.tiles.values import (
+    Index,
+    View,
+)
 
 Clock = dict[str, int]
 Array = Any  # numpy.ndarray

@@ -13,10 +13,11 @@ before it, and fewer for writing its own sums, so that all end at about the same
 `targets/cuda/tile_loops.py` prints it; a test compares the two.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lamina.tiles.program import TileLoop
+from lamina.tiles.memory import value_of
+from lamina.tiles.program import Mask, Tickets, TileLoop
 
 # How long it takes to write, and to read, the partial sums of a tile, in its steps.
 WRITING_STEPS = 5
@@ -119,3 +120,71 @@ def _start(part: int, first_steps: int, sooner: int, take: int) -> int:
     `sooner` more, and each later one `take` more than the one before: with 10, 2 and 3, parts begin
     at 0, 10, 22 and 37."""
     return part * first_steps + max(part - 1, 0) * (2 * sooner + (part - 2) * take) // 2
+
+
+def tile_of_ticket(tickets: Tickets, tiles: int, ticket: int) -> int:
+    """The tile of a ticket: of 6 arrays of 4 rows, of which 2 are read together, the last rows
+    first, the tickets 0 to 3 are row 3 of array 0, row 3 of array 1, row 2 of array 0, row 2 of
+    array 1, and the tiles 3, 7, 2 and 6."""
+    rows = tickets.rows
+    start, rest = divmod(ticket, tickets.together * rows)
+    start *= tickets.together
+    arrays = min(tickets.together, tiles // rows - start)
+    row, array = divmod(rest, arrays)
+    return (start + array) * rows + (rows - 1 - row if tickets.is_last_first else row)
+
+
+@dataclass(frozen=True)
+class StepRanges:
+    """The steps of a tile that a block brings, and those of them that one of its groups computes:
+    the others are masked as a whole. Of each there is one at least."""
+
+    brought: range
+    computed: range
+
+    @staticmethod
+    def of(
+        masks: Sequence[Mask], steps: int, values: Mapping[str, int], group: int, groups: int
+    ) -> "StepRanges":
+        """Of a tile of so many steps, where variables have these values."""
+        first, stop, begin, end = 0, steps, 0, steps
+        for mask in masks:
+            lowest = int(value_of(mask.place, values)) + mask.low
+            # `low` is that of the group with the least; others have more.
+            others = group if mask.by_group >= 0 else group - groups + 1
+            of_group = lowest + mask.by_group * others
+            if mask.slope > 0:
+                stop = min(stop, _steps_below(lowest, mask.slope))
+                end = min(end, _steps_below(of_group, mask.slope))
+            else:
+                first = max(first, _steps_above(lowest, mask.slope))
+                begin = max(begin, _steps_above(of_group, mask.slope))
+        first = min(first, steps - 1)
+        stop = max(first + 1, stop)
+        begin = min(max(begin, first), stop - 1)
+        end = max(begin + 1, min(end, stop))
+        return StepRanges(range(first, stop), range(begin, end))
+
+    def steps_of(self, which: str) -> range:
+        """Those of a loop, by its word of STEPS."""
+        brought, computed = self.brought, self.computed
+        return {
+            "brought": brought,
+            "computed": computed,
+            "first": computed[:1],
+            "others": computed[1:],
+            "last": computed[-1:],
+            "before": range(brought.start, computed.start),
+            "behind": range(computed.stop, brought.stop),
+        }[which]
+
+
+def _steps_below(lowest: int, slope: int) -> int:
+    """How many steps, from the first one on, have ``lowest + slope * step <= 0``: with -127 and 64
+    these are the steps 0 and 1, with -128 also step 2."""
+    return max((slope - lowest) // slope, 0)
+
+
+def _steps_above(lowest: int, slope: int) -> int:
+    """The first step with ``lowest + slope * step <= 0``, where the slope is negative."""
+    return max((lowest - slope - 1) // -slope, 0)

@@ -27,15 +27,30 @@ barriers, waits, arrivals, fences. `lamina/tiles/text.py` prints and parses prog
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import TypeVar
 
 from lamina.core.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.ir.ops import Op
+from lamina.ir.monoids import Monoid
 from lamina.schedule.gpu.atoms import FMA_COLUMNS_APART, FMA_ROWS_APART
 from lamina.tiles.layouts import LINEAR, SWIZZLE_128, Swizzle
+from lamina.tiles.values import (
+    Computed,
+    Digits,
+    Elements,
+    Extent,
+    Gather,
+    Index,
+    Map,
+    Operand,
+    Places,
+    Position,
+    View,
+)
 
+# Exponentials of up to exp(6) = 403 are as exact as others: a shift moves by more than this alone,
+# and most steps rescale nothing.
+SHIFT_THRESHOLD = 6.0
 GROUP_WARPS = 4  # warps that multiply 64 rows together
 GROUP_ROWS = 64
 FMA_APART = (FMA_ROWS_APART, FMA_COLUMNS_APART)
@@ -50,7 +65,8 @@ class Unit:
     """What multiplies tiles.
 
     left, right: the proxy by which a factor is read, "async" from shared memory by the unit itself,
-        or "generic" by threads into registers, where the product is issued. What threads have
+        or "generic" by threads into registers, where the product is issued; "registers" if it lies
+        there. What threads have
         written, by the generic one, is visible to the other one after a fence alone
     layout: of the tiles that it reads
     rounds: whether it reads factors of float32 as tf32, so that fills round them
@@ -78,53 +94,25 @@ UNITS = {
     "wgmma_left_in_registers": Unit(left="generic", right="async"),
     "mma": Unit(left="generic", right="generic"),
     "fma": Unit(left="generic", right="generic", rounds=False, apart=FMA_APART),
+    # A left factor that registers hold in any case.
+    "wgmma_of_registers": Unit(left="registers", right="async"),
 }
 # Who fills tiles: the threads of a role, element by element, or the copy engine, which one thread
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
 # "whole": a block has every `blocks`th tile. "shared": blocks share the steps of all tiles
 # (stream-K), and have fewer of them where they hand over sums or add them up. "equal": the same in
-# equal parts, as a step takes longer than that.
-ORDERS = ("whole", "shared", "equal")
+# equal parts, as a step takes longer than that. "tickets": a block takes the next tile whenever it
+# has finished one.
+ORDERS = ("whole", "shared", "equal", "tickets")
+# Which steps of a tile a loop has. "part": those of the block's part. Where masks leave out steps:
+# "brought", those that the block needs, and of these "computed", those that a group of four warps
+# needs, in three loops "first", "others" and "last"; "before" and "behind" are what it leaves out.
+# A loop that is "overlapped" has those computed, and is one that `barriers` takes apart.
+STEPS = (
+    "part", "brought", "computed", "overlapped", "first", "others", "last", "before", "behind",
+)  # fmt: skip
 MEMORIES = ("shared", "registers")
-
-
-@dataclass(frozen=True)
-class Index:
-    """A constant and a coefficient for each variable of a loop: ``128*a4 + 5``."""
-
-    terms: tuple[tuple[str, int], ...] = ()
-    constant: int = 0
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a tile in an array.
-
-    stride: elements from one index to the next
-    first: the index at which the tile begins
-    end: from this index on the array has nothing; zeros are read, and nothing is written
-    """
-
-    stride: int
-    first: Index
-    end: int
-
-
-@dataclass(frozen=True)
-class View:
-    """A tile of an array: its element (i, j) is at ``offset + s0 * (f0 + i) + s1 * (f1 + j)``, with
-    the strides and first indices of both sides."""
-
-    array: str
-    offset: Index
-    sides: tuple[Side, Side]
-
-    @property
-    def is_across(self) -> bool:
-        """Are neighbours in memory along the first side of the tile, and not along its lines?"""
-        first, last = self.sides
-        return last.stride != 1 and first.stride == 1
 
 
 @dataclass(frozen=True)
@@ -207,103 +195,6 @@ class Mma:
     right: str
     unit: str
     running: int
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A variable of a loop, and how many values it has."""
-
-    name: str
-    size: int
-
-
-Operand = str | View | float | int
-
-
-@dataclass(frozen=True)
-class Map:
-    """``map v1: f32 = add v0 3.0``: an elementwise operation on values, each of which has a number
-    for every element of a tile. An operand is the name of a value, a tile of an array, or a number.
-    """
-
-    target: str
-    dtype: DType
-    op: Op
-    operands: tuple[Operand, ...]
-
-
-@dataclass(frozen=True)
-class Gather:
-    """``gather v1: bf16 = p0[300*a3 + 1*v0] if v2``: an element of an array for every element of a
-    tile; zero where the condition does not hold. Terms of the index are variables and values."""
-
-    target: str
-    dtype: DType
-    array: str
-    index: Index
-    condition: str = ""
-
-
-@dataclass(frozen=True)
-class Position:
-    """``position v0 = 64*a3 + 1*a4``: an index as a value, int64."""
-
-    target: str
-    index: Index
-
-
-Computed = Map | Gather | Position
-
-
-@dataclass(frozen=True)
-class Digits:
-    """One side of a tile: its index i is the number ``first + i``, of which the variables `over`
-    are the digits, the fastest last. From as many points as these have on, there is nothing.
-
-    In tiles of 128 rows the side ``128*a3: a8 30, a9 100`` has at i = 5, for a3 = 2, the row 261,
-    which is a8 = 2 and a9 = 61.
-    """
-
-    first: Index
-    over: tuple[Extent, ...]
-
-    @property
-    def end(self) -> int:
-        """From this number on there is nothing."""
-        return prod(extent.size for extent in self.over)
-
-
-@dataclass(frozen=True)
-class Elements:
-    """A tile that no view says: each element is computed from its place along both sides. The last
-    statement of the body gives it; beyond the ends there are zeros."""
-
-    sides: tuple[Digits, Digits]
-    body: tuple[Computed, ...]
-
-    @property
-    def is_across(self) -> bool:
-        """As of a view: are neighbours in memory along the first side of the tile?"""
-        first, last = self.sides
-        gathers = statements_of(self.body, Gather)
-        names = {name for gather in gathers for name in _neighbours_along(gather)}
-        is_along_first = first.over[-1].name in names and last.over[-1].name not in names
-        return is_along_first and len(first.over) == 1
-
-
-def _neighbours_along(gather: Gather) -> list[str]:
-    """The variables along which a gather reads neighbours in memory."""
-    return [name for name, factor in gather.index.terms if factor == 1]
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where elements of a tile are stored that no view says: terms of the index, and the condition,
-    are as in a gather."""
-
-    array: str
-    index: Index
-    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -412,6 +303,129 @@ class Sync:
     """Wait for all threads of the role."""
 
 
+# Products back to back: the left factor of one is computed from the sums of another one.
+
+
+@dataclass(frozen=True)
+class Product:
+    """``sums = left * right``, over the axis that both factors have. A left factor in shared memory
+    has 64 rows for each group of four warps; in registers each group has its own."""
+
+    sums: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """Begin products of the tiles in the current slots, which are then waited for together.
+
+    adds: to the sums, which begin anew otherwise
+    """
+
+    products: tuple[Product, ...]
+    unit: str
+    adds: bool
+
+
+@dataclass(frozen=True)
+class Await:
+    """Wait for all products that were begun up to the last ones into these sums."""
+
+    sums: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """Give back the current slot: each warp tells its barrier."""
+
+    barrier: str
+
+
+@dataclass(frozen=True)
+class Set:
+    """Let registers have a value, rounded to their dtype."""
+
+    registers: str
+    value: Operand
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """``reduce v1: f32 = max v0``: of the values of each row of a tile."""
+
+    target: str
+    dtype: DType
+    monoid: Monoid
+    value: str
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is subtracted from the exponents of each row from now on, `target`: the `wanted` value,
+    or that of before, in the registers `shift`, if it differs by SHIFT_THRESHOLD or less. `factor`
+    is exp(before - now), by which sums so far are rescaled. A row whose `maximum` is -inf has no
+    shift yet: 0 is subtracted, and nothing is rescaled."""
+
+    target: str
+    factor: str
+    shift: str
+    maximum: str
+    wanted: str
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Multiply sums by the factor of their row."""
+
+    sums: str
+    factor: str
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Elementwise arithmetic on the registers of a group, with the variables along both sides of a
+    tile. What it waits for comes first."""
+
+    sides: tuple[Digits, Digits]
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True)
+class Previous:
+    """What is done for the step before the current one."""
+
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Steps of a tile that are masked as a whole, and need not be computed. An element is masked
+    where ``place + i + slope * step`` is positive: `i` goes from `low` to `high` among all rows of
+    a block and all elements of a step, and by `by_group` from one group of 64 rows to the next."""
+
+    place: Index
+    low: int
+    high: int
+    slope: int
+    by_group: int
+
+
+@dataclass(frozen=True)
+class Tickets:
+    """The order in which blocks take tiles: first those of as many arrays (heads) as are read
+    `together`, and of these the first rows of each array, or the last ones.
+
+    rows: tiles of an array. is_last_first: whether the last rows of an array come first
+    barrier: which tells the roles of a block what ticket it has
+    """
+
+    rows: int
+    together: int
+    is_last_first: bool
+    barrier: str = ""
+
+
 @dataclass(frozen=True)
 class TileLoop:
     """A loop over the tiles of results that a block has, or has a part of the steps of.
@@ -428,21 +442,27 @@ class TileLoop:
     share: int
     over: tuple[Extent, ...]
     body: tuple["Statement", ...]
+    tickets: Tickets | None = None
 
 
 @dataclass(frozen=True)
 class StepLoop:
-    """A loop over the steps that a block has of a tile. over: the variables that the number of a
-    step stands for, the fastest last."""
+    """A loop over the steps that a block has of a tile, or those of them that STEPS says. over: the
+    variables that the number of a step stands for, the fastest last."""
 
     over: tuple[Extent, ...]
     body: tuple["Statement", ...]
+    steps: str = "part"
 
 
 Statement = (
     TileLoop | StepLoop | Fill | Transpose | Mma | Map | Gather | Position | Store | Epilogue | Join
     | Wait | Release | Pause | Resume | Ahead | Advance | Drain | Fence | Sync
+    | Multiply | Await | Arrive | Set | Reduce | Shift | Rescale | Compute | Previous | Mask
 )  # fmt: skip
+
+# Statements with a body.
+BODIES = (TileLoop, StepLoop, Epilogue, Pause, Ahead, Compute, Previous)
 
 
 @dataclass(frozen=True)
@@ -486,9 +506,15 @@ class TileProgram:
 
     @property
     def sums(self) -> Alloc:
-        """The sums of a tile, in registers."""
-        (sums,) = (alloc for alloc in self.allocs if alloc.memory == "registers")
-        return sums
+        """The sums of a tile, in registers: those that all steps add to."""
+        products = [mma for role in self.roles for mma in statements_of(role.body, Mma)]
+        names = [mma.sums for mma in products]
+        for role in self.roles:
+            for multiply in statements_of(role.body, Multiply):
+                names += [product.sums for product in multiply.products if multiply.adds]
+        if not names:
+            raise TileError(f"tiles {self.name}: no product adds to sums")
+        return self.alloc(names[0])
 
     def barrier(self, name: str) -> Barrier:
         """The barrier of this name. Raises TileError if there is none."""
@@ -519,7 +545,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """All statements, each before those inside it."""
     for statement in body:
         yield statement
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause, Ahead)):
+        if isinstance(statement, BODIES):
             yield from statements(statement.body)
 
 

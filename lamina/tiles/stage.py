@@ -6,10 +6,12 @@ from lamina.core.target import Target
 from lamina.ir.kernel import AnyKernel
 from lamina.loops.moves import Plan, Schedule
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.pipelining import why_not_pipelined
+from lamina.schedule.gpu.pipelining import Ahead, Depth, is_back_to_back, why_not_pipelined
 from lamina.targets.legalize import legalize
+from lamina.tiles.attention import BackToBackParts, stages_of, why_not_in_tiles
 from lamina.tiles.decisions import decide
 from lamina.tiles.lower import UnloweredError, lower
+from lamina.tiles.lower_attention import lower_attention
 from lamina.tiles.program import TileProgram
 from lamina.tiles.text import to_text
 from lamina.tiles.verify import verify_tiles
@@ -24,7 +26,8 @@ def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TileProgra
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest) and plan.nest.product:
             try:
-                programs[kernel] = lower(plan.name, plan.nest, target)
+                lowering = lower_attention if is_back_to_back(plan.nest) else lower
+                programs[kernel] = lowering(plan.name, plan.nest, target)
             except UnloweredError as error:
                 programs[kernel] = error.message
     return programs
@@ -37,16 +40,34 @@ def with_pipelining(moves: Schedule, nest: Nest, target: Target) -> tuple[Schedu
     if not nest.product:
         return moves, nest
     reason = why_not_pipelined(nest, target)
+    if is_back_to_back(nest):
+        parts = BackToBackParts(legalize(nest))
+        missing = why_not_in_tiles(parts, target)
+        reason = f"{reason} {missing}" if missing else ""
     if reason:
         for move in moves:
             says_more = move.follows_tensorize
             move.require(not says_more, f"not in the dialect of tiles yet: {reason}")
         return moves, nest
-    decided = decide(legalize(nest), target).moves
+    if is_back_to_back(nest):
+        decided = _moves_of_attention(moves, nest, target)
+    else:
+        decided = decide(legalize(nest), target).moves
     for move in decided:
         nest = move.apply(nest)
     before = (move for move in moves if not move.follows_tensorize)
     return (*before, *decided), nest
+
+
+def _moves_of_attention(moves: Schedule, nest: Nest, target: Target) -> Schedule:
+    """All that moves can say of products back to back, beyond their atom."""
+    for move in moves:
+        is_known = isinstance(move, (Depth, Ahead)) or not move.follows_tensorize
+        move.require(is_known, "it says nothing of products back to back")
+    parts = BackToBackParts(legalize(nest))
+    stages = stages_of(parts, target)
+    assert stages is not None
+    return Depth(stages.passing), Ahead(int(parts.is_ahead))
 
 
 def program_of(programs: TilePrograms, kernel: AnyKernel) -> TileProgram | None:

@@ -16,47 +16,64 @@ from dataclasses import dataclass, replace
 
 from lamina.core.dtypes import SHORT, DType
 from lamina.errors import FormatError, LaminaError
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.ops import Op
 from lamina.ir.parse import BY_SHORT
 from lamina.tiles.layouts import LINEAR, Swizzle
 from lamina.tiles.program import (
+    BODIES,
     Advance,
     Ahead,
     Alloc,
+    Arrive,
+    Await,
     Axis,
     Barrier,
-    Digits,
+    Compute,
     Drain,
-    Elements,
     Epilogue,
-    Extent,
     Fence,
     Fill,
-    Gather,
-    Index,
     Join,
-    Map,
+    Mask,
     Mma,
-    Operand,
+    Multiply,
     Parameter,
     Pause,
-    Places,
-    Position,
+    Previous,
+    Product,
+    Reduce,
     Release,
+    Rescale,
     Resume,
     Role,
-    Side,
+    Set,
+    Shift,
     Statement,
     StepLoop,
     Store,
     Sync,
+    Tickets,
     TileLoop,
     TileProgram,
     Transpose,
-    View,
     Wait,
 )
+from lamina.tiles.values import (
+    Digits,
+    Elements,
+    Extent,
+    Gather,
+    Index,
+    Map,
+    Operand,
+    Places,
+    Position,
+    Side,
+    View,
+)
 
+_MONOIDS = {monoid.name.lower(): monoid for monoid in (ADD, MAX)}
 OPS = {op.name.lower(): op for op in Op}
 _COMPUTED = (Map, Gather, Position)
 
@@ -94,7 +111,7 @@ def _body_text(body: tuple[Statement, ...]) -> Iterator[str]:
     """The lines of a body, indented."""
     for statement in body:
         yield f"  {statement_text(statement)}"
-        if isinstance(statement, (TileLoop, StepLoop, Epilogue, Pause, Ahead)):
+        if isinstance(statement, BODIES):
             yield from (f"  {line}" for line in _body_text(statement.body))
         elif isinstance(statement, Fill) and isinstance(statement.source, Elements):
             yield from (f"  {line}" for line in _body_text(statement.source.body))
@@ -105,14 +122,13 @@ def statement_text(statement: Statement) -> str:
     match statement:
         case TileLoop(order, tiles, steps, blocks, share, over):
             sizes = f"tiles={tiles} steps={steps} blocks={blocks} share={share}"
-            return f"for tile in {order} {sizes} over {_extents_text(over)}"
-        case StepLoop(over):
+            tickets = _tickets_text(statement.tickets)
+            return f"for tile in {order} {sizes} over {_extents_text(over)}{tickets}"
+        case StepLoop(over, _, "part"):
             return f"for step over {_extents_text(over)}"
         case Fill(buffer, source, agent, barrier):
             to = f" to {barrier}" if barrier else ""
             return f"fill {buffer} <- {_source_text(source)} by {agent}{to}"
-        case Transpose(buffer, apart):
-            return f"transpose {buffer} by {apart}"
         case Mma(sums, left, right, unit, running):
             return f"mma {sums} += {left} * {right} by {unit} running={running}"
         case Map(target, dtype, op, operands):
@@ -139,8 +155,6 @@ def statement_text(statement: Statement) -> str:
             return f"pause before last {last} of at least {least}"
         case Resume(least):
             return f"resume after last of at least {least}"
-        case Ahead():
-            return "ahead"
         case Advance(role, count):
             return f"advance {role} {count}"
         case Drain(running):
@@ -149,6 +163,52 @@ def statement_text(statement: Statement) -> str:
             return "fence"
         case Sync():
             return "sync"
+        case _:
+            return _text_of_others(statement)
+
+
+def _text_of_others(statement: Statement) -> str:
+    """One statement of products back to back, or of those of fused multiply-adds."""
+    match statement:
+        case Transpose(buffer, apart):
+            return f"transpose {buffer} by {apart}"
+        case Ahead():
+            return "ahead"
+        case StepLoop(over, _, steps):
+            return f"for {steps} step over {_extents_text(over)}"
+        case Multiply(products, unit, adds):
+            sign = "+=" if adds else "="
+            factors = [f"{each.sums} {sign} {each.left} * {each.right}" for each in products]
+            return f"multiply {', '.join(factors)} by {unit}"
+        case Await(sums):
+            return f"await {', '.join(sums)}"
+        case Arrive(barrier):
+            return f"arrive {barrier}"
+        case Set(registers, value):
+            return f"set {registers} <- {operand_text(value)}"
+        case Reduce(target, dtype, monoid, value):
+            return f"reduce {target}: {SHORT[dtype]} = {monoid.name.lower()} {value}"
+        case Shift(target, factor, shift, maximum, wanted):
+            return f"shift {target} of {shift} to {wanted} by {factor} below {maximum}"
+        case Rescale(sums, factor):
+            return f"rescale {sums} by {factor}"
+        case Compute(sides):
+            return f"compute over {_sides_text(sides)}"
+        case Previous():
+            return "previous"
+        case Mask(place, low, high, slope, by_group):
+            within = f"from {low} to {high} slope {slope} by group {by_group}"
+            return f"mask {index_text(place)} {within}"
+        case _:
+            raise FormatError(f"tiles: no text for {type(statement).__name__}")
+
+
+def _tickets_text(tickets: Tickets | None) -> str:
+    if tickets is None:
+        return ""
+    last = " last first" if tickets.is_last_first else ""
+    to = f" to {tickets.barrier}" if tickets.barrier else ""
+    return f" by {tickets.rows} rows of {tickets.together}{last}{to}"
 
 
 def _extents_text(over: tuple[Extent, ...]) -> str:
@@ -276,7 +336,7 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
         except LaminaError as error:
             raise FormatError(f"tiles, line {line.number}: {error.message}") from None
         at += 1
-        if isinstance(statement, (TileLoop, StepLoop, Pause, Ahead)):
+        if isinstance(statement, (TileLoop, StepLoop, Pause, Ahead, Compute, Previous)):
             inside, at = _parse_body(lines, at, level + 1)
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
@@ -304,8 +364,36 @@ def _parse_statement(text: str) -> Statement:
     raise FormatError(f"{text!r} is no statement")
 
 
-def _tile_loop(order: str, tiles: str, steps: str, blocks: str, share: str, over: str) -> TileLoop:
-    return TileLoop(order, int(tiles), int(steps), int(blocks), int(share), _extents(over), ())
+def _tile_loop(
+    order: str, tiles: str, steps: str, blocks: str, share: str, over: str, rows: str | None,
+    together: str | None, last: str | None, barrier: str | None,
+) -> TileLoop:  # fmt: skip
+    tickets = None
+    if rows and together:
+        tickets = Tickets(int(rows), int(together), bool(last), barrier or "")
+    return TileLoop(
+        order, int(tiles), int(steps), int(blocks), int(share), _extents(over), (), tickets
+    )
+
+
+def _multiply(factors: str, unit: str) -> Multiply:
+    pattern = rf"({_NAME}) (\+?=) ({_NAME}) \* ({_NAME})"
+    matches = [re.fullmatch(pattern, part) for part in factors.split(", ")]
+    signs = {match[2] for match in matches if match}
+    if None in matches or len(signs) != 1:
+        raise FormatError(f"{factors!r} are no products that all add or all begin anew")
+    products = tuple(Product(match[1], match[3], match[4]) for match in matches if match)
+    return Multiply(products, unit, adds=signs == {"+="})
+
+
+def _reduce(target: str, dtype: str, monoid: str, value: str) -> Reduce:
+    if monoid not in _MONOIDS:
+        raise FormatError(f"{monoid!r} reduces no rows: {', '.join(_MONOIDS)}")
+    return Reduce(target, _dtype(dtype), _MONOIDS[monoid], value)
+
+
+def _mask(place: str, low: str, high: str, slope: str, by_group: str) -> Mask:
+    return Mask(_index(place), *map(int, (low, high, slope, by_group)))
 
 
 def _fill(
@@ -357,9 +445,11 @@ def _epilogue(sides: str | None, kept: str | None, slices: str | None) -> Epilog
 
 # What a line of a statement looks like, and what makes it of the groups.
 _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
-    (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})",
+    (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})"
+     rf"(?: by (\d+) rows of (\d+)( last first)?(?: to ({_NAME}))?)?",
      _tile_loop),
-    (rf"for step over ({_EXTENTS})", lambda over: StepLoop(_extents(over), ())),
+    (rf"for (?:(\w+) )?step over ({_EXTENTS})",
+     lambda steps, over: StepLoop(_extents(over), (), steps or "part")),
     (rf"fill ({_NAME}) <- (?:({_VIEW})|elements over ({_SIDES})) by (\w+)(?: to ({_NAME}))?",
      _fill),
     (rf"transpose ({_NAME}) by (\d+)", lambda buffer, apart: Transpose(buffer, int(apart))),
@@ -378,6 +468,17 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (r"ahead", lambda: Ahead(())),
     (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
     (r"drain (\d+)", lambda running: Drain(int(running))),
+    (rf"multiply (.+) by ({_NAME})", _multiply),
+    (rf"await ({_NAME}(?:, {_NAME})*)", lambda sums: Await(tuple(sums.split(", ")))),
+    (rf"arrive ({_NAME})", Arrive),
+    (rf"set ({_NAME}) <- (\S+)", lambda registers, value: Set(registers, _operand(value))),
+    (rf"reduce ({_NAME}): (\w+) = (\w+) ({_NAME})", _reduce),
+    (rf"shift ({_NAME}) of ({_NAME}) to ({_NAME}) by ({_NAME}) below ({_NAME})",
+     lambda target, shift, wanted, factor, maximum: Shift(target, factor, shift, maximum, wanted)),
+    (rf"rescale ({_NAME}) by ({_NAME})", Rescale),
+    (rf"compute over ({_SIDES})", lambda sides: Compute(_sides(sides), ())),
+    (r"previous", lambda: Previous(())),
+    (rf"mask ({_INDEX}) from (-?\d+) to (-?\d+) slope (-?\d+) by group (-?\d+)", _mask),
     (r"fence", Fence),
     (r"sync", Sync),
 )  # fmt: skip

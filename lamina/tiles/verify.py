@@ -18,6 +18,8 @@
    The buffers have the steps before which it pauses.
 8. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
    squares. What is done ahead waits, fences and transposes alone, in a step.
+
+`verify_attention.py` has those of products back to back.
 """
 
 from collections import Counter
@@ -37,23 +39,23 @@ from lamina.tiles.program import (
     Advance,
     Ahead,
     Alloc,
-    Computed,
-    Digits,
+    Arrive,
+    Await,
+    Compute,
     Epilogue,
-    Extent,
     Fence,
     Fill,
-    Gather,
-    Index,
     Join,
-    Map,
+    Mask,
     Mma,
-    Operand,
+    Multiply,
     Pause,
-    Position,
+    Previous,
+    Reduce,
     Release,
     Resume,
     Role,
+    Shift,
     Statement,
     StepLoop,
     Store,
@@ -62,10 +64,28 @@ from lamina.tiles.program import (
     TileLoop,
     TileProgram,
     Transpose,
-    View,
     Wait,
     statements,
     statements_of,
+)
+from lamina.tiles.values import (
+    Computed,
+    Digits,
+    Extent,
+    Gather,
+    Index,
+    Map,
+    Operand,
+    Position,
+    View,
+)
+from lamina.tiles.verify_attention import (
+    has_back_to_back,
+    registers_of,
+    target_of,
+    verify_computed,
+    verify_registers,
+    verify_tickets,
 )
 
 MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocessor
@@ -100,13 +120,17 @@ def _names(program: TileProgram) -> Checks:
 
 def _allocs(program: TileProgram) -> Checks:
     """2. Sides of tiles."""
-    sums = [alloc.name for alloc in program.allocs if alloc.memory == "registers"]
-    yield len(sums) == 1, f"one result has {len(sums)} allocations of sums in registers"
+    registers = registers_of(program)
+    is_one_product = not has_back_to_back(program)
+    if is_one_product:
+        count = len(registers)
+        yield count == 1, f"one result has {count} allocations of sums in registers"
     for alloc in program.allocs:
         yield alloc.memory in MEMORIES, f"{alloc.name}: memory is one of {', '.join(MEMORIES)}"
         yield alloc.stages > 0, f"{alloc.name} has no stage"
         if alloc.memory == "registers":
-            yield alloc.dtype is float32, f"{alloc.name}: sums are float32"
+            is_float32 = alloc.dtype is float32
+            yield is_float32 or not is_one_product, f"{alloc.name}: sums are float32"
             continue
         rows, length = alloc.shape
         line_bytes = length * alloc.dtype.itemsize
@@ -128,15 +152,20 @@ def _loops(program: TileProgram) -> Checks:
     for role in program.roles:
         count = sum(name == role.name for name, _ in loops)
         yield count == 1, f"role {role.name} has {count} loops over tiles, not one"
-    sequences = {(loop.order, loop.tiles, loop.steps, loop.blocks, loop.share) for _, loop in loops}
+    sequences = {
+        (loop.order, loop.tiles, loop.steps, loop.blocks, loop.share, loop.tickets,
+         *statements_of(loop.body, Mask))
+        for _, loop in loops
+    }  # fmt: skip
     yield len(sequences) == 1, f"roles have {len(sequences)} sequences of tiles, not one"
     for name, loop in loops:
         yield loop.order in ORDERS, f"an order is one of {', '.join(ORDERS)}, not {loop.order}"
         yield _count(loop.over) == loop.tiles, f"role {name}: variables do not number the tiles"
         yield (
-            (loop.share < loop.steps) == (loop.order != "whole"),
+            (loop.share < loop.steps) == (loop.order in ("shared", "equal")),
             f"{loop.share} steps of a block are not in the order {loop.order}",
         )
+        yield from verify_tickets(loop)
         covered = loop.blocks * loop.share
         yield (
             covered >= loop.tiles * loop.steps,
@@ -193,10 +222,6 @@ def _body(
                 yield from _pauses(program, role, inside)
             case Pause(body=inside):
                 yield from _body(program, role, inside, variables)
-            case Ahead(body=inside):
-                allowed = (Wait, Sync, Fence, Transpose)
-                yield all(isinstance(each, allowed) for each in inside), "a fill or use is ahead"
-                yield from _body(program, role, inside, variables)
             case Transpose():
                 yield from _transpose(program, statement)
             case Fill():
@@ -216,8 +241,50 @@ def _body(
                 yield count > 0, f"{name} advances by {count}, not by 1 or more"
             case Join(sums=name):
                 yield name in values, f"{name} are no sums in registers"
-            case Map() | Gather() | Position() | Store():
-                yield False, "what computes or stores is outside of an epilogue"
+            case Map() | Gather() | Position() | Store() | Reduce() | Shift():
+                yield False, "what computes or stores is outside of an epilogue or a computation"
+            case Compute():
+                yield from _compute(program, role, statement, variables)
+            case Ahead(body=inside) | Previous(body=inside):
+                yield from _in_other_step(statement)
+                yield from _body(program, role, inside, variables)
+            case _:
+                yield from verify_registers(program, role, statement)
+
+
+def _in_other_step(statement: Ahead | Previous) -> Checks:
+    """8. and 10., of what is done for the step after or before the current one."""
+    if isinstance(statement, Ahead):
+        allowed = (Wait, Sync, Fence, Transpose)
+        yield all(isinstance(each, allowed) for each in statement.body), "a fill or use is ahead"
+        return
+    yield (
+        all(isinstance(each, (Wait, Multiply, Await, Arrive)) for each in statement.body),
+        "for the step before, there are products and barriers alone",
+    )
+
+
+def _compute(
+    program: TileProgram, role: Role, compute: Compute, variables: Variables
+) -> Checks:
+    """1., 4. and 10., of arithmetic on registers."""
+    known: dict[str, DType] = dict.fromkeys((*variables, *_along(compute.sides)), int64)
+    known |= registers_of(program)
+    sizes = (side.end for side in compute.sides)
+    shape = next(sizes), next(sizes)
+    for statement in compute.body:
+        if isinstance(statement, (Map, Gather, Position)):
+            yield from _computed(program, statement, shape, known, variables)
+            known[statement.target] = _dtype_of(statement)
+            continue
+        if isinstance(statement, (Await, Arrive)):
+            yield from verify_registers(program, role, statement)
+            continue
+        yield from verify_computed(program, statement, known)
+        target = target_of(statement)
+        if target is not None:
+            name, dtype = target
+            known[name] = dtype
 
 
 def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Checks:
@@ -299,7 +366,7 @@ def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) ->
     else is. The tile of results is that of the sums."""
     sums = program.sums
     places = dict.fromkeys((*variables, *_along(epilogue.sides)), int64)
-    known = {**places, sums.name: sums.dtype}
+    known = {**places, **registers_of(program)}
     kept, slices = epilogue.kept, epilogue.slices
     made = {part.target for part in epilogue.body if not isinstance(part, Store)}
     yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"

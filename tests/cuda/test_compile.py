@@ -114,15 +114,18 @@ def test_kernels_compile(family: str) -> None:
 
 def test_a_program_begins_with_the_texts_that_it_needs() -> None:
     sizes = 512, 512, 512
+    attention = test_nested.SIZES[0], dtypes.bfloat16, True
     programs = {
         "elementwise": compiled(leaf(0, (64,), dtypes.float32) * 2.0).source,
         "product": test_tiles.planned(*sizes, dtypes.bfloat16).source,
-        "attention": test_nested.planned(test_nested.SIZES[0], dtypes.bfloat16, True).source,
+        "attention": test_nested.planned(*attention, "sm_90a").source,
+        "attention_by_steps": test_nested.planned(*attention, "sm_80").source,
         "sort": compiled(FAMILIES["sort of long rows"]()).source,
     }
     marks = {
-        "WGMMA": "product",
-        "BACK_TO_BACK_LOOP": "attention",
+        "WGMMA": "product attention",
+        "WGMMA_OF_REGISTERS": "attention",
+        "BACK_TO_BACK_LOOP": "attention_by_steps",
         "SORT_MOVE": "sort",
     }
     for macro, users in marks.items():

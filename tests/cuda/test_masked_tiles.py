@@ -1,16 +1,15 @@
 """Which tiles of masked attention are left out, beside what its mask says of each score.
 
-The bounds that a kernel prints are compiled for the CPU, with the macros that compute tiles from
-them, and asked for every block of rows: no GPU is needed.
+The bounds that a kernel prints are compiled for the CPU, and asked for every block of rows: no GPU
+is needed. They are those that the interpreter of tile programs has.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,19 @@ from lamina import Tensor
 from lamina.core import options
 from lamina.frontend.lowered import TensorSpec
 from lamina.runtime import cpu
-from lamina.targets.cuda import printer
+from lamina.tiles.arithmetic import digits
+from lamina.tiles.orders import StepRanges
+from lamina.tiles.program import Mask, TileLoop, TileProgram, statements_of
+from lamina.tiles.verify_attention import has_back_to_back
 
 # Of the scores. Tiles of 64 or 128 rows are 5 or 3, and of as many columns 8 or 4: the number of a
 # kernel's tiles tells what it adds up over. The last tile of each is ragged.
 ROWS, COLUMNS = 300, 500
 GROUP = 64  # rows of four warps
-Mask = Callable[[Any, Any], Any]
+MaskFunction = Callable[[Any, Any], Any]
 
 # Which column each row sees, and whether a causal mask is beside that.
-MASKS: dict[str, tuple[Mask | None, bool]] = {
+MASKS: dict[str, tuple[MaskFunction | None, bool]] = {
     "causal": (None, True),
     "causal, counted from one": (lambda row, column: column < row + 1, False),
     "up to the row": (lambda row, column: column <= row, False),
@@ -44,22 +46,19 @@ MASKS: dict[str, tuple[Mask | None, bool]] = {
 
 HEAD = """
 typedef int i32;
+typedef unsigned u32;
 typedef long long i64;
-#define constexpr const
 #define min(a, b) ((a) < (b) ? (a) : (b))
 #define max(a, b) ((a) > (b) ? (a) : (b))
-#define warp_group() asked_group
 """
 # The first row of a block, the tiles that are brought to it, those of them that a group of four
 # warps computes, and which tiles have scores of -inf for it.
 FUNCTION = """
-void tiles(int worker, int asked_group, int *about, char *is_masked) {{
-    const struct {{ int groups; }} work = {{ {groups} }};
+void tiles(int tile, int group, int *about, char *is_masked) {{
     {lines}
-    COUNT;
-    const int values[] = {{ {row}, first, first + count, first + from, first + to }};
+    const int values[] = {{ {row}, first, stop, from, to }};
     for (int i = 0; i < 5; i++) about[i] = values[i];
-    for (Index {number} = 0; {number} < steps; {number}++) is_masked[{number}] = {masked};
+    for (int {number} = 0; {number} < {steps}; {number}++) is_masked[{number}] = {masked};
 }}
 """
 
@@ -76,26 +75,24 @@ class Tiles:
 
 
 class Bounds:
-    """What a kernel says of its tiles."""
+    """What a kernel says of its tiles, and what its tile program does."""
 
-    def __init__(self, kernel: str) -> None:
-        self.groups = int(one(r"KERNEL\((\d+)", kernel)) // 128 - 1  # four warps bring tiles
-        self.size = int(one(r"BACK_TO_BACK\((?:\d+, ){5}(\d+)", kernel))
-        self.steps = int(one(r"BOUNDS\(\w+, (\d+)\)", kernel))
-        places = re.findall(r"\(worker / (\d+)\) % (\d+)", kernel)
-        self.workers = max(int(by) * int(size) for by, size in places)
-        source = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
-        macros = source[source.index("#define BOUNDS(") : source.index("/* All inner products")]
-        lines = re.findall(r"const i32 \w+ = (?:.*worker.*|0);|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
-        masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
+    def __init__(self, kernel: str, program: TileProgram) -> None:
+        _, consumers = program.roles
+        (self.loop,) = statements_of(consumers.body, TileLoop)
+        self.groups, self.workers, self.steps = consumers.groups, self.loop.tiles, self.loop.steps
+        self.size = program.alloc("inner0").shape[1]
+        after_roles = kernel[kernel.index("take_registers<") :]
+        of_tile = one(r"(?s)const u32 tile = .*?\n(.*?) *f32 inner0", after_roles)
+        masked = re.search(r"auto ready\) INLINED \{\n +if \((.*)\) \{", kernel)
         without_asking = kernel[kernel.index("            else {\n") :]
         self.choices = re.findall(r"\(_Bool\)([01]) \? (\S+) : (\S+?)\)", without_asking)
         function = FUNCTION.format(
-            groups=self.groups, lines="\n    ".join(lines),
-            row=one(r"const i64 row = (.*);", kernel),
-            number=one(r"ELEMENTS\(\w+, (\w+)\)", kernel), masked=masked[1] if masked else 0,
+            lines=of_tile, row=one(r"const i64 row = (.*);", kernel), steps=self.steps,
+            number=one(r"auto elements = \[&\]\(const i32 (\w+),", kernel),
+            masked=masked[1] if masked else 0,
         )  # fmt: skip
-        self._call = cpu.build(HEAD + macros + function, options.current()).tiles
+        self._call = cpu.build(HEAD + function, options.current()).tiles
 
     def of(self, worker: int, group: int) -> Tiles:
         about, is_masked = (ctypes.c_int * 5)(), (ctypes.c_char * self.steps)()
@@ -103,6 +100,12 @@ class Bounds:
         row, first, stop, begin, end = about
         masked = [each != b"\0" for each in is_masked]
         return Tiles(row, range(first, stop), range(begin, end), masked)
+
+    def interpreted(self, worker: int, group: int) -> StepRanges:
+        """What the interpreter takes the ranges to be."""
+        masks = statements_of(self.loop.body, Mask)
+        values = digits(self.loop.over, worker)
+        return StepRanges.of(masks, self.steps, values, group, self.groups)
 
 
 def one(pattern: str, text: str) -> str:
@@ -112,8 +115,8 @@ def one(pattern: str, text: str) -> str:
     return match[1]
 
 
-def kernels(mask: Mask | None, is_causal: bool) -> Iterator[str]:
-    """The text of each kernel of attention and its gradients that has tiles."""
+def bounds_of(mask: MaskFunction | None, is_causal: bool) -> list[Bounds]:
+    """What each kernel of attention and its gradients that has tiles says of these."""
 
     def attention(query: Tensor, key: Tensor, value: Tensor, dy: Tensor) -> tuple[Tensor, ...]:
         allowed = mask and mask(lm.arange(ROWS)[:, None], lm.arange(COLUMNS))
@@ -121,12 +124,16 @@ def kernels(mask: Mask | None, is_causal: bool) -> Iterator[str]:
         return y, *lm.gradient(y, [query, key, value], dy)
 
     arrays = [TensorSpec((2, rows, 64), lm.bfloat16) for rows in (ROWS, COLUMNS, COLUMNS, ROWS)]
-    lowered = lm.jit(attention).lower(*arrays, device="cuda:0")
-    _, *texts = re.split(r"^(?=KERNEL\()", lowered.planned.text, flags=re.MULTILINE)
-    return (text for text in texts if "BACK_TO_BACK(" in text)
+    planned = lm.jit(attention).lower(*arrays, device="cuda:0", arch="sm_90a").planned
+    assert planned.source is not None
+    return [
+        Bounds(planned.source.kernels[program.name], program)
+        for program in planned.tiles.values()
+        if isinstance(program, TileProgram) and has_back_to_back(program)
+    ]
 
 
-def seen(mask: Mask | None, is_causal: bool, sides: tuple[int, int]) -> np.ndarray:
+def seen(mask: MaskFunction | None, is_causal: bool, sides: tuple[int, int]) -> np.ndarray:
     """Of so many rows and columns, which column each row sees."""
     rows, columns = np.indices(sides)
     sees = columns <= rows if is_causal else np.full(sides, True)
@@ -137,7 +144,7 @@ def seen(mask: Mask | None, is_causal: bool, sides: tuple[int, int]) -> np.ndarr
 def test_no_tile_that_has_a_score_is_left_out(name: str) -> None:
     """Of what is left out, all is masked; what is computed without asking, is not; and tiles at
     both ends that are masked throughout are left out."""
-    bounds = [Bounds(kernel) for kernel in kernels(*MASKS[name])]
+    bounds = bounds_of(*MASKS[name])
     over_columns = [each.steps == -(-COLUMNS // each.size) for each in bounds]
     assert over_columns == [True, True, False]  # the result, and the gradients of two factors
     scores = seen(*MASKS[name], (2 * ROWS, 2 * COLUMNS))  # blocks go beyond the ends
@@ -150,11 +157,12 @@ def test_no_tile_that_has_a_score_is_left_out(name: str) -> None:
         rows[:, COLUMNS if is_over_columns else ROWS :] = False
         for worker in range(each.workers):
             for group in range(each.groups):
-                check(each, each.of(worker, group), group, rows)
+                check(each, worker, group, rows)
 
 
-def check(bounds: Bounds, tiles: Tiles, group: int, scores: np.ndarray) -> None:
+def check(bounds: Bounds, worker: int, group: int, scores: np.ndarray) -> None:
     """Compare tiles with scores, (rows, steps), of which those that are True count."""
+    tiles = bounds.of(worker, group)
     in_tiles = scores.reshape(len(scores), bounds.steps, bounds.size)
     of_block = in_tiles[tiles.row : tiles.row + GROUP * bounds.groups].any(axis=(0, 2))
     of_group = in_tiles[tiles.row + GROUP * group :][:GROUP]
@@ -162,6 +170,7 @@ def check(bounds: Bounds, tiles: Tiles, group: int, scores: np.ndarray) -> None:
     some = of_group.any(axis=(0, 2))
     assert ends(some) in (None, (tiles.computed[0], tiles.computed[-1]))
     assert {*tiles.computed} <= {*tiles.brought} <= {*range(bounds.steps)}
+    assert bounds.interpreted(worker, group) == StepRanges(tiles.brought, tiles.computed)
     assert tiles.masked == [not tile.all() for tile in of_group.swapaxes(0, 1)]
 
 

@@ -31,7 +31,11 @@ from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
+from lamina.targets.cuda.tickets import tile_lines
 from lamina.tiles import decisions
+from lamina.tiles.orders import tile_of_ticket
+from lamina.tiles.program import Mask, Tickets, TileLoop, TileProgram, statements_of
+from lamina.tiles.values import Extent
 from tests.generators import leaf
 
 GPU = "cuda:0"
@@ -139,38 +143,49 @@ def test_no_product_within_is_in_memory(causal: bool) -> None:
     heads, m, n, *_ = SIZES[0]
     assert all(one.size < heads * m * n for kernel in plans for one in kernel.parameters)
     assert len(kernels(causal)) == 3
-    moves = [plan.moves[-1] for kernel, plan in plans.items() if kernel in kernels(causal)]
-    assert all(isinstance(one, Tensorize) for one in moves)
+    moves = [
+        move
+        for kernel, plan in plans.items() if kernel in kernels(causal)
+        for move in plan.moves if isinstance(move, Tensorize)
+    ]  # fmt: skip
+    assert len(moves) == 3
     assert parse(to_text(moves[:1])) == {"": tuple(moves[:1])}
 
 
 def test_many_rows_go_256_at_a_time() -> None:
     """Where they leave no multiprocessor without work, and registers suffice for the sums."""
     for size, most in (SIZES[0], 128), (SIZES[3], 256):
-        moves = [plan.moves[-1] for plan in planned(size, lm.bfloat16, True).plans.values()]
+        plans = planned(size, lm.bfloat16, True).plans.values()
+        moves = [move for plan in plans for move in plan.moves]
         rows = {ATOMS[one.atom].m for one in moves if isinstance(one, Tensorize)}
         assert max(rows) == most
 
 
 @pytest.mark.parametrize(("tiles", "rows", "together"), [(768, 4, 64), (7, 1, 2), (96, 8, 5)])
-@pytest.mark.parametrize("down", [0, 1])
-def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: int) -> None:
-    """As `TileScheduler` gives them: of some arrays at a time the tiles first that take longest."""
-    text = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
-    known: dict[str, Any] = {"tiles": tiles, "rows": rows, "together": together, "min": min}
-    seen = []
-    for ticket in range(tiles):
-        known["ticket"] = ticket
-        for names in ("start", "rest"), ("arrays", "row"):
-            for name in names:
-                found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", text)
-                assert found
-                known[name] = eval(found[1].replace("/", "//"), known)
-        row = rows - 1 - known["row"] if down else known["row"]
-        seen.append((known["start"] + known["rest"] % known["arrays"]) * rows + row)
+@pytest.mark.parametrize("down", [False, True])
+def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: bool) -> None:
+    """Of some arrays at a time, the tiles first that take longest; as the kernel prints it, and as
+    the text of kernels without tile programs has it."""
+    tickets = Tickets(rows, together, down)
+    loop = TileLoop("tickets", tiles, 1, 1, tiles, (Extent("a0", tiles),), (), tickets)
+    seen = [tile_of_ticket(tickets, tiles, ticket) for ticket in range(tiles)]
     assert sorted(seen) == list(range(tiles))
     first = seen[: min(together, tiles // rows)]
     assert {one % rows for one in first} == {rows - 1 if down else 0}
+    text = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
+    text = text.replace("last_first ? rows - 1 - row : row", "rows - 1 - row if down else row")
+    for lines in "\n".join(tile_lines(loop)), text.replace("work.tile =", "const u32 tile ="):
+        known: dict[str, Any] = {
+            "tiles": tiles, "rows": rows, "together": together, "min": min, "down": down
+        }  # fmt: skip
+        for ticket in range(tiles):
+            known["ticket"] = ticket
+            for name in "start", "rest", "arrays", "row", "tile":
+                found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", lines)
+                assert found
+                expression = re.sub(r"(\d)u\b", r"\1", found[1]).replace("/", "//")
+                known[name] = eval(expression, known)
+            assert known["tile"] == seen[ticket]
 
 
 def arrays_of(kernel: Kernel) -> list[Any]:
@@ -198,9 +213,14 @@ def test_a_nest_without_its_tiles_computes_the_same(number: int, causal: bool) -
 
 @pytest.mark.parametrize(("causal", "steps"), [(False, []), (True, [64, 128, -64])])
 def test_tiles_that_are_masked_throughout_are_left_out(causal: bool, steps: list[int]) -> None:
-    text = planned(SIZES[0], lm.bfloat16, causal).text.partition("/* The kernels")[2]
-    masks = re.findall(r" MASK\(0, .*, (-?\d+), -?\d+\);", text)
-    assert [*map(int, masks)] == steps
+    programs = planned(SIZES[0], lm.bfloat16, causal, "sm_90a").tiles.values()
+    masks = [
+        mask.slope
+        for program in programs
+        if isinstance(program, TileProgram)
+        for mask in statements_of(program.roles[0].body, Mask)
+    ]
+    assert masks == steps
 
 
 @pytest.mark.parametrize("atom", ["mma_f16_128x64", "mma_bf16_64x64", "mma_bf16_128x256"])
@@ -237,10 +257,11 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     total = leaf(0, (4, 256, 64), lm.float64)
     result = Tensor.of(total, "cpu") + lm.scaled_dot_product_attention(q, k, v)
     sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
-    chosen = replace(options.current(), device=GPU)
+    chosen = replace(options.current(), device=GPU, arch="sm_90a")
     (text,) = pipeline.compile_source(sinks, chosen).source.kernels.values()  # type: ignore[union-attr]
-    assert "BACK_TO_BACK_LOOP(" in text
-    assert "BARRIER" not in text
+    _, _, of_consumers = text.partition("take_registers<")
+    assert of_consumers
+    assert not re.search(r"\bBARRIER\b", of_consumers)
 
 
 @pytest.mark.parametrize("dtype", [lm.float16, lm.bfloat16])

@@ -15,16 +15,18 @@ import lamina as lm
 from lamina import Tensor
 from lamina.core.dtypes import DType
 from lamina.tiles.program import (
-    Elements,
     Epilogue,
     Fill,
-    Gather,
-    Position,
     TileProgram,
-    View,
     statements,
 )
 from lamina.tiles.text import parse, to_text
+from lamina.tiles.values import (
+    Elements,
+    Gather,
+    Position,
+    View,
+)
 from tests.tiles.test_lower import lowered, run
 
 Array = Any  # numpy.ndarray

@@ -15,7 +15,12 @@ from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.stream_k import stream_k
 from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
 from lamina.tiles.orders import Part, given_parts, parts_of
-from lamina.tiles.program import Extent, TileLoop
+from lamina.tiles.program import (
+    TileLoop,
+)
+from lamina.tiles.values import (
+    Extent,
+)
 from tests.cuda.test_shares import UNITS
 
 SIZES = [(72, 256), (18, 256), (8, 129), (131, 191), (1, 1), (300, 7)]

@@ -167,7 +167,7 @@ def test_kernels_without_a_program_have_none() -> None:
         lm.using(schedule="tensorize(mma_f16_128x64); depth(2)"),
         pytest.raises(FormatError, match=r"depth\(2\): not in the dialect of tiles yet"),
     ):
-        lm.jit(attention).lower(*specs, device="cuda:0")
+        lm.jit(attention).lower(*specs, device="cuda:0", arch="sm_80")
 
 
 # Fused multiply-adds have no products that run by themselves.
@@ -190,6 +190,33 @@ def test_a_producer_beside_threads_that_multiply_is_refused(
             lm.matmul, SHAPES, lm.float32, monkeypatch, "fma_f32_64x64", tf32=False,
             then="roles(producer)",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("moves", "says"),
+    [
+        ("depth(1)", r"depth\(1\): products of two steps run at a time"),
+        ("depth(13)", r"depth\(13\): shared memory has room for 12 steps"),
+        ("ahead(2)", r"ahead\(2\): inner products are 0 steps ahead, or 1"),
+        ("overlap(8)", r"overlap\(8\): it says nothing of products back to back"),
+    ],
+)
+def test_moves_of_attention_that_do_not_fit_are_refused(moves: str, says: str) -> None:
+    specs = [lm.TensorSpec((2, 256, 64), lm.bfloat16)] * 3
+    with (
+        lm.using(schedule=f"tensorize(mma_bf16_128x64); {moves}"),
+        pytest.raises(FormatError, match=says),
+    ):
+        lm.jit(attention).lower(*specs, device="cuda:0", arch="sm_90a")
+
+
+def test_one_product_is_ahead_of_nothing() -> None:
+    specs = [lm.TensorSpec(shape, lm.bfloat16) for shape in SHAPES]
+    with (
+        lm.using(schedule="tensorize(mma_bf16_64x64); ahead(1)"),
+        pytest.raises(FormatError, match=r"ahead\(1\): there are no products back to back"),
+    ):
+        lm.jit(lm.matmul).lower(*specs, device="cuda:0", arch="sm_90a")
 
 
 def test_a_search_draws_tile_depth_roles_order_and_overlap() -> None:

@@ -9,6 +9,9 @@ A product of 4096 x 4096 x 4096 in bfloat16 on an H100, with all that a schedule
     roles(producer)        warps of their own fill them
     overlap(8)             results are stored in 8 slices, each beside a step of the next tile
 
+Products back to back, as in attention, have ``depth(8)``, of the tiles that pass by, and
+``ahead(1)``: inner products of a step run beside the outer products of the step before.
+
 What a schedule leaves out is decided by the facts of the GPU, and whether all of it fits is known
 there too (`lamina/tiles/decisions.py`). Barriers are in no schedule: they are derived
 (`lamina/tiles/barriers.py`).
@@ -98,11 +101,30 @@ class Overlap(Move):
         return replace(nest, pipelining=replace(nest.pipelining, slices=self.slices))
 
 
+@dataclass(frozen=True)
+class Ahead(Move):
+    """Of products back to back, begin the inner products of a step while the outer products of so
+    many `steps` before it run: 1, so that tensor cores multiply while threads compute, or 0."""
+
+    steps: int
+    text = "ahead({steps:d})"
+    follows_tensorize = True
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.steps in (0, 1), "inner products are 0 steps ahead, or 1")
+        self.require(is_back_to_back(nest), "there are no products back to back")
+        return replace(nest, pipelining=replace(nest.pipelining, ahead=self.steps))
+
+
+def is_back_to_back(nest: Nest) -> bool:
+    """Does a nest have products whose left factors are computed from other products?"""
+    return len([node for node in nest.kernel.nodes if bound_axes(node)]) > 1
+
+
 def why_not_pipelined(nest: Nest, target: Target) -> str:
     """Why these moves say nothing of a nest with products, as blocks do not compute it from a tile
     program; "" if they do."""
-    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
-    if len(reductions) > 1:
+    if is_back_to_back(nest):
         return "products back to back"
     return "" if target.has_tile_programs else f"products on this {target.kind} device"
 

@@ -1,9 +1,8 @@
-/* Products back to back, as in attention: the left factors of outer products are computed from the
-   sums of inner products, tile by tile of the steps that outer products reduce. A block has rows, 64
-   for each group of four warps. Tiles of its rows (q) stay, those of steps (k and v) pass by. Where
-   tensor cores read shared memory, four more warps are producers, which fill tiles; barriers tell them
-   which slots are empty, and consumers which are full, so that some warps compute while others
-   multiply.
+/* Products back to back, as in attention, of tiles that threads fill, or of GPUs whose tensor cores do
+   not run by themselves: all others come from tile programs. The left factors of outer products are
+   computed from the sums of inner products, tile by tile of the steps that outer products reduce. A
+   block has rows, 64 for each group of four warps. Tiles of its rows (q) stay, those of steps (k and
+   v) pass by. Four more warps help to fill tiles.
 
    A tile has 16-bit elements in panels of lines of 128 bytes, whose 16-byte chunks are permuted by the
    number of the line (swizzle). Its second axis is along the lines or, if it is `transposed`, its
@@ -36,10 +35,8 @@ template <class Kind, int transposed_, int length, int width> struct Tile {
     typedef Kind Element;
     u16 values[panels][lines][64];
 };
-/* Where tiles lie: tiles of rows, then the multistage buffers of the tiles that pass by. Tiles of rows
-   have two slots if the buffers can then be as deep, or four deep. Lines for results come first,
-   unless too little is left: then results take the place of the tiles of rows. TileBytes count all
-   tiles before one: tiles that stay, and one stage of the tiles that pass by. */
+/* Where tiles lie: tiles of rows, then those that pass by. Results take their place.
+   TileBytes count all tiles before one: tiles that stay, and tiles that pass by. */
 struct TileBytes { int staying, passing; };
 constexpr TileBytes before0 = {0, 0};
 #define TILE(at, next, passes, ...) \
@@ -48,8 +45,7 @@ constexpr TileBytes before0 = {0, 0};
                                       before##at.passing + (passes ? (int)sizeof(Tile<__VA_ARGS__>) : 0)}; \
     typedef Tile<__VA_ARGS__> Tile##at
 #define LIES(at) Tile##at *const tile##at \
-    = (Tile##at *)(shared + start + (moves##at ? copies * whole.staying + depth * before##at.passing \
-                                     : copies * before##at.staying))
+    = (Tile##at *)(shared + (moves##at ? whole.staying + before##at.passing : before##at.staying))
 
 /* What a thread has, with two rows and of each the columns of a lane:
    sums     of inner products, of one tile
@@ -60,26 +56,18 @@ constexpr TileBytes before0 = {0, 0};
    shift    what is subtracted from the exponents of a row
    factor   by what sums so far are rescaled when the shift moves
    row_sums other sums of a row */
-#define BACK_TO_BACK(tiles, stores, inner, outer, sides, size, columns) \
+#define BACK_TO_BACK(tiles, inner, outer, sides, size, columns) \
     f32 sums[inner][size / 2], totals[outer][columns / 2] = {}, parts[outer][size / 2]; \
     f32 row_max[2] = {-inff(), -inff()}, shift[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
     f32 row_sums[sides + 1][2] = {}; \
     u32 left[outer][size / 4]; \
     constexpr TileBytes whole = before##tiles; \
-    constexpr int available = SHARED_BYTES, lines = (stores < 2 ? stores : 2) * Tile0::rows * 128; \
-    constexpr bool apart = HAS_ROLES && available - lines - whole.staying >= 2 * whole.passing; \
-    constexpr int start = apart ? lines : 0, once = (available - start - whole.staying) / whole.passing; \
-    constexpr int twice = (available - start - 2 * whole.staying) / whole.passing; \
-    constexpr int copies = apart && twice >= (once < 4 ? once : 4) ? 2 : 1; \
-    constexpr int fit = copies == 2 ? twice : once; \
-    constexpr int depth = fit < 4 ? fit : fit < DEEPEST ? 4 : DEEPEST; \
-    const u32 place = (work.taken - 1) % copies; \
-    static_assert(fit > 0, "the tiles are too large for this GPU"); \
+    static_assert(whole.staying + whole.passing <= SHARED_BYTES, "the tiles are too large for this GPU"); \
     extern __shared__ __align__(1024) u8 shared[]
 
 /* Fills a tile with elements that are computed, a chunk of 16 bytes at a time, from `row` and `step`
    on. `rows` and `steps`, unless they are 0, are ends: elements beyond are not read, and those of
-   steps are zeros. Rows of a tile are whole; threads fill it where there is no barrier. */
+   steps are zeros. Rows of a tile are whole. */
 template <int transposed, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
           class Element>
 INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Element element) {
@@ -101,28 +89,12 @@ template <int transposed, bool is_im2col, class Kind, int t, int length, int wid
 INLINE bool copy_tile(Tile<Kind, t, length, width> &, const Map *, NoBarrier, Places...) {
     return false;
 }
-#if HAS_TMA
-template <int transposed, bool is_im2col, class Kind, int t, int length, int width, class... Places>
-INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *full, int along,
-                      Places... places) {
-    expect_bytes(full, sizeof(tile));
-    for (int i = 0; i < tile.panels; i++)
-        copy_box(shared_address(tile.values[i]), map, full, along + i * 64, places...);
-    return true;
-}
-#endif
-
 /* Products by a group of four warps. The left factor is 64 rows of a tile, or values in registers, in
    the layout of sums. */
 
-INLINE u32 pack(const bf16 *, f32 first, f32 second) {
-    u32 y; asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
-}
-INLINE u32 pack(const f16 *, f32 first, f32 second) {
-    u32 y; asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
-}
+INLINE u32 pack(const bf16 *, f32 first, f32 second) { return pack_bf16(first, second); }
+INLINE u32 pack(const f16 *, f32 first, f32 second) { return pack_f16(first, second); }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define HAS_ROLES 1
 #define ATOMS(type, n, P0, P1, P2, P3, P4, P5) \
     template <int transposed_a, int transposed_b> \
     INLINE void multiply(const type *, f32 (&d)[n / 2], u64 a, u64 b, int more) { \
@@ -182,7 +154,6 @@ template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
         _Pragma("unroll") for (int j = 0; j < count; j++) asm volatile("" : "+f"(d[i][j]) :: "memory");
 }
 #else
-#define HAS_ROLES 0
 /* Loads four 8 x 8 matrices of a tile: of two groups of eight rows (or columns), from `start` on, and
    of two groups of eight steps, from 16 * `step` on. `inner`: the groups of steps come first. */
 template <int across, class T>
@@ -234,146 +205,37 @@ template <int running> INLINE void await() {}
 template <int rows, int count> INLINE void hold(f32 (&)[rows][count]) {}
 #endif
 
-/* Rows: each of its two rows a thread shares with three neighbours. */
-
-/* A shift follows a maximum that rises by more than this alone. Exponentials of up to exp(6) = 403 are
-   as exact as others, and most tiles rescale nothing. */
-#define RESCALE_THRESHOLD 6.0f
-/* Raises the maximum so far to another `value` of any of the four threads. */
-INLINE void update_maximum(f32 &row_max, f32 value) {
-    _Pragma("unroll") for (int step = 1; step < 4; step *= 2)
-        value = max_f32(value, __shfl_xor_sync(~0u, value, step));
-    row_max = max_f32(row_max, value);
-}
-/* The shift from now on, which is `value` or near it, and in `factor` by what sums so far are rescaled:
-   exp(old shift - new shift). A row with nothing but -inf so far has no shift: 0 is subtracted. */
-INLINE f32 update_shift(f32 &shift, f32 &factor, f32 row_max, f32 value) {
-    const bool near = value - shift <= RESCALE_THRESHOLD && shift - value <= RESCALE_THRESHOLD;
-    const bool none = row_max == -inff();
-    factor = near || none ? 1 : short_exp(shift - value);
-    shift = near || none ? shift : value;
-    return none ? 0 : shift;
-}
 template <int outer, int count>
 INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
     _Pragma("unroll") for (int i = 0; i < outer; i++)
         _Pragma("unroll") for (int j = 0; j < count; j++) totals[i][j] *= factor[j / 2 % 2];
 }
-/* `add` rescales a sum of a row and adds to it. After the loop `finish` and FINISH rescale all sums to
-   the shift that is wanted, and add up sums of rows over four threads. */
-#define add(number, at, value) row_sums[number][at] = row_sums[number][at] * factor[at] + value
-#define finish(at, wanted) factor[at] = short_exp(shift[at] - wanted)
-#define FINISH(scaled) \
-    if (scaled) scale_totals(totals, factor); \
-    for (int i = 0; i < sizeof(row_sums) / sizeof(row_sums[0]); i++) \
-        for (int j = 0; j < 2; j++) { \
-            row_sums[i][j] *= factor[j]; \
-            for (int step = 1; step < 4; step *= 2) \
-                row_sums[i][j] += __shfl_xor_sync(~0u, row_sums[i][j], step); \
-        }
-
 /* The persistent loop. Each block runs until all tiles of results are done. It takes one after the
-   other, by tickets: first the tiles of as many arrays (heads) as have their passing tiles in
-   CACHED_BYTES together, and of these the tiles first that take longest, so that all blocks end at
-   about the same time. One of the producer threads draws a ticket and tells it to the others. It fills tiles of rows as soon as
-   the slot of earlier ones is empty, while other warps have not finished the tile before. The first
-   ticket of a block is its number. Later ones are counted by `tickets`, which begins at 0; the block
-   that draws the last one sets it to 0 for the next launch. */
+   other: first the tiles of as many arrays (heads) as have their passing tiles in CACHED_BYTES
+   together, and of these the tiles first that take longest. */
 
-#define DEEPEST 8 // stages of a buffer, for which there are barriers
 // Of an L2 cache of 50 MB of an H100, the part for tiles that pass by.
 #define CACHED_BYTES (16 << 20)
-struct Barriers { u64 announced[4], ready[2], free[2], full[4][DEEPEST], empty[4][DEEPEST]; u32 ticket[4]; };
-INLINE Barriers &barriers() { __shared__ Barriers all; return all; }
-enum Role { PRODUCES, COMPUTES, BOTH };  // fills tiles, multiplies them, both
-__device__ u32 tickets;
-template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_first> struct TileScheduler {
-    static constexpr Role role = role_;
-    static constexpr int groups = groups_;
-    static constexpr u32 together = bytes < CACHED_BYTES ? CACHED_BYTES / bytes : 1;
-    u32 tile, taken = 0, done = 0; // tiles of rows so far; tiles that have passed by
-    bool late = false; // are the slots of rows in use until results are stored?
-    bool next() {
-        u32 ticket = blockIdx.x + taken * gridDim.x;
-        Barriers &all = barriers();
-        if (role == BOTH && taken) __syncthreads();
-        if (role == PRODUCES && threadIdx.x == groups * 128) {
-            if (taken) {
-                ticket = gridDim.x + atomicAdd(&tickets, 1);
-                if (ticket == tiles + gridDim.x - 1) tickets = 0;
-            }
-            all.ticket[taken % 4] = ticket;
-            arrive(all.announced + taken % 4);
-        }
-        if (role == COMPUTES) {
-            if (late) {
-                publish();
-                __syncwarp();
-                if (threadIdx.x % 32 == 0) arrive(all.free + 0);
-            }
-            wait_for_phase(all.announced + taken % 4, taken / 4 & 1);
-            ticket = all.ticket[taken % 4];
-        }
-        if (role != BOTH) ticket = __shfl_sync(~0u, ticket, 0);
-        taken++;
-        if (ticket >= tiles) return false;
+struct Work { u32 tile; };
+template <u32 tiles, u32 rows, u32 bytes, bool last_first, class Body>
+INLINE void persistent_loop(Body body) {
+    constexpr u32 together = bytes < CACHED_BYTES ? CACHED_BYTES / bytes : 1;
+    Work work;
+    for (u32 ticket = blockIdx.x; ticket < tiles; ticket += gridDim.x) {
         const u32 start = ticket / (together * rows) * together, rest = ticket % (together * rows);
         const u32 arrays = min(together, tiles / rows - start), row = rest / arrays;
-        tile = (start + rest % arrays) * rows + (last_first ? rows - 1 - row : row);
-        return true;
-    }
-};
-template <bool has_producers, int groups, int staying, u32 tiles, u32 rows, u32 bytes, bool last_first,
-          class Body>
-INLINE void persistent_loop(Body body) {
-#if HAS_ROLES
-    if (has_producers) {
-        Barriers &all = barriers();
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < 4; i++) start_barrier(all.announced + i, 1);
-            for (int i = 0; i < 2; i++) {
-                start_barrier(all.ready + i, staying);
-                start_barrier(all.free + i, groups * 4);
-            }
-            for (int i = 0; i < 4 * DEEPEST; i++) {
-                start_barrier(all.full[0] + i, 1);
-                start_barrier(all.empty[0] + i, groups * 4);
-            }
-            publish_barriers();
-        }
+        work.tile = (start + rest % arrays) * rows + (last_first ? rows - 1 - row : row);
+        body(work);
         __syncthreads();
-        if (threadIdx.x >= groups * 128) {
-            give_registers<24>();
-            if (threadIdx.x >= groups * 128 + 32) return;
-            for (TileScheduler<PRODUCES, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
-        } else {
-            take_registers<groups == 2 ? 240 : 112>();
-            for (TileScheduler<COMPUTES, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
-        }
-        return;
     }
-#endif
-    for (TileScheduler<BOTH, groups, tiles, rows, bytes, last_first> work; work.next();) body(work);
 }
 #define EACH_ROW_TILE const auto body = [&](auto &work)
 #define EACH_TILE(word, threads, workers) const word worker = work.tile
 #define PERSISTENT_LOOP(...) FOLLOW; persistent_loop<__VA_ARGS__>(body)
 
-/* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by. Bit i of `early` says that
-   inner products need passing tile i, of `late` that outer products do. The result is true for threads
-   that have sums.
+/* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by, from `first` on, below
+   `stop`. The result is true for threads that have sums. */
 
-   If registers hold a whole tile of sums (`ahead`), inner products of a tile run beside the outer
-   products of the tile before. */
-
-template <u32 which, int depth> INLINE void wait_for(u64 (&full)[4][DEEPEST], u32 number) {
-    _Pragma("unroll") for (int i = 0; i < 4; i++)
-        if (which >> i & 1) wait_for_phase(full[i] + number % depth, number / depth & 1);
-}
-template <u32 which, int depth> INLINE void release(u64 (&empty)[4][DEEPEST], u32 number) {
-    _Pragma("unroll") for (int i = 0; i < 4; i++)
-        if ((which >> i & 1) && threadIdx.x % 32 == 0) arrive(empty[i] + number % depth);
-}
 template <class Kind, bool scaled, int outer, int count, int size, int quarter>
 INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
                        const f32 (&parts)[outer][size], const f32 (&factor)[2]) {
@@ -382,99 +244,14 @@ INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
         _Pragma("unroll") for (int j = 0; j < quarter; j++)
             left[i][j] = pack((Kind *)0, parts[i][2 * j], parts[i][2 * j + 1]);
 }
-template <class Kind, bool apart, int copies, int staying, int passing, int depth, u32 early, u32 late,
-          bool scaled, int inner, int outer, int columns, int size, int quarter, class Work, class Fill,
-          class Within, class Elements, class Beyond>
+template <class Kind, int computing, int staying, int passing, bool scaled, int inner, int outer,
+          int columns, int size, int quarter, class Fill, class Within, class Elements, class Beyond>
 INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
-                   u32 (&left)[outer][quarter], f32 (&factor)[2], Work &work, u32 first, u32 count,
-                   u32 from, u32 to, Fill fill, Within within, Elements elements, Beyond beyond) {
-    constexpr bool ahead = inner * size + outer * (columns + quarter) <= 160;
-    constexpr int computing = Work::groups * 128;
+                   u32 (&left)[outer][quarter], f32 (&factor)[2], u32 first, u32 stop, Fill fill,
+                   Within within, Elements elements, Beyond beyond) {
     const bool computes = threadIdx.x < computing;
-    const u32 place = (work.taken - 1) % copies, round = (work.taken - 1) / copies & 1;
-    const auto take = [&] { take_parts<Kind, scaled>(totals, left, parts, factor); };
-#if HAS_ROLES
-    if constexpr (Work::role != BOTH) {
-        Barriers &all = barriers();
-        const u32 done = work.done, offset = first - done;
-        work.done += count;
-        if (Work::role == PRODUCES && threadIdx.x == computing) {
-            wait_for_phase(all.free + place, round ^ 1);
-            _Pragma("unroll") for (int i = 0; i < staying; i++) fill(i, 0, place, all.ready + 0);
-            for (u32 number = done; number < done + count; number++)
-                _Pragma("unroll") for (int i = 0; i < passing; i++) {
-                    wait_for_phase(all.empty[i] + number % depth, number / depth & 1 ^ 1);
-                    fill(staying + i, offset + number, number % depth, all.full[i] + 0);
-                }
-        }
-        if (Work::role == PRODUCES) return false;
-        const auto start_within = [&](u32 number) {
-            wait_for<early, depth>(all.full, number);
-            within(number % depth);
-            commit();
-        };
-        const auto start_beyond = [&](u32 number) {
-            wait_for<late & ~early, depth>(all.full, number);
-            beyond(number % depth);
-            commit();
-        };
-        const auto end_within = [&](u32 number) {
-            hold(sums);
-            release<early & ~late, depth>(all.empty, number);
-        };
-        const auto end_beyond = [&](u32 number) {
-            await<0>();
-            hold(totals);
-            release<late, depth>(all.empty, number);
-        };
-        const auto skip = [&](u32 number) {
-            wait_for<early | late, depth>(all.full, number);
-            release<early | late, depth>(all.empty, number);
-        };
-        const auto leave = [&] {
-            if (apart) {
-                __syncwarp(); // after which all lanes have read the ticket
-                if (threadIdx.x % 32 == 0) arrive(all.free + place);
-            }
-        };
-        wait_for_phase(all.ready + place, round);
-        from += done;
-        to += done;
-        for (u32 number = done; number < from; number++) skip(number);
-        if constexpr (ahead) {
-            start_within(from);
-            elements(offset + from, [&] { await<0>(); end_within(from); });
-            take();
-            for (u32 number = from + 1; number < to; number++) {
-                start_within(number);
-                start_beyond(number - 1);
-                elements(offset + number, [&] { await<1>(); end_within(number); });
-                hold(parts);
-                wait_for<late & ~early, depth>(all.full, number); // which keeps arithmetic before the wait
-                end_beyond(number - 1);
-                take();
-            }
-            leave();
-            start_beyond(to - 1);
-            end_beyond(to - 1);
-        } else {
-            for (u32 number = from; number < to; number++) {
-                start_within(number);
-                elements(offset + number, [&] { await<0>(); end_within(number); });
-                take();
-                start_beyond(number);
-                end_beyond(number);
-            }
-            leave();
-        }
-        for (u32 number = to; number < done + count; number++) skip(number);
-        work.late = !apart;
-        if (!apart) asm volatile("bar.sync 1, %0;" :: "n"(computing) : "memory");
-        return true;
-    }
-#endif
-    for (int i = 0; i < staying; i++) fill(i, 0, place, NoBarrier());
-    for (u32 number = first; number < first + count; number++) {
+    for (int i = 0; i < staying; i++) fill(i, 0, 0, NoBarrier());
+    for (u32 number = first; number < stop; number++) {
         for (int i = 0; i < passing; i++) fill(staying + i, number, 0, NoBarrier());
         publish();
         __syncthreads();
@@ -485,7 +262,7 @@ INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns]
                 await<0>();
                 hold(sums);
             });
-            take();
+            take_parts<Kind, scaled>(totals, left, parts, factor);
             beyond(0);
             commit();
             await<0>();
@@ -496,34 +273,6 @@ INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns]
     return computes;
 }
 #endif
-/* Masks. The index of a mask is positive where exponents are -inf. It is `place` plus `step` for each
-   tile, plus from `low` to `high` within a tile and all groups of 64 rows of a block; `by`, what a group
-   adds, takes the other groups out again. Tiles that are masked throughout are left out: of a block,
-   tiles from `first` on pass by, at least one; a group of four warps computes those from `from` to
-   `to`. */
-#define BOUNDS(index, tiles) \
-    typedef index Index; \
-    const int group = warp_group(), groups = work.groups; \
-    constexpr Index steps = tiles; \
-    Index first = 0, stop = tiles, from = 0, to = tiles
-#define MASK(at, place, low, high, step, by) \
-    constexpr Index pace##at = step; \
-    const Index highest##at = (place) + (high) + by * (by < 0 ? group : group - groups + 1); \
-    const Index lowest##at = (place) + (low); \
-    const Index group_lowest##at = lowest##at + by * (by < 0 ? group - groups + 1 : group); \
-    if (step > 0) { \
-        stop = min(stop, (step - lowest##at) / (step)); \
-        to = min(to, (step - group_lowest##at) / (step)); \
-    } else { \
-        first = max(first, (lowest##at - (step) - 1) / -(step)); \
-        from = max(from, (group_lowest##at - (step) - 1) / -(step)); \
-    }
-#define MASKED(at, number) highest##at + pace##at * number > 0
-#define COUNT \
-    first = min(first, steps - 1); \
-    const Index count = max((Index)1, stop - first); \
-    from = min(max(from - first, (Index)0), count - 1); \
-    to = max(from + 1, min(to - first, count))
 /* All inner products, of two tiles each, and all outer ones, of packed values and a tile each. */
 template <int at = 0, int n, int size>
 INLINE void multiply_within(f32 (&)[n][size], u32, u32) {}
@@ -542,13 +291,11 @@ INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], 
     multiply_beyond<at + 1>(totals, left, slot, others...);
 }
 #define WITHIN(...) \
-    const auto within = [&](const u32 slot) { multiply_within(sums, place, slot, __VA_ARGS__); }
+    const auto within = [&](const u32 slot) { multiply_within(sums, 0, slot, __VA_ARGS__); }
 #define BEYOND(...) \
     const auto beyond = [&](const u32 slot) { multiply_beyond(totals, left, slot, __VA_ARGS__); }
 #define FILL_TILES(index, number) \
     const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
-#define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
-#define BACK_TO_BACK_LOOP(staying, passing, ...) \
-    if (!back_to_back<Tile0::Element, apart, copies, staying, passing, depth, __VA_ARGS__>( \
-            sums, totals, parts, left, factor, work, first, count, from, to, fill, within, elements, \
-            beyond)) return
+#define BACK_TO_BACK_LOOP(staying, passing, scaled) \
+    if (!back_to_back<Tile0::Element, Tile0::rows * 2, staying, passing, scaled>( \
+            sums, totals, parts, left, factor, first, stop, fill, within, elements, beyond)) return

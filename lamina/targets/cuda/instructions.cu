@@ -101,11 +101,12 @@ INLINE void copy_im2col(u32 to, const Map *map, u64 *full, int a, int b, int c, 
 /* The descriptor of a tile in units of 16 bytes: its address, from bit 16 on the bytes from panel to
    panel, 8192 of 64 lines, and from bit 32 on those of a swizzle atom, 1024. Bit 62 says that the
    swizzle has 128 bytes. */
-INLINE u64 descriptor(u32 chunk) {
+INLINE u64 descriptor_of(u32 chunk_and_panel) {
     u64 where;
-    asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(chunk | 8192 >> 4 << 16), "n"(1024 >> 4 | 1 << 30));
+    asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(chunk_and_panel), "n"(1024 >> 4 | 1 << 30));
     return where;
 }
+INLINE u64 descriptor(u32 chunk) { return descriptor_of(chunk | 8192 >> 4 << 16); }
 #define OUT8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                 "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define OUT32(i) OUT8(i), OUT8(i + 8), OUT8(i + 16), OUT8(i + 24)
@@ -134,6 +135,21 @@ INLINE u64 descriptor(u32 chunk) {
     WGMMA(type, 256, "%128", "%129", "%130", "%131", "%132")
 WGMMA_SIZES(bf16)
 WGMMA_SIZES(f16)
+/* The left factor out of registers, which lie as sums do; the product is added to the sums. */
+#define WGMMA_OF_REGISTERS(type, n, A, B, C, D, E, TB) \
+    template <int transposed_b> \
+    INLINE void wgmma_of_registers_##type(f32 (&d)[n / 2], const u32 *a, u64 b) { \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
+                     " {" IN_##n "}, {" A ", " B ", " C ", " D "}, " E ", p, 1, 1, " TB ";\n}" \
+                     : OUT_##n \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(transposed_b)); \
+    }
+#define WGMMA_OF_REGISTERS_SIZES(type) \
+    WGMMA_OF_REGISTERS(type, 64, "%32", "%33", "%34", "%35", "%36", "%37") \
+    WGMMA_OF_REGISTERS(type, 128, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA_OF_REGISTERS_SIZES(bf16)
+WGMMA_OF_REGISTERS_SIZES(f16)
 #define WGMMA_TF32(n, A, B, C, D, E, F) \
     INLINE void wgmma_tf32(f32 (&d)[n / 2], u64 a, u64 b, bool more) { \
         asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " C ", 0;\n" \
@@ -231,6 +247,27 @@ INLINE void load_transposed(u32 (&to)[4], u32 tile, int step) {
     to[2] = high ? a : c;
     to[3] = high ? b : d;
 }
+
+/* Two numbers rounded to 16 bits, side by side. */
+INLINE u32 pack_bf16(f32 first, f32 second) {
+    u32 y; asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
+}
+INLINE u32 pack_f16(f32 first, f32 second) {
+    u32 y; asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
+}
+
+/* What the four threads of a row of sums have: the maximum of their values, and the sum. */
+INLINE f32 max_of_row(f32 x) {
+    x = max_f32(x, __shfl_xor_sync(~0u, x, 1));
+    return max_f32(x, __shfl_xor_sync(~0u, x, 2));
+}
+INLINE f32 sum_of_row(f32 x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Tickets that blocks have drawn, beyond the first one of each. */
+__device__ u32 tickets;
 
 /* Results on their way to memory: two neighbours of a row, which registers hold; or of a warp four
    matrices of eight rows by 16 bytes, of which lane i has the address of row i. */

@@ -16,7 +16,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.products import is_in_chunks
-from lamina.targets.cuda.attention import AttentionPrinter
+from lamina.targets.cuda.attention_programs import AttentionProgramPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
 
@@ -31,7 +31,7 @@ _X = hole("x", Kinds.FLOAT)
 NORMAL_PRODUCT = commuted(_X * (Node(Op.ERF, (_X * 0.5**0.5,)) * 0.5 + 0.5))
 
 
-class CudaPrinter(AttentionPrinter):
+class CudaPrinter(AttentionProgramPrinter):
     """One kernel."""
 
     preludes = ("cuda/prelude.cu",)
@@ -66,15 +66,16 @@ class CudaPrinter(AttentionPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """Instructions for products in tiles, and for products back to back `attention.cu` too."""
-        if self.is_back_to_back:
+        """Instructions for products in tiles, and `products.cu` for those without a tile program;
+        for products back to back `attention.cu` too."""
+        if self.is_back_to_back and self.program is None:
             return ("cuda/instructions.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
         return ("cuda/instructions.cu",) if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
-        """Print a reduction: products back to back by their text, any other by its loops."""
+        """Print a reduction: a product in tiles by one of these texts, any other by its loops."""
         if self.is_back_to_back:
             self._print_back_to_back(node)
         else:

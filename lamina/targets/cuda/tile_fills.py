@@ -41,6 +41,7 @@ from lamina.targets.cuda.tiles import (
     k_axes,
     row_axes,
 )
+from lamina.targets.language import Point
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ProductDecisions
 from lamina.tiles.program import Alloc, Fill
@@ -117,13 +118,19 @@ class TileFillPrinter(TilePrinter):
     # By the copy engine.
 
     def print_copy(
-        self, fill: Fill, alloc: Alloc, tile: Store, copy: EngineCopy, slot: str
+        self,
+        fill: Fill,
+        alloc: Alloc,
+        tile: Store,
+        copy: EngineCopy,
+        slot: str,
+        corner: Point | None = None,
     ) -> None:
         """Print what asks the copy engine for a tile: the bytes that will come, and a box for each
-        panel of the tile."""
+        panel of the tile, whose rows begin at a `corner`, or at that of results."""
         map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
         self.maps[map_name] = copy.array
-        self._walk(row_axes(tile), self.index_text(tile.index, self.corner()))
+        self._walk(row_axes(tile), self.index_text(tile.index, corner or self.corner()))
         self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
         self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"

@@ -1,0 +1,299 @@
+"""CUDA C++ of the arithmetic of products back to back, such as attention: what is computed from the
+sums of inner products, which tiles of steps a mask leaves out, and what follows the last tile.
+
+A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
+of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
+has two neighbours. Thread 5 of a warp, with rows 1 and 9:
+
+    columns of a group    0 1    2 3    4 5    6 7
+    row 1                 t 4    t 5    t 6    t 7     element 4 * group + neighbour
+    row 9                 t 4    t 5    t 6    t 7     element 4 * group + 2 + neighbour
+
+Four threads side by side, the lanes 0 to 3, have all columns of a row. Its registers:
+
+    inner0      sums of an inner product, of one tile
+    parts0      what is computed from them: the left factor of an outer product
+    totals0     of an outer product, over all tiles so far
+    row_max     the maximum of a row so far
+    shift       what is subtracted from the exponents of a row
+    factor      by what sums so far are rescaled when the shift moves
+    row_sums0   other sums of a row
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import e, log2
+
+from lamina.core.dtypes import bool_, float32
+from lamina.graph import index as ix
+from lamina.ir.kernel import free_axes
+from lamina.ir.monoids import ADD, MAX, Monoid
+from lamina.ir.node import Node, const
+from lamina.ir.ops import LoopReduce, Op
+from lamina.schedule.gpu.attention import factors_of, scaled
+from lamina.targets.cuda.programs import ProgramPrinter
+from lamina.targets.cuda.tiles import call
+from lamina.targets.language import Point, Value, Values
+from lamina.tiles.attention import BackToBackParts, MaskBound
+from lamina.tiles.program import SHIFT_THRESHOLD
+
+Known = dict[Node, Node]  # nodes, and what stands for them in a tile
+
+
+class AttentionElementPrinter(ProgramPrinter):
+    """One kernel; if it has products back to back, prints what is computed between these."""
+
+    @cached_property
+    def parts(self) -> BackToBackParts:
+        """What the kernel consists of."""
+        return BackToBackParts(self.nest)
+
+    # Masks.
+
+    def print_bounds(self, of_group: bool) -> None:
+        """Print which tiles of steps pass by: those from `first` on, below `stop`, one at least.
+        The others are masked as a whole, as `StepRanges` (lamina/tiles/orders.py) has it. With
+        `of_group`, a group of four warps computes those from `from` on, below `to`.
+
+        Of a causal mask, with tiles of 64 keys and 128 queries to a block:
+
+            const i32 lowest0 = 128 * (-1 * row_band) + -127;
+            const i32 group_lowest0 = lowest0 + -64 * (group - 1);
+            const i32 first = 0, stop = max(min(64, (64 - lowest0) / 64), first + 1);
+            const i32 from = first, to = max(min(stop, (64 - group_lowest0) / 64), from + 1);
+        """
+        masks, steps = self.parts.masks, self.parts.reductions.steps.tile.arg.size
+        groups = self.parts.groups
+        first, begin, stop, end = ["0"], ["first"], [str(steps)], ["stop"]
+        for number, mask in enumerate(masks):
+            place = self.index_text(mask.place, {})
+            self.line(f"const {self.index} lowest{number} = {place} + {mask.low};")
+            names = [f"lowest{number}"]
+            if of_group:
+                names.append(f"group_lowest{number}")
+                least = "group" if mask.by_group >= 0 else f"(group - {groups - 1})"
+                lowest = f"lowest{number} + {mask.by_group} * {least}"
+                self.line(f"const {self.index} group_lowest{number} = {lowest};")
+            bounds = (stop, end) if mask.slope > 0 else (first, begin)
+            for bound, name in zip(bounds, names, strict=False):
+                if mask.slope > 0:
+                    bound.append(f"({mask.slope} - {name}) / {mask.slope}")
+                else:
+                    bound.append(f"({name} + {-mask.slope - 1}) / {-mask.slope}")
+        last = str(steps - 1)
+        self._print_range("first", _least([_most(first), last] if masks else first), "stop", stop)
+        if of_group:
+            begin_text = _least([_most(begin), "stop - 1"]) if masks else "first"
+            self._print_range("from", begin_text, "to", end)
+
+    def _print_range(self, first: str, begin: str, stop: str, ends: list[str]) -> None:
+        end = _least(ends)
+        if self.parts.masks:
+            end = f"max({end}, {first} + 1)"
+        self.line(f"const {self.index} {first} = {begin}, {stop} = {end};")
+
+    def _masked_tests(self) -> list[str]:
+        """For each mask, a test that is true if a tile may have masked elements for a group."""
+        groups = self.parts.groups
+        return [
+            self._masked_test(mask, "group" if mask.by_group < 0 else f"(group - {groups - 1})")
+            for mask in self.parts.masks
+        ]
+
+    def _masked_test(self, mask: MaskBound, most: str) -> str:
+        place = self.index_text(mask.place, {})
+        tile = self.axis_name(self.parts.reductions.steps.tile)
+        return f"{place} + {mask.high} + {mask.by_group} * {most} + {mask.slope} * {tile} > 0"
+
+    # What is computed from the sums of inner products.
+
+    def print_elements(self) -> None:
+        """Print the function that computes, for a tile of steps, the left factors of outer products
+        and what else is summed up, once `ready` has waited for inner products. In tiles without
+        masked elements the conditions of masks are known."""
+        reductions, steps = self.parts.reductions, self.parts.reductions.steps
+        # Inner products stand for themselves, so that conditions beneath them stay as they are.
+        known = {node: node for node in reductions.inner}
+        for mask in self.parts.masks:
+            known[mask.condition] = const(not mask.masks_where, bool_)
+        tests = self._masked_tests()
+        indices, unrolled = (steps.tile, steps.lane), (steps.group, steps.neighbour)
+        tile = self.axis_name(steps.tile)
+        head = f"const auto elements = [&](const {self.index} {tile}, auto ready) INLINED {{"
+        with self.block(head, (), "};"):
+            if tests:
+                with self.block(f"if ({' || '.join(tests)}) {{", indices, "}", unrolled):
+                    self._print_tile_elements({})
+            head = "else {" if tests else "{"
+            with self.block(head, indices, "}", unrolled):
+                self._print_tile_elements(known)
+
+    def _print_tile_elements(self, known: Known) -> None:
+        """Print what a thread computes from its inner products of one tile of steps.
+
+        In order: the maximum of each row so far and its shift, terms of sums of rows, and the left
+        factors of outer products, such as ``exp(scores - shift)``. `known` replaces nodes by what
+        they are in this tile: conditions by constants where no element is masked.
+        """
+        reductions = self.parts.reductions
+        steps, row_half = reductions.steps, self.parts.registers.row_half
+        elements = {
+            4 * point[steps.group] + 2 * point[row_half] + point[steps.neighbour]: point
+            for point in self.points((steps.group, row_half, steps.neighbour))
+        }
+        for number, reduction in enumerate(reductions.inner):
+            for element, point in elements.items():
+                self.keep(reduction, point, (Value(f"inner{number}[{element}]", float32),))
+        self.line("ready();")
+        factor, exponent = scaled(ix.replaced(reductions.exp_factor.exponent, known))
+        shift = reductions.exp_factor.shift
+        if reductions.exp_factor.row_max is not None:
+            shift = self._print_shift(factor, exponent)
+        # exp(factor * x - shift) is 2**(x * (factor * log2(e)) - shift * log2(e)): one fused
+        # multiplication and addition an element, and the instruction for 2**x.
+        power = exponent * (factor * log2(e)) + -(shift * log2(e))
+        known = {reductions.exp_factor.exp: Node(Op.EXP2, (power,)), **known}
+        self._print_terms(known, elements)
+
+    def _print_terms(self, known: Known, elements: Mapping[int, Point]) -> None:
+        """Print what a tile adds to sums of rows, and the left factors of its outer products.
+
+        For each sum and row: ``row_sums0[0] = row_sums0[0] * factor[0] + <sum of the thread's
+        elements of row 0>;``. For each outer product and element: ``parts0[5] = <left factor>;``,
+        in float32. It is rounded to 16 bits when it is packed, so the CAST that rounds it in the
+        graph is left out here.
+        """
+        reductions, row_half = self.parts.reductions, self.parts.registers.row_half
+        for number, reduction in enumerate(reductions.of_rows):
+            term = ix.replaced(reduction.src[0], known)
+            for half, row in enumerate(self.points((row_half,))):
+                sum_so_far = f"row_sums{number}[{half}]"
+                added = self._joined(ADD, term, row)
+                if reductions.exp_factor.row_max is None:
+                    self.line(f"{sum_so_far} += {added};")
+                else:
+                    self.line(f"{sum_so_far} = {sum_so_far} * factor[{half}] + {added};")
+        for number, reduction in enumerate(reductions.outer):
+            factors = factors_of(reduction.src[0])
+            (rounded,) = (node for node in factors if row_half in free_axes(node))
+            left = ix.replaced(rounded.src[0], known)
+            for element, point in elements.items():
+                self.line(f"parts{number}[{element}] = {self.value_of_root(left, point).text};")
+
+    def _print_shift(self, factor: float, exponent: Node) -> Node:
+        """Print the maximum of each row so far and the shift from this tile on; return a node that
+        stands for the shift, such as the maximum itself in a softmax.
+
+        The exponents are ``factor * exponent``. `factor` is positive, as 1 / 8 for heads of 64, so
+        the maximum is of `exponent` alone, and one multiplication a row brings the factor back.
+        ``factor[half]`` is what earlier sums are multiplied by. Printed for row 0:
+
+            row_max[0] = max_f32(row_max[0], max_of_row(<maximum of the thread's exponents>));
+            const auto max_53 = row_max[0] * 0.125f;
+
+        The method is FlashAttention-2 (Dao, 2023), without most of its rescaling.
+        """
+        exp_factor, steps = self.parts.reductions.exp_factor, self.parts.reductions.steps
+        row_max = exp_factor.row_max
+        assert row_max is not None
+        # What the maximum and the shift are up to this tile: running maxima along the tiles. Their
+        # texts are kept below, so that these nodes are never printed as scans.
+        so_far = Node(Op.LOOP_SCAN, (row_max, steps.tile), LoopReduce(MAX))
+        shift = Node(Op.LOOP_SCAN, (exp_factor.shift, steps.tile), LoopReduce(MAX))
+        wanted = ix.replaced(exp_factor.shift, {row_max: so_far})
+        for half, row in enumerate(self.points((self.parts.registers.row_half,))):
+            of_row = call("max_of_row", self._joined(MAX, exponent, row)).removesuffix(";")
+            self.line(f"row_max[{half}] = max_f32(row_max[{half}], {of_row});")
+            self.keep(so_far, row, (self._scaled_maximum(half, factor),))
+            moved = self._print_moved_shift(half, self.value_of_root(wanted, row).text)
+            self.keep(shift, row, (moved,))
+        return shift
+
+    def _print_moved_shift(self, half: int, wanted: str) -> Value:
+        """Print how the shift of a row goes to what is `wanted`, if that is further away than
+        SHIFT_THRESHOLD, and by what sums so far are rescaled; return what is subtracted from now
+        on. A row with nothing but -inf so far has no shift: 0 is subtracted."""
+        shift, factor = f"shift[{half}]", f"factor[{half}]"
+        is_none, stays = self.fresh_name("none"), self.fresh_name("stays")
+        rise, fall = f"{wanted} - {shift}", f"{shift} - {wanted}"
+        near = f"{rise} <= {SHIFT_THRESHOLD}f && {fall} <= {SHIFT_THRESHOLD}f"
+        self.line(f"const bool {is_none} = row_max[{half}] == -inff();")
+        self.line(f"const bool {stays} = {near} || {is_none};")
+        self.line(f"{factor} = {stays} ? 1 : short_exp({shift} - {wanted});")
+        self.line(f"{shift} = {stays} ? {shift} : {wanted};")
+        return self.declare(Value(f"({is_none} ? 0.0f : {shift})", float32), "shift")
+
+    def _scaled_maximum(self, half: int, factor: float) -> Value:
+        """The maximum of one of the two rows of a thread, of exponents with their factor."""
+        text = f"row_max[{half}] * {self.literal(const(factor, float32)).text}"
+        return self.declare(Value(text, float32), "max")
+
+    def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:
+        """The expression that combines, in a balanced tree, `term` at all elements that a thread
+        has of one row and tile: of 8 groups and two neighbours, 16 values."""
+        steps = self.parts.reductions.steps
+        values: list[Values] = [
+            (self.value_of_root(term, row | point),)
+            for point in self.points((steps.group, steps.neighbour))
+        ]
+        return self.tree(monoid, values)[0].text
+
+    # After the loop.
+
+    def print_finish(self) -> None:
+        """Print what follows the last tile, and keep the texts of all sums for the results.
+
+        Sums are relative to the shift so far, which may differ from the final one by up to
+        SHIFT_THRESHOLD: they are rescaled by ``exp(shift so far - final shift)``. Sums of rows are
+        added up over the four threads of a row.
+        """
+        reductions = self.parts.reductions
+        exp_factor = reductions.exp_factor
+        has_maximum = exp_factor.row_max is not None
+        rows = list(self.points((self.parts.registers.row_half,)))
+        if exp_factor.row_max is not None:
+            factor, _ = scaled(exp_factor.exponent)
+            for half, row in enumerate(rows):
+                self.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
+                final = self.value_of_root(exp_factor.shift, row).text
+                self.line(f"factor[{half}] = short_exp(shift[{half}] - {final});")
+            for number in range(len(reductions.outer)):
+                self.print_rescale(f"totals{number}")
+        for number in range(len(reductions.of_rows)):
+            for half in range(len(rows)):
+                name = f"row_sums{number}[{half}]"
+                scaled_sum = f"{name} * factor[{half}]" if has_maximum else name
+                self.line(f"{name} = sum_of_row({scaled_sum});")
+        for array, nodes in (("row_sums", reductions.of_rows), ("totals", reductions.outer)):
+            for number, reduction in enumerate(nodes):
+                for element, point in enumerate(self.points(free_axes(reduction))):
+                    text = f"{array}{number}[{element}]"
+                    self.keep(reduction, point, (Value(text, float32),))
+
+    def print_rescale(self, totals: str) -> None:
+        """Print how sums are multiplied by the factor of their row: of each four, two are of a
+        row."""
+        count = self.atom.n // 2
+        self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {totals}[i] *= factor[i / 2 % 2];")
+
+    def print_rows_of_results(self) -> None:
+        """Print the functions that store results by whole rows, and begin these stores."""
+        lines = self.row_lines(self.parts.row_stores)
+        self.print_row_functions(lines)
+        self.begin_row_stores(lines, *self.parts.result_sides)
+
+
+def _least(texts: list[str]) -> str:
+    """The least of some numbers: ``min(min(64, a), b)``."""
+    least, *others = texts
+    for text in others:
+        least = f"min({least}, {text})"
+    return least
+
+
+def _most(texts: list[str]) -> str:
+    """The largest of some numbers."""
+    most, *others = texts
+    for text in others:
+        most = f"max({most}, {text})"
+    return most

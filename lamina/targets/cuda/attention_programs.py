@@ -1,0 +1,371 @@
+"""CUDA C++ of products back to back, such as attention, that have a tile program.
+
+Loops, roles, buffers, barriers and their order are printed from the program. What fills read, and
+the arithmetic between products and after them, is printed from the nest (`attention_elements.py`).
+
+Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
+
+    const u32 tile0 = shared_address(shared + 16384);       `_print_tiles_in_memory`
+    ...
+    __shared__ u64 drawn[4], full_rows[2], empty_rows[2];   `_print_barriers`
+    ...
+    if (THREAD >= 256) {  // producer                       `_print_producer`
+        ...
+        for (u32 taken = 0, done = 0;; taken++) {           `_row_tile`: the tiles of rows
+            ...
+        }
+        return;
+    }
+    take_registers<240>();                                  `_print_consumers`
+    ...
+
+Slots and phases are numbers: of tiles of rows that a block has `taken`, and of all steps so far,
+``done + step``. Number 9 of a buffer of 4 slots is in slot 1, for the third time: its phase is 2,
+of which hardware knows the last bit. The constant divisors are powers of two as a rule.
+"""
+
+from dataclasses import dataclass
+
+from lamina.runtime.buffer import Launch
+from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
+from lamina.targets.cuda.attention import AttentionPrinter
+from lamina.targets.cuda.multiplications import tile_bytes
+from lamina.targets.cuda.programs import WARP
+from lamina.targets.cuda.tickets import draw_lines, tile_lines
+from lamina.tiles.program import (
+    GROUP_ROWS,
+    Alloc,
+    Arrive,
+    Await,
+    Compute,
+    Epilogue,
+    Fill,
+    Mask,
+    Multiply,
+    Previous,
+    Product,
+    Rescale,
+    Role,
+    Set,
+    Statement,
+    StepLoop,
+    TileError,
+    TileLoop,
+    Wait,
+    statements_of,
+)
+
+SUBSTEP = 16  # elements of 16 bits that one instruction multiplies
+# The ends of loops over steps: `print_bounds` has the names.
+ENDS = {
+    "brought": ("first", "stop"),
+    "computed": ("from", "to"),
+    "first": ("from", "from + 1"),
+    "others": ("from + 1", "to"),
+    "last": ("to - 1", "to"),
+    "before": ("first", "from"),
+    "behind": ("to", "stop"),
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where statements are: the text of the number by which slots and phases go, and the step."""
+
+    number: str
+    step: str = ""
+
+
+class AttentionProgramPrinter(AttentionPrinter):
+    """One kernel; products back to back are printed from their tile program, if they have one."""
+
+    def print_kernel(self) -> tuple[str, Launch]:
+        """The kernel's function, and how to launch it but for its arguments."""
+        if self.program is None or not self.is_back_to_back:
+            return super().print_kernel()
+        pointers, _ = self.arrays()
+        producer, consumers = self.program.roles
+        self.threads = WARP * (producer.warps + consumers.warps)
+        # No other thread has the results of one: all store that come to it.
+        self.block_rows = self.threads
+        self.has_all_registers = True
+        self._lines(self.alignments(pointers))
+        self._print_tiles_in_memory()
+        self._print_barriers()
+        self.line(f"__shared__ u32 drawn_tickets[{self.program.barrier(self._drawn).stages}];")
+        self._print_role_of_producer(producer, WARP * consumers.warps)
+        self._print_role_of_consumers(consumers)
+        body = "".join(f"    {line}\n" for line in self.scopes[0].lines)
+        maps = tuple(self.maps.values())
+        launch = Launch(
+            self.function, self._row_loop.blocks, self.threads, (), self.shared_bytes, maps
+        )
+        return f"{self.head(pointers)} {{\n{body}}}", launch
+
+    @property
+    def _row_loop(self) -> TileLoop:
+        """The loop over tiles of rows, which both roles have."""
+        _, consumers = self.tile_program.roles
+        (loop,) = statements_of(consumers.body, TileLoop)
+        return loop
+
+    @property
+    def _drawn(self) -> str:
+        """The barrier that tells that a ticket is drawn."""
+        assert self._row_loop.tickets is not None
+        return self._row_loop.tickets.barrier
+
+    def _print_tiles_in_memory(self) -> None:
+        """Print where tiles and lines of results lie, in the order of the program."""
+        self.line("extern __shared__ __align__(1024) u8 shared[];")
+        for alloc in self.tile_program.allocs:
+            if alloc.memory == "shared":
+                self.offset_of[alloc.name] = self.shared_bytes
+                if not alloc.name.startswith("lines"):
+                    place = f"shared_address(shared + {self.shared_bytes})"
+                    self.line(f"const u32 {alloc.name} = {place};")
+                self.shared_bytes += alloc.stages * tile_bytes(alloc)
+
+    # Roles.
+
+    def _print_role_of_producer(self, role: Role, first_thread: int) -> None:
+        """Print the producer, whose first thread draws tickets and asks the copy engine."""
+        (loop,) = statements_of(role.body, TileLoop)
+        with self.block(f"if (THREAD >= {first_thread}) {{  // {role.name}"):
+            self.line(f"give_registers<{role.registers}>();")
+            self.line(f"if (THREAD > {first_thread}) return;")
+            with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.grid):
+                self._lines(draw_lines(loop, self._slot(self._drawn, "taken")))
+                self._print_row_tile(loop)
+            self.line("return;")
+
+    def _print_role_of_consumers(self, role: Role) -> None:
+        """Print the consumers, which multiply, compute and store."""
+        (loop,) = statements_of(role.body, TileLoop)
+        self.line(f"take_registers<{role.registers}>();")
+        self.line("const int group = warp_group();")
+        self._lines(self.indices(self.rows_inside, "THREAD"))
+        lane = self.axis_name(self.parts.reductions.steps.lane)
+        self.line(f"const {self.index} {lane} = THREAD % 4;")
+        self.print_row_functions(self.row_lines(self.parts.row_stores))
+        axes = [*self.grid, *self.rows_inside]
+        registers = list(vars(self.parts.registers).values())
+        with self.block("for (u32 taken = 0, done = 0;; taken++) {", axes, unrolled=registers):
+            self._print_wait(Wait(self._drawn), _Place("taken"))
+            slot = self._slot("drawn_tickets", "taken", self._drawn)
+            self.line(f"const u32 ticket = __shfl_sync(~0u, *({slot}), 0);")
+            self._print_row_tile(loop)
+
+    def _print_row_tile(self, loop: TileLoop) -> None:
+        """Print what becomes of a tile of rows, once its ticket is known."""
+        self._lines(tile_lines(loop))
+        self._lines(self.indices(self.grid, "tile"))
+        computes = bool(statements_of(loop.body, Multiply))
+        self.print_bounds(of_group=computes)
+        if computes:
+            self._print_registers_of_tile()
+            self.print_elements()
+        # Step `i` of this tile is number ``before + i`` of all that have passed by.
+        self.line("const u32 before = done - first;")
+        self.line("done += stop - first;")
+        self._print_statements(loop.body, _Place("taken"))
+
+    def _print_registers_of_tile(self) -> None:
+        """Print the registers of a thread, which has two rows, and a quarter of each."""
+        for alloc in self.tile_program.allocs:
+            if alloc.memory != "registers":
+                continue
+            count, word = self._count(alloc), "f32"
+            if alloc.dtype.itemsize == 2:
+                count, word = count // 2, "u32"
+            self.line(f"{word} {alloc.name}[{count}];")
+
+    @staticmethod
+    def _count(alloc: Alloc) -> int:
+        """Elements of a thread: 32 of a row of 64, 2 of a row of 1."""
+        return max(alloc.shape[1] // 2, 2)
+
+    # Statements.
+
+    def _print_statements(self, body: tuple[Statement, ...], place: _Place) -> None:
+        """Print statements; `under_way` are the sums of products that have begun, oldest first."""
+        under_way: list[tuple[str, ...]] = []
+        for statement in body:
+            self._print_statement_at(statement, place, under_way)
+
+    def _print_statement_at(
+        self, statement: Statement, place: _Place, under_way: list[tuple[str, ...]]
+    ) -> None:
+        match statement:
+            case Mask():  # `print_bounds` prints it
+                pass
+            case StepLoop():
+                self._print_step_loop(statement)
+            case Fill():
+                self._print_fill_of(statement, place)
+            case Wait():
+                self._print_wait(statement, place)
+            case Arrive():
+                self._print_arrival(statement, place)
+            case Multiply():
+                self._print_multiply(statement, place)
+                under_way.append(tuple(product.sums for product in statement.products))
+            case Await(sums):
+                self._print_await(sums, under_way)
+            case Previous(body):
+                before = _Place(f"({place.number} - 1)", f"({place.step} - 1)")
+                for inside in body:
+                    self._print_statement_at(inside, before, under_way)
+            case Compute():
+                self._print_compute(statement, place, under_way)
+            case Rescale(sums):
+                with self.block("if (__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) {"):
+                    self.print_rescale(sums)
+            case Set():
+                self._print_set(statement)
+            case Epilogue():
+                self.print_finish()
+                self.begin_row_stores(
+                    self.row_lines(self.parts.row_stores), *self.parts.result_sides
+                )
+                self.stores(self.nest.kernel.stores)
+            case _:
+                raise TileError(f"tiles: no text for {type(statement).__name__} here")
+
+    def _print_step_loop(self, loop: StepLoop) -> None:
+        steps = self.parts.reductions.steps
+        step = self.axis_name(steps.tile)
+        begin, end = ENDS[loop.steps]
+        bounds = f"u32 number = before + {begin}; number < before + {end}; number++"
+        head = f"NOT_UNROLLED for ({bounds}) {{"
+        if loop.steps in ("first", "last"):
+            head = "{"
+        with self.block(head, (steps.tile,)):
+            if loop.steps in ("first", "last"):
+                self.line(f"const u32 number = before + {begin};")
+            self.line(f"const {self.index} {step} = number - before;")
+            self._print_statements(loop.body, _Place("number", step))
+
+    def _slot(self, name: str, number: str, barrier: str = "") -> str:
+        """The text of a slot of a barrier, or of what has as many as one: ``full_tile1 + number %
+        4``."""
+        stages = self.tile_program.barrier(barrier or name).stages
+        return f"{name} + {number} % {stages}" if stages > 1 else name
+
+    def _print_wait(self, wait: Wait, place: _Place) -> None:
+        stages = self.tile_program.barrier(wait.barrier).stages
+        parity = f"{place.number} / {stages} & 1"
+        if wait.before:  # which for the first use counts as ended
+            parity += " ^ 1"
+        slot = self._slot(wait.barrier, place.number)
+        self.line(f"while (!phase_has_ended({slot}, {parity})) {{}}")
+
+    def _print_arrival(self, arrive: Arrive, place: _Place) -> None:
+        if not place.step:
+            self.line("WARP_BARRIER;  // after which all lanes have read the ticket")
+        slot = self._slot(arrive.barrier, place.number)
+        self.line(f"if (THREAD % {WARP} == 0) arrive({slot});")
+
+    def _print_fill_of(self, fill: Fill, place: _Place) -> None:
+        number = int(fill.buffer.removeprefix("tile"))
+        tile, copy = self.parts.tiles[number], self.parts.copies[number]
+        assert copy is not None
+        alloc, steps = self.tile_program.alloc(fill.buffer), self.parts.reductions.steps
+        corner = self.corner(steps.group, steps.lane, steps.neighbour)
+        slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
+        with self.block("{"):
+            self._walk([tile.step_axis], "0")
+            self.print_copy(fill, alloc, tile.store, copy, slot, corner)
+
+    def _print_multiply(self, multiply: Multiply, place: _Place) -> None:
+        """Print products of 16 elements of each line at a time, and mark their end."""
+        self.line("wgmma_fence();")
+        for product in multiply.products:
+            self._print_product_of(product, multiply.adds, place)
+        self.line("wgmma_commit();")
+
+    def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
+        left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
+        (along,) = {axis.name for axis in left.axes} & {axis.name for axis in right.axes}
+        is_left_across, is_right_across = (alloc.axes[0].name == along for alloc in (left, right))
+        (elements,) = (axis.size for axis in right.axes if axis.name == along)
+        with self.block("{"):
+            self.line(f"const u32 columns = {self._descriptor(right, place)};")
+            if left.memory == "shared":
+                # From one group's rows to the next one's: 64 lines, or a panel.
+                group_bytes = (left.shape[0] if is_left_across else GROUP_ROWS) * LINE_BYTES
+                rows = self._descriptor(left, _Place("taken"), f" + {group_bytes} * group")
+                self.line(f"const u32 rows = {rows};")
+            for number in range(elements // SUBSTEP):
+                chunk = _substep_chunks(right, number, is_right_across)
+                second = f"descriptor_of(columns + {chunk})"
+                if left.memory == "registers":
+                    function = f"wgmma_of_registers_{self.atom.kind}<{is_right_across:d}>"
+                    first = f"{product.left} + {4 * number}"
+                    self.line(f"{function}({product.sums}, {first}, {second});")
+                    continue
+                chunk = _substep_chunks(left, number, is_left_across)
+                function = f"wgmma_{self.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
+                more = "true" if adds or number else "false"
+                first = f"descriptor_of(rows + {chunk})"
+                self.line(f"{function}({product.sums}, {first}, {second}, {more});")
+
+    def _descriptor(self, alloc: Alloc, place: _Place, more: str = "") -> str:
+        """The text of the lower word of a slot's descriptor: its place in chunks of 16 bytes, and
+        from bit 16 on the chunks from panel to panel. Compilers add a constant to this sum in one
+        instruction, as they could not to words that are combined by OR."""
+        slot = f" + {tile_bytes(alloc)} * ({place.number} % {alloc.stages})"
+        if alloc.stages == 1:
+            slot = ""
+        panel = alloc.shape[0] * LINE_BYTES // CHUNK_BYTES
+        return f"({alloc.name}{slot}{more}) / {CHUNK_BYTES} + ({panel} << 16)"
+
+    def _print_await(self, sums: tuple[str, ...], under_way: list[tuple[str, ...]]) -> None:
+        """Print the wait for products into these sums, and for all that were begun before; the sums
+        may be read then."""
+        later = under_way[under_way.index(sums) + 1 :]
+        del under_way[: under_way.index(sums) + 1]
+        self.line(f"wgmma_wait<{len(later)}>();")
+        for name in sums:
+            self._print_hold(name)
+
+    def _print_hold(self, name: str) -> None:
+        self.line(f"UNROLLED for (f32 &x : {name}) hold(x);")
+
+    def _print_compute(
+        self, compute: Compute, place: _Place, under_way: list[tuple[str, ...]]
+    ) -> None:
+        """Print a call of the function that computes, with what it waits for. `print_finish` has
+        what is computed after the last step."""
+        if not place.step:
+            return
+        with self.block(f"elements({place.step}, [&]() INLINED {{", tail="});"):
+            for statement in compute.body:
+                if isinstance(statement, (Await, Arrive)):
+                    self._print_statement_at(statement, place, under_way)
+        if under_way:  # keeps arithmetic before the wait for these
+            for part in statements_of(compute.body, Set):
+                if part.registers.startswith("parts"):
+                    self._print_hold(part.registers)
+
+    def _print_set(self, statement: Set) -> None:
+        """Print how registers get a number, or values in pairs of 16 bits."""
+        alloc, value = self.tile_program.alloc(statement.registers), statement.value
+        if isinstance(value, str):
+            count = self._count(alloc) // 2
+            pair = f"{value}[2 * i], {value}[2 * i + 1]"
+            packed = f"{alloc.name}[i] = pack_{self.atom.kind}({pair})"
+            self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {packed};")
+            return
+        number = {0.0: "0", 1.0: "1"}.get(value, "-inff()") if isinstance(value, float) else ""
+        self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {number};")
+
+
+def _substep_chunks(alloc: Alloc, number: int, is_across: bool) -> int:
+    """Chunks of 16 bytes from the beginning of a tile to where 16 elements of its lines, or across
+    16 lines, begin."""
+    if is_across:
+        return number * SUBSTEP * LINE_BYTES // CHUNK_BYTES
+    of_line = LINE_BYTES // (2 * SUBSTEP)  # 4 in a panel
+    panel, within = divmod(number, of_line)
+    return (panel * alloc.shape[0] * LINE_BYTES + within * 2 * SUBSTEP) // CHUNK_BYTES

@@ -1,0 +1,358 @@
+"""The parts of products back to back, such as attention, and how their blocks compute them.
+
+In ``softmax(q @ k.T) @ v`` rows are queries, steps are keys, the inner product is ``q @ k.T``, and
+the outer one adds up ``p @ v`` over tiles of, say, 64 keys. A tile of queries stays in shared
+memory while those of keys and values pass by.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+from lamina.core.shape import Shape
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.loops.nest import Axes, Nest
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.attention import ExpFactor, exp_factor_of, masks_of
+from lamina.schedule.gpu.pipelining import Ahead, Depth
+from lamina.tiles.copies import EngineCopy
+from lamina.tiles.decisions import (
+    MAX_ROW_STORES,
+    RESERVED_BYTES,
+    ResultSide,
+    Rows,
+    copy_of_tile,
+    is_tile_transposed,
+    stores_by_rows,
+)
+from lamina.tiles.program import GROUP_ROWS
+
+ELEMENT_BYTES = 2  # of factors, which have 16 bits
+PANEL = 64  # elements of a line of 128 bytes
+SHALLOW, DEEP = 4, 8  # stages of the buffers, powers of two; or as many as fit if that is fewer
+# Of an L2 cache of 50 MB of an H100, the part for tiles that pass by.
+CACHED_BYTES = 16 << 20
+# Registers of a thread for sums and factors up to which the inner products of a step run beside the
+# outer products of the step before.
+AHEAD_REGISTERS = 160
+# Registers of a thread: where a group of four warps that brings tiles gives them away, 2 groups
+# that compute have 128 * 24 + 256 * 240 = 64,512 of 65,536, and 4 groups 128 * 24 + 512 * 112.
+PRODUCER_REGISTERS = 24
+CONSUMER_REGISTERS = {2: 240, 4: 112}
+
+
+@dataclass(frozen=True)
+class FactorTile:
+    """A tile of a factor.
+
+    step_axis  along its rows, which are read as a whole
+    shape      its rows, and the elements of a row, padded to whole lines
+    passes_by  whether it has steps as rows, which pass by; tiles of rows stay
+    """
+
+    store: Store
+    step_axis: Node
+    shape: Shape
+    passes_by: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Of one stage: 16 KiB of 128 rows of 64 elements."""
+        rows, elements = self.shape
+        return ELEMENT_BYTES * rows * elements
+
+    @property
+    def is_transposed(self) -> bool:
+        """Do its lines have rows or steps, and not the elements of a row?"""
+        return is_tile_transposed(self.store)
+
+
+@dataclass(frozen=True)
+class StepLoops:
+    """The sub-loops of the steps: the tile, the group of 8 steps in it, and in a group the lane and
+    one of two neighbours, as columns of inner products."""
+
+    tile: Node
+    group: Node
+    lane: Node
+    neighbour: Node
+
+    @property
+    def steps_of_tile(self) -> int:
+        """Steps of one tile: 64 in 8 groups."""
+        return points([self.group, self.lane, self.neighbour])
+
+
+@dataclass(frozen=True)
+class RegisterLoops:
+    """The sub-loops of results that number the elements of a thread: groups of 8 columns, its two
+    rows, and two neighbours in a group."""
+
+    column_group: Node
+    row_half: Node
+    neighbour: Node
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """The reductions of products back to back: inner products; sums of rows, and outer products,
+    both over all steps; and the exponential that all terms over the steps have as a factor."""
+
+    inner: list[Node]
+    of_rows: list[Node]
+    outer: list[Node]
+    exp_factor: ExpFactor
+    steps: StepLoops
+
+
+@dataclass(frozen=True)
+class MaskBound:
+    """A mask whose index depends on the tile of steps: it leaves tiles out.
+
+    The index is positive where an element is masked, as ``key - query`` of a causal mask. With
+    tiles of 64 keys and 128 queries to a block, in two groups of 64,
+
+        key - query = (64 * tile + key_in_tile) - (128 * block + 64 * row_group + row)
+
+    condition    of the kernel, which holds where elements are masked if `masks_where`
+    place        what the block knows: ``-128 * block``
+    low, high    within a tile and a block, from ``0 - 64 - 63`` to ``63 - 0 - 0``
+    slope        for each tile, 64
+    by_group     -64, so that a group of rows can narrow the range to its own
+    """
+
+    condition: Node
+    masks_where: bool
+    place: Node
+    low: int
+    high: int
+    slope: int
+    by_group: int
+
+
+@dataclass(frozen=True)
+class BackToBackParts:
+    """What a nest with products back to back consists of."""
+
+    nest: Nest
+
+    @property
+    def atom(self) -> Atom:
+        """The atom of its products."""
+        return ATOMS[self.nest.product]
+
+    @property
+    def groups(self) -> int:
+        """Groups of four warps, of 64 rows each."""
+        return self.atom.m // GROUP_ROWS
+
+    @cached_property
+    def grid(self) -> Axes:
+        """The axes that number tiles of rows: batch and heads; bands of tiles of rows; two axes of
+        columns, which are one tile here; tiles of rows in a band."""
+        return self._bound_to("grid")
+
+    @cached_property
+    def rows_inside(self) -> Axes:
+        """The sub-loops of a tile that number threads, the groups of rows first."""
+        return self._bound_to("thread")
+
+    def _bound_to(self, binding: str) -> Axes:
+        return tuple(axis for axis in self.nest.order if self.nest.bound(axis) == binding)
+
+    @cached_property
+    def registers(self) -> RegisterLoops:
+        """The unrolled sub-loops of results, in the order of `Atom.register_loops`."""
+        return RegisterLoops(*(axis for axis in self._bound_to("unroll") if not axis.arg.reduce))
+
+    @cached_property
+    def reductions(self) -> Reductions:
+        """The reductions of the kernel.
+
+        Outer products are those of them whose values vary along all unrolled axes of results: the
+        groups of columns, the two rows and the two neighbours of a thread. Sums of rows and the
+        maximum vary along `row_half` alone.
+        """
+        reductions = [node for node in self.nest.kernel.nodes if node.op is Op.LOOP_REDUCE]
+        # The order of the sub-loops that `Tensorize` splits the steps into.
+        (step_axes,) = {bound_axes(node) for node in reductions if len(bound_axes(node)) > 1}
+        over_steps = [node for node in reductions if bound_axes(node) == step_axes]
+        inner = [node for node in reductions if node not in over_steps]
+        unrolled = set(vars(self.registers).values())
+        outer = [node for node in over_steps if unrolled <= free_axes(node)]
+        exp_factor = exp_factor_of(over_steps)
+        assert exp_factor is not None
+        of_rows = [node for node in over_steps if node not in (*outer, exp_factor.row_max)]
+        return Reductions(inner, of_rows, outer, exp_factor, StepLoops(*step_axes))
+
+    @cached_property
+    def tiles(self) -> list[FactorTile]:
+        """The tiles, each once, those of rows first, then those that pass by.
+
+        For heads of 80 and tiles of 128 keys: q (128, 128), which stays, then k and v, (128, 128)
+        each. Rows of 80 elements are padded to two lines of PANEL = 64.
+        """
+        steps = self.reductions.steps
+        tiles = []
+        for store in dict.fromkeys(self.nest.tiles):
+            step_axis = next(axis for axis in store.axes if axis.arg.reduce)
+            elements = ceil(step_axis.arg.size / PANEL) * PANEL
+            # A tile of keys has its rows by the number of the tile of steps.
+            passes_by = steps.tile in free_axes(store.index)
+            rows = steps.steps_of_tile if passes_by else self.atom.m
+            tiles.append(FactorTile(store, step_axis, (rows, elements), passes_by))
+        return sorted(tiles, key=lambda tile: tile.passes_by)
+
+    @property
+    def staying(self) -> int:
+        """How many tiles stay."""
+        return sum(not tile.passes_by for tile in self.tiles)
+
+    @cached_property
+    def factor_numbers(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """By the numbers of `tiles`, both factors of each inner product, and the right one of each
+        outer product."""
+        stores = [tile.store for tile in self.tiles]
+        numbers = [stores.index(store) for store in self.nest.tiles]
+        end = 2 * len(self.reductions.inner)
+        return list(zip(numbers[:end:2], numbers[1:end:2], strict=True)), numbers[end:]
+
+    @cached_property
+    def result_sides(self) -> tuple[ResultSide, ResultSide]:
+        """The rows of results are those of the first factor, such as queries, and the columns those
+        of the last one, such as values, whose tile has them as steps: `Tensorize` reads them as a
+        whole."""
+        first, last = self.nest.tiles[0], self.nest.tiles[-1]
+        registers, lane = self.registers, self.rows_inside[-1]
+        column = ix.row_major((registers.column_group, lane, registers.neighbour))
+        rows = points(axis for axis in first.axes if not axis.arg.reduce)
+        columns = points(axis for axis in last.axes if axis.arg.reduce)
+        return ResultSide(first.index, rows), ResultSide(column, columns)
+
+    @cached_property
+    def row_stores(self) -> Mapping[Store, Rows]:
+        """The stores by whole rows, and these."""
+        inside = {*self._bound_to("thread"), *self._bound_to("unroll")}
+        return stores_by_rows(self.nest, *self.result_sides, inside)
+
+    @property
+    def line_bytes(self) -> int:
+        """Shared memory for results on their way to memory."""
+        stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
+        return stores * self.atom.m * LINE_BYTES
+
+    @cached_property
+    def masks(self) -> list[MaskBound]:
+        """The masks that leave out tiles of steps."""
+        masks: list[MaskBound] = []
+        tile = self.reductions.steps.tile
+        for condition, mask in masks_of(self.reductions.exp_factor.exponent).items():
+            terms, constant = ix.terms_of(mask.index)
+            slope = terms.pop(tile, 0)
+            if not slope:
+                continue
+            of_block = {axis: factor for axis, factor in terms.items() if axis in self.grid}
+            of_tile = {axis: factor for axis, factor in terms.items() if axis not in self.grid}
+            low, high = bounds(ix.affine(of_tile, constant))
+            by_group = of_tile.get(self.rows_inside[0], 0)
+            place = ix.affine(of_block, 0)
+            masks.append(MaskBound(condition, mask.masks_where, place, low, high, slope, by_group))
+        return masks
+
+    @property
+    def is_last_first(self) -> bool:
+        """Whether rows that come last take longest, so that blocks take these first: where later
+        tiles of steps are masked, as those above a diagonal, later rows have more of them. Of
+        several masks the last one decides: it is only an order."""
+        return bool(self.masks) and self.masks[-1].slope > 0
+
+    @cached_property
+    def copies(self) -> list[EngineCopy | None]:
+        """How the copy engine fills each of `tiles`; None where it cannot."""
+        return [_copy(tile, self.atom) for tile in self.tiles]
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of rows of an array, such as a head."""
+        *_, bands, _, _, row_tiles_of_band = self.grid
+        return points([bands, row_tiles_of_band])
+
+    @property
+    def arrays_together(self) -> int:
+        """How many arrays' passing tiles the cache has room for, one at least."""
+        steps = self.reductions.steps.tile.arg.size
+        passing_bytes: int = steps * sum(tile.nbytes for tile in self.tiles if tile.passes_by)
+        return max(CACHED_BYTES // passing_bytes, 1)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether inner products of a step run beside the outer products of the step before: unless
+        the schedule says so, where registers hold a whole tile of sums beside all others. Raises
+        FormatError, naming the move, if they cannot."""
+        reductions = self.reductions
+        steps = reductions.steps.steps_of_tile
+        sums_of_outer = self.atom.n // 2 + steps // 4  # its sums, and its packed left factor
+        registers = len(reductions.inner) * steps // 2 + len(reductions.outer) * sums_of_outer
+        fits = registers <= AHEAD_REGISTERS
+        asked = self.nest.pipelining.ahead
+        if asked is None:
+            return fits
+        says = f"{registers} registers of a thread hold sums and factors; {AHEAD_REGISTERS} may"
+        Ahead(asked).require(fits or not asked, says)
+        return bool(asked)
+
+
+def _copy(tile: FactorTile, atom: Atom) -> EngineCopy | None:
+    rows, elements = tile.shape
+    return copy_of_tile(tile.store, atom, elements if tile.is_transposed else rows)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Stages of the buffers in shared memory: of tiles that stay, and of those that pass by."""
+
+    staying: int
+    passing: int
+
+
+def stages_of(parts: BackToBackParts, target: Target) -> Stages | None:
+    """Stages of buffers behind lines for results, which take the first part of shared memory; None
+    if no two stages of passing tiles fit beside these. Raises FormatError, naming the move, if so
+    many as the schedule says do not fit.
+
+    Tiles that stay have two stages if the others can then be as deep, or four deep: a block brings
+    those of its next rows before it has stored its results.
+    """
+    staying = sum(tile.nbytes for tile in parts.tiles if not tile.passes_by)
+    passing = sum(tile.nbytes for tile in parts.tiles if tile.passes_by)
+    free_bytes = target.shared_bytes - RESERVED_BYTES - parts.line_bytes
+    of_one, of_two = ((free_bytes - count * staying) // passing for count in (1, 2))
+    if of_one < 2:
+        return None
+    asked = parts.nest.pipelining.depth
+    has_two = of_two >= min(of_one, asked or SHALLOW)
+    fitting = of_two if has_two else of_one
+    if asked is not None:
+        has_steps = asked > parts.is_ahead
+        Depth(asked).require(has_steps, "products of two steps run at a time")
+        Depth(asked).require(asked <= fitting, f"shared memory has room for {fitting} steps")
+        fitting = asked
+    elif fitting >= SHALLOW:
+        fitting = DEEP if fitting >= DEEP else SHALLOW
+    return Stages(2 if has_two else 1, fitting)
+
+
+def why_not_in_tiles(parts: BackToBackParts, target: Target) -> str:
+    """Why the dialect of tile programs does not have these products yet; "" if it does."""
+    if "wgmma" not in target.engines:
+        return f"with tensor cores of {target.arch}"
+    if not all(parts.copies):
+        return "of tiles that threads fill"
+    if stages_of(parts, target) is None:
+        return "of tiles that leave no room for results"
+    return ""

@@ -1,0 +1,207 @@
+"""Barriers, waits and arrivals of products back to back, derived from fills and uses of buffers.
+
+The rules are those of `barriers.py`, with a pair of barriers for each buffer:
+
+1. Tiles that stay are filled and used together, once for each tile of rows: the barriers
+   `full_rows` and `empty_rows` have a phase for each. Tiles that pass by have barriers each:
+   inner products use k while v has not come yet.
+2. A wait stands before the first product that reads a slot, and an arrival behind the wait for the
+   last one. Steps that a group leaves out, but its block brings, it gives back unread.
+3. Sums are awaited before they are used: those of inner products where computation begins, those
+   of outer products before they are rescaled.
+4. A loop that is `overlapped` is taken apart: the inner products of its first step; steps that
+   begin inner products and the outer products of the step before; the outer products of the last
+   step. Between these, tensor cores multiply while threads compute. A wait for the tiles of the
+   current step's outer products stands before the one for the products of the step before: it is a
+   branch, above which ptxas moves no wait for products.
+5. A ticket is drawn by the producer; the barrier `drawn` tells the others. It has four slots, more
+   than the tiles of rows that a producer is ahead of the consumers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lamina.tiles.program import (
+    Arrive,
+    Await,
+    Barrier,
+    Compute,
+    Fill,
+    Mask,
+    Multiply,
+    Previous,
+    Statement,
+    StepLoop,
+    TileError,
+    TileLoop,
+    TileProgram,
+    Wait,
+    statements_of,
+)
+
+READY, FREE, DRAWN = "full_rows", "empty_rows", "drawn"
+TICKETS = 4
+
+
+def synchronised_attention(program: TileProgram) -> TileProgram:
+    """`program` with all statements that order its fills and uses. Raises TileError if it has such
+    already."""
+    producer, consumers = program.roles
+    if program.barriers or statements_of(consumers.body, Wait):
+        raise TileError(f"tiles {program.name}: it has barriers already")
+    (filling,) = statements_of(producer.body, TileLoop)
+    (using,) = statements_of(consumers.body, TileLoop)
+    (steps,) = (loop for loop in filling.body if isinstance(loop, StepLoop))
+    passing = [fill.buffer for fill in statements_of(steps.body, Fill)]
+    staying = [fill.buffer for fill in statements_of(filling.body, Fill)]
+    staying = [name for name in staying if name not in passing]
+    stages = {alloc.name: alloc.stages for alloc in program.allocs}
+    barriers = [Barrier(DRAWN, TICKETS, 1)]
+    barriers.append(Barrier(READY, stages[staying[0]], len(staying)))
+    barriers.append(Barrier(FREE, stages[staying[0]], consumers.warps))
+    for name in passing:
+        barriers.append(Barrier(full_of(name), stages[name], 1))
+        barriers.append(Barrier(empty_of(name), stages[name], consumers.warps))
+    filling = _with_waits_of_producer(filling)
+    using = _with_waits_of_consumers(using, passing)
+    roles = replace(producer, body=(filling,)), replace(consumers, body=(using,))
+    return replace(program, barriers=tuple(barriers), roles=roles)
+
+
+def full_of(buffer: str) -> str:
+    """The barrier that tells that a slot of a buffer is full."""
+    return f"full_{buffer}"
+
+
+def empty_of(buffer: str) -> str:
+    """The barrier that tells that a slot of a buffer is empty."""
+    return f"empty_{buffer}"
+
+
+def _with_ticket(loop: TileLoop, body: Sequence[Statement]) -> TileLoop:
+    assert loop.tickets is not None
+    return replace(loop, body=tuple(body), tickets=replace(loop.tickets, barrier=DRAWN))
+
+
+def _with_waits_of_producer(loop: TileLoop) -> TileLoop:
+    """The producer waits before it fills: once for tiles that stay, and for each that passes by."""
+    body: list[Statement] = []
+    is_free = False
+    for statement in loop.body:
+        match statement:
+            case Fill():
+                if not is_free:
+                    body.append(Wait(FREE, before=True))
+                    is_free = True
+                body.append(replace(statement, barrier=READY))
+            case StepLoop():
+                filled: list[Statement] = []
+                for fill in statements_of(statement.body, Fill):
+                    filled.append(Wait(empty_of(fill.buffer), before=True))
+                    filled.append(replace(fill, barrier=full_of(fill.buffer)))
+                body.append(replace(statement, body=tuple(filled)))
+            case _:
+                body.append(statement)
+    return _with_ticket(loop, body)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The statements of a step of the consumers: what begins products, and what follows."""
+
+    inner: Multiply
+    compute: Compute
+    take: tuple[Statement, ...]
+    outer: Multiply
+    passing: tuple[str, ...]
+
+    @staticmethod
+    def of(loop: StepLoop, passing: Sequence[str]) -> "_Step":
+        inner, compute, *take, outer = loop.body
+        assert isinstance(inner, Multiply)
+        assert isinstance(compute, Compute)
+        assert isinstance(outer, Multiply)
+        return _Step(inner, compute, tuple(take), outer, tuple(passing))
+
+    def _read(self, multiply: Multiply) -> list[str]:
+        """The buffers of passing tiles that products read."""
+        factors = {name for product in multiply.products for name in (product.left, product.right)}
+        return [name for name in self.passing if name in factors]
+
+    @property
+    def begin_inner(self) -> tuple[Statement, ...]:
+        """Begin inner products, whose tiles have come."""
+        return (*_waits(self._read(self.inner)), self.inner)
+
+    @property
+    def wait_for_outer(self) -> tuple[Statement, ...]:
+        """Wait for what outer products alone read: inner ones have waited for what both read."""
+        read_by_inner = self._read(self.inner)
+        return (*_waits([name for name in self._read(self.outer) if name not in read_by_inner]),)
+
+    @property
+    def begin_outer(self) -> tuple[Statement, ...]:
+        """Begin outer products, whose tiles have come."""
+        return (*self.wait_for_outer, self.outer)
+
+    @property
+    def computed(self) -> Compute:
+        """The arithmetic, which first waits for inner products and gives their tiles back."""
+        read_later = self._read(self.outer)
+        given_back = [name for name in self._read(self.inner) if name not in read_later]
+        ready = (_await(self.inner), *_arrivals(given_back))
+        return replace(self.compute, body=(*ready, *self.compute.body))
+
+    @property
+    def end_outer(self) -> tuple[Statement, ...]:
+        """Wait for outer products, and give their tiles back."""
+        return (_await(self.outer), *_arrivals(self._read(self.outer)))
+
+    @property
+    def skipped(self) -> tuple[Statement, ...]:
+        """What a group does that leaves the step out."""
+        return (*_waits(self.passing), *_arrivals(self.passing))
+
+
+def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop:
+    body: list[Statement] = []
+    has_masks = bool(statements_of(loop.body, Mask))
+    for statement in loop.body:
+        if not isinstance(statement, StepLoop):
+            body.append(statement)
+            continue
+        step = _Step.of(statement, passing)
+
+        def steps(which: str, inside: tuple[Statement, ...], of: StepLoop = statement) -> StepLoop:
+            return replace(of, body=inside, steps=which)
+
+        body.append(Wait(READY))
+        if has_masks:
+            body.append(steps("before", step.skipped))
+        if statement.steps == "overlapped":
+            previous = Previous(step.begin_outer), Previous(step.end_outer)
+            first = (*step.begin_inner, step.computed, *step.take)
+            others = (*step.begin_inner, previous[0], step.computed, *step.wait_for_outer)
+            others = (*others, previous[1], *step.take)
+            last = (*step.begin_outer, *step.end_outer)
+            body += [steps("first", first), steps("others", others)]
+            body += [Arrive(FREE), steps("last", last)]
+        else:
+            every = (*step.begin_inner, step.computed, *step.take)
+            every = (*every, *step.begin_outer, *step.end_outer)
+            body += [steps("computed", every), Arrive(FREE)]
+        if has_masks:
+            body.append(steps("behind", step.skipped))
+    return _with_ticket(loop, body)
+
+
+def _await(multiply: Multiply) -> Await:
+    return Await(tuple(product.sums for product in multiply.products))
+
+
+def _waits(buffers: Sequence[str]) -> list[Statement]:
+    return [Wait(full_of(name)) for name in buffers]
+
+
+def _arrivals(buffers: Sequence[str]) -> list[Statement]:
+    return [Arrive(empty_of(name)) for name in buffers]
