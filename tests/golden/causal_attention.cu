@@ -75,8 +75,8 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
                 expect_bytes(full_rows + (taken % 2), 16384);
                 copy_box(tile0 + 16384 * (taken % 2), &tile0_map, full_rows + (taken % 2), (int)(k0), (int)(row), (int)(batch));
             }
-            NOT_UNROLLED for (i32 k1_tile = first; k1_tile < stop; k1_tile++) {
-                const u32 number = before + k1_tile;
+            NOT_UNROLLED for (u32 number = before + first; number < before + stop; number++) {
+                const i32 k1_tile = number - before;
                 while (!phase_has_ended(empty_tile1 + number % 8, number / 8 & 1 ^ 1)) {}
                 {
                     const i64 k0 = 0;
@@ -679,25 +679,25 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
         UNROLLED for (f32 &x : shift) x = -inff();
         UNROLLED for (f32 &x : factor) x = 1;
         while (!phase_has_ended(full_rows + taken % 2, taken / 2 & 1)) {}
-        NOT_UNROLLED for (i32 k1_tile = first; k1_tile < from; k1_tile++) {
-            const u32 number = before + k1_tile;
+        NOT_UNROLLED for (u32 number = before + first; number < before + from; number++) {
+            const i32 k1_tile = number - before;
             while (!phase_has_ended(full_tile1 + number % 8, number / 8 & 1)) {}
             while (!phase_has_ended(full_tile2 + number % 8, number / 8 & 1)) {}
             if (THREAD % 32 == 0) arrive(empty_tile1 + number % 8);
             if (THREAD % 32 == 0) arrive(empty_tile2 + number % 8);
         }
         {
-            const i32 k1_tile = from;
-            const u32 number = before + k1_tile;
+            const u32 number = before + from;
+            const i32 k1_tile = number - before;
             while (!phase_has_ended(full_tile1 + number % 8, number / 8 & 1)) {}
             wgmma_fence();
             {
-                const u32 columns = (tile1 + 8192 * (number % 8)) / 16;
-                const u32 rows = (tile0 + 16384 * (taken % 2) + 8192 * group) / 16;
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 0), descriptor<64>(columns + 0), false);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 2), descriptor<64>(columns + 2), true);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 4), descriptor<64>(columns + 4), true);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 6), descriptor<64>(columns + 6), true);
+                const u32 columns = (tile1 + 8192 * (number % 8)) / 16 + (512 << 16);
+                const u32 rows = (tile0 + 16384 * (taken % 2) + 8192 * group) / 16 + (1024 << 16);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 0), descriptor_of(columns + 0), false);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 2), descriptor_of(columns + 2), true);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 4), descriptor_of(columns + 4), true);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 6), descriptor_of(columns + 6), true);
             }
             wgmma_commit();
             elements(k1_tile, [&]() INLINED {
@@ -710,27 +710,27 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
             }
             UNROLLED for (int i = 0; i < 16; i++) left0[i] = pack_bf16(parts0[2 * i], parts0[2 * i + 1]);
         }
-        NOT_UNROLLED for (i32 k1_tile = from + 1; k1_tile < to; k1_tile++) {
-            const u32 number = before + k1_tile;
+        NOT_UNROLLED for (u32 number = before + from + 1; number < before + to; number++) {
+            const i32 k1_tile = number - before;
             while (!phase_has_ended(full_tile1 + number % 8, number / 8 & 1)) {}
             wgmma_fence();
             {
-                const u32 columns = (tile1 + 8192 * (number % 8)) / 16;
-                const u32 rows = (tile0 + 16384 * (taken % 2) + 8192 * group) / 16;
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 0), descriptor<64>(columns + 0), false);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 2), descriptor<64>(columns + 2), true);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 4), descriptor<64>(columns + 4), true);
-                wgmma_bf16<0, 0>(inner0, descriptor<128>(rows + 6), descriptor<64>(columns + 6), true);
+                const u32 columns = (tile1 + 8192 * (number % 8)) / 16 + (512 << 16);
+                const u32 rows = (tile0 + 16384 * (taken % 2) + 8192 * group) / 16 + (1024 << 16);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 0), descriptor_of(columns + 0), false);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 2), descriptor_of(columns + 2), true);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 4), descriptor_of(columns + 4), true);
+                wgmma_bf16<0, 0>(inner0, descriptor_of(rows + 6), descriptor_of(columns + 6), true);
             }
             wgmma_commit();
             while (!phase_has_ended(full_tile2 + (number - 1) % 8, (number - 1) / 8 & 1)) {}
             wgmma_fence();
             {
-                const u32 columns = (tile2 + 8192 * ((number - 1) % 8)) / 16;
-                wgmma_of_registers_bf16<1>(totals0, left0 + 0, descriptor<64>(columns + 0));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 4, descriptor<64>(columns + 128));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 8, descriptor<64>(columns + 256));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 12, descriptor<64>(columns + 384));
+                const u32 columns = (tile2 + 8192 * ((number - 1) % 8)) / 16 + (512 << 16);
+                wgmma_of_registers_bf16<1>(totals0, left0 + 0, descriptor_of(columns + 0));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 4, descriptor_of(columns + 128));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 8, descriptor_of(columns + 256));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 12, descriptor_of(columns + 384));
             }
             wgmma_commit();
             elements(k1_tile, [&]() INLINED {
@@ -751,24 +751,24 @@ KERNEL(384, 1) reduce0_2x4x256x64(POINTER(const u16, 0), POINTER(const u16, 1), 
         WARP_BARRIER;  // after which all lanes have read the ticket
         if (THREAD % 32 == 0) arrive(empty_rows + taken % 2);
         {
-            const i32 k1_tile = to - 1;
-            const u32 number = before + k1_tile;
+            const u32 number = before + to - 1;
+            const i32 k1_tile = number - before;
             while (!phase_has_ended(full_tile2 + number % 8, number / 8 & 1)) {}
             wgmma_fence();
             {
-                const u32 columns = (tile2 + 8192 * (number % 8)) / 16;
-                wgmma_of_registers_bf16<1>(totals0, left0 + 0, descriptor<64>(columns + 0));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 4, descriptor<64>(columns + 128));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 8, descriptor<64>(columns + 256));
-                wgmma_of_registers_bf16<1>(totals0, left0 + 12, descriptor<64>(columns + 384));
+                const u32 columns = (tile2 + 8192 * (number % 8)) / 16 + (512 << 16);
+                wgmma_of_registers_bf16<1>(totals0, left0 + 0, descriptor_of(columns + 0));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 4, descriptor_of(columns + 128));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 8, descriptor_of(columns + 256));
+                wgmma_of_registers_bf16<1>(totals0, left0 + 12, descriptor_of(columns + 384));
             }
             wgmma_commit();
             wgmma_wait<0>();
             UNROLLED for (f32 &x : totals0) hold(x);
             if (THREAD % 32 == 0) arrive(empty_tile2 + number % 8);
         }
-        NOT_UNROLLED for (i32 k1_tile = to; k1_tile < stop; k1_tile++) {
-            const u32 number = before + k1_tile;
+        NOT_UNROLLED for (u32 number = before + to; number < before + stop; number++) {
+            const i32 k1_tile = number - before;
             while (!phase_has_ended(full_tile1 + number % 8, number / 8 & 1)) {}
             while (!phase_has_ended(full_tile2 + number % 8, number / 8 & 1)) {}
             if (THREAD % 32 == 0) arrive(empty_tile1 + number % 8);
