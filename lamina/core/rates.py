@@ -42,6 +42,7 @@ class Rates:
         whole vector or, of a GPU, on a warp
     simple: all other instructions a second of one worker, for which a CPU has more units: as
         `instructions_of` counts them
+    scalar: those on single integers and truth values, for which a CPU has units of their own
     latency: seconds until the next of a chain of dependent additions begins
     divide: divisions of whole vectors of float32 a second, of one worker; of warps on a GPU
     shortest_division: bytes of a vector that takes as long to divide as any shorter one
@@ -64,8 +65,9 @@ class Rates:
         predictions are near measured times
     tensor: products of 16-bit floats, each added to a sum, a second of one worker's tensor cores; 0
         without any
-    elementary: instructions of an exponential, and the like, in those of `targets/c/math.c`: 0.4 of
-        these on a GPU, which has units for some of them
+    elementary: instructions of an exponential, and the like, in those that their records say: 0.4
+        of these on a GPU, which has units for some of them, and about 0.8 on a CPU with AVX-512,
+        whose instructions choose by masks
     link: bytes a second that a GPU sends to another one in a collective; 0 where processes share
         the memory of a machine
     exchange: seconds of a collective that sends nothing
@@ -77,6 +79,7 @@ class Rates:
     levels: tuple[Memory, ...]
     issue: float
     simple: float
+    scalar: float
     latency: float
     divide: float
     function: float
@@ -115,6 +118,7 @@ COMMON_CPU = Rates(
     ),
     issue=5.3e9,
     simple=5.3e9,
+    scalar=5.3e9,
     latency=1.04e-9,
     divide=0.3e9,
     function=0.19e9,
@@ -152,6 +156,7 @@ GPUS = {
         ),
         issue=6.8e9,  # warps of multiply-adds of float32: 4 a clock
         simple=6.8e9,
+        scalar=6.8e9,  # each thread has its own
         latency=2.4e-9,  # 4 clocks
         divide=0.7e9,  # warps: one in 2.4 clocks
         shortest_division=128,  # a warp

@@ -113,6 +113,55 @@ double mixed_operations(long repeats) {
     return seconds;
 }
 
+/* The same of single integers, 4 of them: a turn compares each with a number, adds that to it or
+   subtracts it, shifts, masks, adds, and tests two comparisons together. */
+double scalar_operations(long repeats) {
+    int64_t n[4], b = repeats | 1, held = 0;
+    for (int j = 0; j < 4; j++) n[j] = b * j;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            int64_t less = n[j] < b, more = n[j] > r;
+            __asm__ volatile("" : "+r"(less), "+r"(more)); /* no vectors of them */
+            n[j] = ((n[j] + b) >> 3) & b;
+            held += less & more;
+        }
+        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+r"(n[j]));
+    }
+    const double seconds = now() - started;
+    kept = (float)(n[0] + n[1] + n[2] + n[3] + held);
+    return seconds;
+}
+
+/* Exponentials as `targets/c/math.c` has them: of 30 instructions by the record of the operation. */
+double exponentials(long repeats) {
+    vector x[4], a;
+    for (int j = 0; j < LANES; j++) a[j] = 1e-3f * (float)(repeats % 7);
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 4; j++) x[j] = a;
+        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
+        UNROLL for (int j = 0; j < 4; j++) {
+            const bits vanishing = x[j] < -104.0f, large = x[j] > 89.0f;
+            const vector zero = {0}, limit = zero + 89.0f;
+            vector y = (vector)((bits)x[j] & ~vanishing);
+            y = (vector)(((bits)limit & large) | ((bits)y & ~large));
+            const vector shifted = y * 1.44269504f + 12583166.0f, n = shifted - 12583166.0f;
+            const vector rest = y - n * 0.693145751953125f - n * 1.42860682e-6f;
+            const vector tail = 0.49999994f + rest * (0.16666517f + rest * (0.04166828f + rest * (
+                0.008369248f + rest * 0.0013820746f)));
+            const bits whole = (bits)shifted, half = whole >> 1;
+            const vector power = rest * rest * tail + rest + 1.0f;
+            const vector scaled = power * (vector)(half << 23) * (vector)((whole - half) << 23);
+            x[j] = (vector)((bits)scaled & ~vanishing);
+        }
+        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 4; j++) keep(x[j]);
+    return seconds;
+}
+
 /* A chain of dependent additions. */
 double chained_additions(long repeats) {
     vector x = {0}, b = {1};

@@ -29,7 +29,7 @@ from lamina.runtime.cpu import build, disk_cache, usable_cores
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
 _POOL = Path(__file__).with_name("pool.c")
-_VERSION = "6"  # of what is kept
+_VERSION = "7"  # of what is kept
 _ROUNDS = 8  # in which all measurements take turns
 # Runs of a measurement in each round: of an array that leaves all caches, of one in a cache, of
 # instructions, and of steps of the host, which take 20 to 40, 1, 1 to 4 and 0.05 ms.
@@ -48,6 +48,7 @@ _LAUNCH = 1e-7  # seconds of a kernel that does nothing: taken, not measured
 # measured of compiled functions with 1 to 8 arguments and results, which are linear in these.
 _STEPS_OF_CALL, _STEPS_OF_ARRAY = 12.0, 2.4
 _STEPS = 100  # that are measured together
+_OF_EXPONENTIAL = 30  # instructions, as the record of that operation says (`lamina/ir/ops.py`)
 
 
 @functools.cache
@@ -208,6 +209,8 @@ class _Calibration:
         shares = self._shares_of_l3()
         issue = self._operations("multiply_adds", 12)
         simple = self._operations("mixed_operations", 4 * 7)
+        scalar = self._operations("scalar_operations", 4 * 7)
+        exponentials = self._operations("exponentials", 4 * _OF_EXPONENTIAL)
         chain = self._operations("chained_additions", 1)
         divide = self._operations("divisions", 4)
         function = self._operations("functions", 1)
@@ -222,6 +225,7 @@ class _Calibration:
             levels=self._memories(levels, shares),
             issue=issue.rate,
             simple=simple.rate,
+            scalar=scalar.rate,
             latency=chain.fastest / chain.amount,
             divide=divide.rate,
             function=function.rate,
@@ -230,6 +234,7 @@ class _Calibration:
             launch=_LAUNCH,
             call=_STEPS_OF_CALL * host.fastest,
             array=_STEPS_OF_ARRAY * host.fastest,
+            elementary=simple.rate / exponentials.rate,
         )
 
     def _measurement(self, seconds: Callable[[], float], amount: float, runs: int) -> _Measurement:

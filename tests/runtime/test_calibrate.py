@@ -12,6 +12,7 @@ import pytest
 
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU, Rates
+from lamina.ir.ops import Op
 from lamina.runtime import calibrate
 
 
@@ -73,3 +74,7 @@ def test_the_fastest_run_of_all_rounds_counts() -> None:
         measurement.take_turn()
     assert measurement.rate == 3.0
     assert next(seconds, None) is None
+
+
+def test_an_exponential_has_the_instructions_of_its_record() -> None:
+    assert Op.EXP.value.instructions == calibrate._OF_EXPONENTIAL

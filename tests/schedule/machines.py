@@ -21,6 +21,7 @@ RATES = Rates(
     ),
     issue=5.5e9,
     simple=7e9,
+    scalar=7e9,
     latency=1.4e-9,
     divide=3e8,
     function=1.5e8,

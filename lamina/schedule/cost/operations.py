@@ -24,6 +24,9 @@ COMPOUND_STEP_OF_VECTORS = 7
 # Operations that divide once, beside their instructions.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
 DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
+# A division of a whole vector of float64, and a square root, in divisions of one of float32: a
+# Sapphire Rapids takes 16 clocks, 12 and 24 for a root of float64, for 10.
+OF_FLOAT64, OF_ROOT = 1.6, 1.3
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
 # The latency of a step of a chain, in that of an addition of floats (`Rates.latency`), about: a
 # maximum compares and chooses. So does the step of a monoid of several components, such as an
@@ -40,6 +43,7 @@ class Demand:
 
     multiply: multiplications, which add as well, each on a whole vector or warp
     simple: all other instructions, each on a vector or warp
+    scalar: those on single integers and truth values
     divide: divisions of whole vectors of floats, beside the instruction that each is
     integer_division: divisions of single integers by what is no constant
     function: calls of scalar functions of the C library
@@ -48,6 +52,7 @@ class Demand:
 
     multiply: float = 0.0
     simple: float = 0.0
+    scalar: float = 0.0
     divide: float = 0.0
     integer_division: float = 0.0
     function: float = 0.0
@@ -58,6 +63,7 @@ class Demand:
         return Demand(
             self.multiply + other.multiply,
             self.simple + other.simple,
+            self.scalar + other.scalar,
             self.divide + other.divide,
             self.integer_division + other.integer_division,
             self.function + other.function,
@@ -66,7 +72,7 @@ class Demand:
 
     @property
     def instructions(self) -> float:
-        """Those of both kinds."""
+        """Those on vectors."""
         return self.multiply + self.simple
 
     def seconds(self, rates: Rates) -> dict[str, float]:
@@ -75,11 +81,16 @@ class Demand:
         tensor = {"tensor cores": self.tensor / rates.tensor} if self.tensor else {}
         return {
             **tensor,
-            "instructions": self.multiply / rates.issue + self.simple / rates.simple,
+            "instructions": self._seconds_of_instructions(rates),
             "division": self.divide / rates.divide,
             "integer division": self.integer_division / rates.integer_division,
             "functions": self.function / rates.function,
         }
+
+    def _seconds_of_instructions(self, rates: Rates) -> float:
+        """Those of all kinds, one after the other."""
+        of_vectors = self.multiply / rates.issue + self.simple / rates.simple
+        return of_vectors + self.scalar / rates.scalar
 
 
 def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
@@ -98,6 +109,8 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
         return Demand(integer_division=elements)
     if _is_of_library(work):
         return Demand(function=elements)
+    if _is_scalar(work):
+        return Demand(scalar=runs * _instructions(work, rates))
     registers = runs * registers_of(work.lanes, work.dtype, vector_bytes)
     dividing = DIVIDING_FLOAT64 if work.dtype is float64 else DIVIDING
     divides = work.op in dividing and work.dtype.is_float
@@ -110,20 +123,28 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
     )
 
 
+def _is_scalar(work: Work) -> bool:
+    """Is this an operation on single integers or truth values, as indices and conditions are? What
+    a BITCAST counts for moves elements of vectors."""
+    return work.lanes == 1 and not work.dtype.is_float and work.op not in (None, Op.BITCAST)
+
+
 def _divisions(work: Work, vector_bytes: int, rates: Rates) -> float:
     """How many divisions of a whole register take as long as one of the lanes of `work`. Short
     vectors are divided faster: of float32, a Sapphire Rapids divides 16 lanes in 10 clocks, 8 in 5
     and 4, or one, in 3; a Zen 3 8 in 5 and 4 in 3 (uops.info)."""
     nbytes = work.lanes * work.dtype.itemsize
-    return max(nbytes, rates.shortest_division) / vector_bytes
+    of_dtype = OF_FLOAT64 if work.dtype is float64 else 1.0
+    of_operation = OF_ROOT if work.op is Op.SQRT else 1.0
+    return of_dtype * of_operation * max(nbytes, rates.shortest_division) / vector_bytes
 
 
 def _instructions(work: Work, rates: Rates) -> float:
     """The instructions of one operation on one vector register."""
     if _divides_integers(work):
         return BY_CONSTANT
-    if work.op in (Op.MAX, Op.MIN) and not work.dtype.is_float:
-        return 1.0  # integers are never nan
+    if work.op in (Op.MAX, Op.MIN) and (work.by_constant or not work.dtype.is_float):
+        return 1.0  # neither integers nor constants are nan
     if work.op is Op.CAST and work.dtype.is_small:
         return rates.rounding
     count = instructions_of(work.op)

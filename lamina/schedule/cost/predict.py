@@ -188,18 +188,33 @@ class _NestCost:
         """The seconds of one worker in chains of dependent steps, if it did all the work: in each
         loop the longest chain counts, for all iterations.
 
-        Runs of a loop overlap as far as WINDOW holds their instructions: of sums of 10 squares,
-        which are 20 instructions for each row, the sums of 20 rows are under way at a time.
+        Runs of a reduction overlap as far as WINDOW holds their instructions: of sums of 5 x 5
+        elements, each of which takes a load, an addition and 3 instructions of the loop, 125 for a
+        sum, three are under way at a time.
         """
         seconds = 0.0
         for loop in self.root.every():
             # Of one iteration, in additions: its steps that wait for one another.
             latencies = [work.chained * latency_of(work.op, work.dtype) for work in loop.work]
             iteration = max(latencies, default=0.0) * self.rates.latency
-            instructions_of_run = loop.trips * sum(work.copies for work in loop.work)
+            if not iteration:
+                continue
+            copies = sum(work.copies for work in loop.work)
+            loads = sum(access.copies for access in loop.accesses)
+            instructions_of_run = _steps_of_run(loop) * (copies + loads + OF_ITERATION)
             runs_at_a_time = max(WINDOW / max(instructions_of_run, 1.0), 1.0)
             seconds += loop.times * iteration / runs_at_a_time
         return seconds
+
+
+def _steps_of_run(loop: Loop) -> float:
+    """The iterations of the innermost `loop` of a reduction, or of a scan, in all of its loops: 25
+    of the inner one of sums of 5 x 5."""
+    steps, place = loop.trips, loop.around
+    while place is not None and place.axis is not None and place.axis.arg.reduce:
+        steps *= place.trips
+        place = place.around
+    return steps
 
 
 class _GpuCost(_NestCost):

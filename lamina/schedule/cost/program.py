@@ -15,8 +15,8 @@ from lamina.schedule.cost.operations import Demand
 from lamina.schedule.cost.predict import predict
 from lamina.schedule.cost.report import KernelCost, KernelTime, in_us
 
-# Instructions for each byte of a key, which is counted and then moved: of a CPU an estimate, of a
-# GPU fitted to 24 drawn sorts.
+# Instructions on single integers for each byte of a key, which is counted and then moved: of a CPU
+# an estimate, of a GPU fitted to 24 drawn sorts.
 SORTING = 20
 SORTING_ON_GPU = 8
 # For each key, whatever its width, where a CPU selects some ranks and few keys are left: an
@@ -175,7 +175,7 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
     # A kernel of a GPU waits for its keys, and then for where they go: 12 kernels for 162,611 keys
     # took an H200 39 us, of which instructions are 6.
     waiting = (2 if kernel.kernels > 1 else 1) * rates.access
-    sorting = instructions / rates.simple / workers
+    sorting = instructions / rates.scalar / workers
     demands = {"sort": sorting, "access": waiting, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
     return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)

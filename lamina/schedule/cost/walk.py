@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from lamina.core.dtypes import DType
+from lamina.core.dtypes import DType, bool_, int32
 from lamina.graph import index as ix
-from lamina.ir.kernel import TRUE, Store, bound_axes, bounds, free_axes, indices_of, points
+from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
@@ -31,7 +31,11 @@ from lamina.loops.nest import (
 )
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
+from lamina.schedule.cost.conditions import MASK, is_masked, share_inside
 
+# Instructions that put four rows of bytes together to words: each row is widened, all but the first
+# are shifted, and joined.
+ROWS_OF_WORDS = 10
 # Steps of a chain of additions that an exchange between threads takes: some 80 clocks, with a
 # barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in which 8
 # rows of each thread wait for one another: 146 us on an H200.
@@ -72,23 +76,6 @@ def trips_of(nest: Nest, axis: Node, *, each_lane: bool) -> float:
 def _weighted(factors: Sequence[int], at: Sequence[int]) -> int:
     """The sum of the products of both."""
     return sum(factor * place for factor, place in zip(factors, at, strict=True))
-
-
-def _share_inside(condition: Node) -> float:
-    """At which share of all points a condition holds, if each of its indices takes all of its
-    values equally often; 1 where it says anything but that indices are inside of sizes. Indices
-    from data are taken to be inside.
-
-    The two reads of a roll of 144 elements by 36 happen at 3/4 and at 1/4 of the points.
-    """
-    share = 1.0
-    for index, size in (ix.extents(condition) or {}).items():
-        if any(node.op is Op.LOAD for node in toposort([index])):
-            continue
-        low, high = bounds(index)
-        inside = min(high, size - 1) - max(low, 0) + 1
-        share *= max(inside, 0) / (high - low + 1)
-    return share
 
 
 class _Walker:
@@ -215,7 +202,7 @@ class _Walker:
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
         # The rates of GPUs are fitted to loads and stores that all count in full.
-        share = _share_inside(condition) if self.each_lane else 1.0
+        share = share_inside(condition) if self.each_lane else 1.0
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies, share)
         if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
             self._visit_terms(index, loop)
@@ -227,6 +214,13 @@ class _Walker:
             loop.accesses.append(access)
             return
         dtype = self.kernel.parameters[parameter].dtype
+        if not is_store and self._has_rows_of_bytes(index, condition):
+            self._visit_terms(index, loop)
+            rows = points(self.dots & free_axes(index))
+            words = lanes // rows
+            loop.work.append(Work(Op.BITCAST, int32, loop.times, words, copies * ROWS_OF_WORDS))
+            loop.accesses.append(replace(access, lanes=words, copies=copies * rows))
+            return
         reads = 0 if is_store else self._near_reads(index, condition, dtype, lanes)
         if reads:
             self._visit_terms(index, loop)
@@ -238,7 +232,8 @@ class _Walker:
             self._visit_by_lane(term, loop)
         # Each lane is put into the vector, or taken out of it. That counts as a BITCAST: one
         # instruction.
-        loop.work.append(Work(Op.BITCAST, dtype, loop.times, 1, copies * lanes))
+        times = loop.times * share  # where a condition does not hold for all lanes, none is read
+        loop.work.append(Work(Op.BITCAST, dtype, times, 1, copies * lanes))
         loop.accesses.append(replace(access, lanes=1, copies=copies * lanes))
 
     def _visit_terms(self, index: Node, loop: Loop) -> None:
@@ -309,11 +304,21 @@ class _Walker:
     def _near_reads(self, index: Node, condition: Node, dtype: DType, lanes: int) -> int:
         """`near_reads` of a load, whose lanes are along one axis."""
         vectors = [axis for axis in self.vectors if axis in free_axes(index)]
-        if condition is not TRUE or self.dots & free_axes(index) or len(vectors) != 1:
+        if self.dots & free_axes(index) or len(vectors) != 1:
+            return 0
+        if condition is not TRUE and not is_masked(index, condition, self.vectors):
             return 0
         if ix.suits(vectors[0], index) != ix.STRIDED:
             return 0
         return near_reads(ix.terms_of(index)[0][vectors[0]], dtype, lanes)
+
+    def _has_rows_of_bytes(self, index: Node, condition: Node) -> bool:
+        """Are the words of bytes that are multiplied columns of a matrix, whose four bytes are in
+        four rows: neighbours from lane to lane, and far apart from byte to byte?"""
+        strides, _ = ix.terms_of(index)
+        dots, vectors = self.dots & free_axes(index), self.vectors & free_axes(index)
+        are_apart = bool(dots) and all(strides.get(axis, 0) > 1 for axis in dots)
+        return are_apart and condition is TRUE and all(strides.get(axis) == 1 for axis in vectors)
 
     def _transpose_of(self, access: Access) -> Work:
         """The shuffles that transpose the blocks that `access` loads: n x n elements are read by
@@ -399,8 +404,22 @@ class _Walker:
         """Note a LOAD, which may have a condition after its index, and what it needs."""
         index, *conditions = node.src
         condition = conditions[0] if conditions else TRUE
-        self._visit(condition, home)
+        if self.each_lane and is_masked(index, condition, self.vectors):
+            self._mask(condition, home)
+        else:
+            self._visit(condition, home)
         self._access(node.arg.parameter, index, condition, home, free_axes(node), is_store=False)
+
+    def _mask(self, condition: Node, loop: Loop) -> None:
+        """Note what finds the mask of lanes for which `condition` holds, unless that is done: the
+        bits of each index that it has inside of a size."""
+        if condition in loop.done:
+            return
+        loop.done.add(condition)
+        for index in ix.extents(condition) or ():
+            self._visit_terms(index, loop)
+            copies = self._copies(free_axes(index))
+            loop.work.append(Work(Op.AND, bool_, loop.times, 1, copies * MASK))
 
     def _operation(self, node: Node, loop: Loop) -> None:
         """Note an elementwise operation, or the step of a scan. Nothing for the sum of terms that

@@ -1,0 +1,127 @@
+"""What the cost model counts of instructions that CPUs have: masks, words of bytes, scalars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import lamina as lm
+from lamina import backends, pipeline
+from lamina.core.dtypes import DType, bool_, float32, float64, int8, int32, int64
+from lamina.ir.ops import Op
+from lamina.loops.nest import Nest
+from lamina.schedule.cost import predict
+from lamina.schedule.cost.body import Access, Work
+from lamina.schedule.cost.operations import demand_of
+from lamina.schedule.cost.walk import walk
+from tests.schedule.machines import RATES, TARGET, target_of
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same device on every machine."""
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", target_of)
+
+
+def scheduled(
+    function: Callable[..., object], *specs: lm.TensorSpec, schedule: str = ""
+) -> tuple[Nest, str]:
+    """The nest of a function of one kernel, and the text of that."""
+    with lm.using(device="cpu", schedule=schedule, search=0):
+        lowered = lm.jit(function).lower(*specs)
+    (plan,) = lowered.planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    (kernel,) = lowered.kernels
+    return plan.nest, kernel.source
+
+
+def loads_of(nest: Nest) -> list[Access]:
+    accesses = [access for loop in walk(nest).every() for access in loop.accesses]
+    return [access for access in accesses if not access.is_store]
+
+
+def work_of(nest: Nest) -> list[Work]:
+    return [work for loop in walk(nest).every() for work in loop.work]
+
+
+@pytest.mark.parametrize(("shape", "reads"), [((3, 64, 64), 1), ((64, 64, 3), 3)])
+def test_masks_of_lanes_are_found_on_integers(shape: tuple[int, int, int], reads: int) -> None:
+    """Lanes that are 3 elements apart are picked of 3 vectors."""
+
+    def pool(x: lm.Tensor) -> lm.Tensor:
+        images = x if shape[0] == 3 else lm.permute_dims(x, (2, 0, 1))
+        return lm.avg_pool2d(images.reshape((1, 3, 64, 64)), 3, stride=1, padding=1)
+
+    nest, text = scheduled(pool, lm.TensorSpec(shape))
+    assert len(re.findall(r"\bmasked_", text)) > 0
+    (load,) = loads_of(nest)
+    assert (load.lanes, load.copies % reads) == (16, 0)
+    tests = [work for work in work_of(nest) if work.dtype is bool_]
+    assert tests
+    assert {work.lanes for work in tests} == {1}
+
+
+@pytest.mark.parametrize("columns", [64, 120])
+def test_words_of_four_rows_of_bytes_are_four_vectors(columns: int) -> None:
+    def product(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return x.cast(int32) @ y.cast(int32)
+
+    schedule = (
+        "split(a2, 4) -> a3, a4; split(a1, 16) -> a5, a6; reorder(a0, a5, a3, a6, a4)\n"
+        "bind(a6, vector); bind(a4, dot)"
+    )
+    specs = lm.TensorSpec((17, 64), lm.uint8), lm.TensorSpec((64, columns), int8)
+    nest, text = scheduled(product, *specs, schedule=schedule)
+    assert text.count("in_turns_16(") >= 1
+    columns_read = [load for load in loads_of(nest) if load.parameter == 1]
+    assert [(load.lanes, load.copies) for load in columns_read] == [(16, 4)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "unit"),
+    [(int64, 1, "scalar"), (bool_, 1, "scalar"), (int32, 16, "simple"), (float32, 1, "simple")],
+)
+def test_single_integers_have_units_of_their_own(dtype: DType, lanes: int, unit: str) -> None:
+    demand = demand_of(Work(Op.ADD, dtype, 10.0, lanes, 2), 64, RATES)
+    assert {"scalar": demand.scalar, "simple": demand.simple} == {
+        "scalar": 0.0, "simple": 0.0, unit: 20.0,
+    }  # fmt: skip
+
+
+def test_their_rate_shortens_what_tests_conditions() -> None:
+    nest, _ = scheduled(lambda x: lm.pad(x, ((3, 4), (1, 2))) * 2.0, lm.TensorSpec((61, 5)))
+    fast = replace(RATES, scalar=4 * RATES.scalar)
+    assert predict(nest, TARGET, fast).seconds < predict(nest, TARGET, RATES).seconds
+
+
+def test_divisions_of_float64_and_roots_take_longer() -> None:
+    def divisions(op: Op, dtype: DType) -> float:
+        return demand_of(Work(op, dtype, 1.0, 64 // dtype.itemsize, 1), 64, RATES).divide
+
+    order = [(Op.DIV, float32), (Op.SQRT, float32), (Op.DIV, float64), (Op.SQRT, float64)]
+    assert sorted(order, key=lambda each: divisions(*each)) == order
+    assert divisions(Op.DIV, float32) == 1
+
+
+def test_a_maximum_with_a_constant_is_an_instruction() -> None:
+    work = Work(Op.MAX, float32, 1.0, 16, 1)
+    assert demand_of(replace(work, by_constant=True), 64, RATES).simple == 1
+    assert demand_of(work, 64, RATES).simple > 1
+
+
+def test_sums_in_several_loops_overlap_as_sums_of_as_many_steps() -> None:
+    """Of 5 x 5 elements three are under way at a time, as of 25; of 5 elements 16."""
+
+    def chain(*shape: int) -> float:
+        axes = tuple(range(1, len(shape)))
+        nest, _ = scheduled(
+            lambda x: x.sum(axis=axes), lm.TensorSpec(shape), schedule="reorder(a0)"
+        )
+        return predict(nest, TARGET, RATES).demands["chain"]
+
+    assert chain(8192, 5, 5) == pytest.approx(chain(8192, 25))
+    assert chain(8192, 25) > 10 * chain(8192, 5)
