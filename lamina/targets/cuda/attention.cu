@@ -17,11 +17,6 @@
 #else
 #define SHARED_BYTES (98 << 10)
 #endif
-#if HAS_TMA
-INLINE void wait_for_phase(u64 *barrier, u32 parity) { while (!phase_has_ended(barrier, parity)) {} }
-#else
-INLINE void wait_for_phase(u64 *, u32) {}
-#endif
 #define FILL_TILE(side, row, step, ...) \
     fill_tile<__VA_ARGS__>(side[slot], row, step, [&](const i64 row, const i64 step)
 #define COPY_TILE(side, transposed, is_im2col, ...) \

@@ -1,7 +1,8 @@
 """CUDA C++: what the macros of its prelude do not say.
 
-A sum of products in tiles is printed from its tile program by `ProgramPrinter`. Products back to
-back are a loop of `attention.cu`, and `AttentionPrinter` prints what is special to a kernel.
+Products in tiles are printed from their tile programs: a sum of products by `ProgramPrinter`,
+products back to back by `AttentionProgramPrinter`. Those without a program are a loop of
+`attention.cu`, and `AttentionPrinter` prints what is special to a kernel.
 """
 
 from collections.abc import Set
@@ -66,8 +67,8 @@ class CudaPrinter(AttentionProgramPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """Instructions for products in tiles, and `products.cu` for those without a tile program;
-        for products back to back `attention.cu` too."""
+        """Instructions for products in tiles, and `attention.cu` for products back to back that
+        have no tile program."""
         if self.is_back_to_back and self.program is None:
             return ("cuda/instructions.cu", "cuda/attention.cu")
         if any(store.atomic for store in self.nest.kernel.stores):
@@ -75,7 +76,7 @@ class CudaPrinter(AttentionProgramPrinter):
         return ("cuda/instructions.cu",) if self.nest.product else ()
 
     def loop_reduce(self, node: Node) -> None:
-        """Print a reduction: a product in tiles by one of these texts, any other by its loops."""
+        """Print a reduction: products back to back by their text, any other by its loops."""
         if self.is_back_to_back:
             self._print_back_to_back(node)
         else:
