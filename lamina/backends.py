@@ -48,6 +48,7 @@ from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.cpu.register_tiles import REGISTER_TILES
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
+from lamina.schedule.gpu.gathered_windows import gathered_windows
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts, untiled_products_in_parts
 from lamina.schedule.gpu.scatters import SCATTERS
@@ -129,7 +130,7 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
         whole_sorts, short_orders, scan_in_parts(),
     )  # fmt: skip
     if "tensor_cores" in target_of(options).engines:
-        parts = (bytes_as_floats, *parts)
+        parts = (bytes_as_floats, gathered_windows, *parts)
     if options.tf32:
         return *parts, long_products_in_parts
     short_parts = tiled_products_in_parts(target_of(options).multiprocessors)

@@ -256,6 +256,8 @@ PASSES = (
              "lamina.graph.short_rows:short_rows"),
         Step("windows_in_rows", "stores windows that are few beside weights as rows, for CPUs",
              "lamina.graph.windows_in_rows:windows_in_rows"),
+        Step("gathered_windows", "stores windows of images with few channels, for tensor cores",
+             "lamina.schedule.gpu.gathered_windows:gathered_windows"),
         Step("products_apart", "takes a sum of several products as a sum of each",
              "lamina.graph.split_products:products_apart"),
         Step("bytes_as_floats", "replaces bytes by floats that tensor cores multiply exactly",

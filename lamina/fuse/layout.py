@@ -187,7 +187,7 @@ def _factors_of(
     a dtype of tensor cores, and at one index alone: with several, each might want another order."""
     kernel = KernelGroup(total, shapes)  # with this sum alone
     reads = kernel.reads
-    window_axes = _window_axes(index for indices in reads.values() for index in indices)
+    window_axes = window_axes_of(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
     shared = _axes_of_all(kernel) if products >= MIN_COPIED_PRODUCTS else frozenset[Node]()
     factors: LastAxis = {}
@@ -251,7 +251,7 @@ def _shapes_if_stored(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
     return shapes
 
 
-def _window_axes(indices: Iterable[Index]) -> set[Node]:
+def window_axes_of(indices: Iterable[Index]) -> set[Node]:
     """The loop axes that move a window along an axis of some array.
 
     Several steps of such loops read one element: ``i + k`` for i < 5 and k < 3 has 15 steps for the

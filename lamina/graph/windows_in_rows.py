@@ -39,9 +39,9 @@ def windows_in_rows(node: Node) -> Node | None:
     other, windows = sorted(product.src, key=lambda factor: len(_places(factor)))
     if _places(other) or not _places(windows):
         return None
-    once, reduced = _without_repeats(windows), set(node.arg.axes)
+    once, reduced = without_repeats(windows), set(node.arg.axes)
     kept = set(range(len(once.shape))) - reduced
-    elements, others = prod(once.shape), prod(_without_repeats(other).shape)
+    elements, others = prod(once.shape), prod(without_repeats(other).shape)
     if others >= MIN_OTHERS * elements and _has_short_rows(once, reduced):
         inner = reduced
     elif prod(node.shape) >= MIN_RESULTS * elements and _has_short_rows(once, kept):
@@ -77,7 +77,7 @@ def _has_short_rows(windows: Node, inner: Collection[int]) -> bool:
     return size < LANES
 
 
-def _without_repeats(factor: Node) -> Node:
+def without_repeats(factor: Node) -> Node:
     """A factor with one element along each axis along which all are known to be the same, if the
     axis has any."""
     repeated = _repeated(factor)

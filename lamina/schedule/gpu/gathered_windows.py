@@ -1,0 +1,166 @@
+"""Windows of images with few channels are stored as rows, for tensor cores.
+
+A convolution reads, for each place of its result, a window: of an image of 3 channels and 7 x 7
+places of a filter 147 numbers, which lie apart in memory, seven by seven. The engine that copies
+tiles needs rows of 16 bytes; with 16 channels or more the image is stored with these last
+(`lamina/fuse/layout.py`), and otherwise the threads of a product would gather its tiles, with few
+threads on each multiprocessor. Stored as rows by a kernel of its own, windows are a matrix:
+
+    sum over c, p, q of image[n, c, 2 h + p, 2 w + q] * filter[k, c, p, q]
+    = windows[(n, h, w), (c, p, q)] @ filter[k, (c, p, q)].T
+
+The gradient of the filter multiplies the same windows, which are stored once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from lamina.core.rates import GPUS, RATED_GPU
+from lamina.core.shape import prod
+from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.layout import window_axes_of
+from lamina.graph.rewrite import on
+from lamina.graph.windows_in_rows import without_repeats
+from lamina.ir import build
+from lamina.ir.kernel import free_axes, points
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, peel
+from lamina.ir.ops import Group, Op
+
+RATES = GPUS[RATED_GPU]
+MIN_CHANNELS = 16  # from which on the image is stored with its channels last instead
+MIN_OTHERS = 16  # rows of the other factor from which on tensor cores multiply
+TILE = 128  # rows or columns of a tile, about
+COPY_KERNEL = 3e-6  # seconds of a short kernel that reads and writes an array
+# Of windows in memory: memory is a cost too. 128 images of 224 x 224 with 3 channels have 472 MB of
+# windows of 7 x 7 places with a stride of 2.
+MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """A factor of a product.
+
+    once: its windows, without axes along which all are the same
+    inner: the axes of the numbers of a window, where others number windows
+    others: how many rows of the other factor multiply each window
+    """
+
+    once: Node
+    inner: Sequence[int]
+    others: int
+
+
+@on(Op.REDUCE)
+def gathered_windows(node: Node) -> Node | None:
+    """A sum of products of 16-bit floats, with the windows that one factor has in memory, where
+    that takes less time than to gather them in tiles; None for other nodes."""
+    product = node.src[0]
+    if node.arg.monoid is not ADD or product.op is not Op.MUL:
+        return None
+    other, factor = sorted(product.src, key=_has_windows)
+    windows = None if _has_windows(other) else _windows(node, factor, other)
+    if windows is None or not _is_stored_sooner(windows):
+        return None
+    in_rows = _in_rows(windows.once, windows.inner, factor)
+    narrow = _narrowed(other)
+    if narrow is not None and set(windows.inner).issubset(node.arg.axes):
+        other = _in_rows(without_repeats(narrow), windows.inner, other)
+    return build.reduce(ADD, node.arg.axes, other * in_rows)
+
+
+def _has_windows(factor: Node) -> bool:
+    """Does movement shift an axis of a factor by the index of another one?"""
+    while factor.op in Group.MOVEMENT or factor.op is Op.CAST:
+        if factor.op is Op.SHEAR:
+            return True
+        factor = factor.src[0]
+    return False
+
+
+def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
+    """The windows of a factor of a product of matrices; None where it has none that threads would
+    gather."""
+    narrow = _narrowed(factor)
+    if narrow is None or not _has_windows(factor):
+        return None
+    once, other_once = without_repeats(narrow), without_repeats(other)
+    axes = [axis for axis, size in enumerate(once.shape) if size > 1]
+    kept = [axis for axis in axes if axis not in total.arg.axes]
+    summed = [axis for axis in axes if axis in total.arg.axes]
+    if any(other_once.shape[axis] > 1 for axis in kept):
+        return None  # each row multiplies others, as a filter for each channel does
+    walk = _Walk.of(total, factor)
+    if walk is None or walk.channels >= MIN_CHANNELS:
+        return None
+    others = prod(other_once.shape) // prod(once.shape[axis] for axis in summed)
+    inner = summed if walk.is_summed else kept
+    return _Windows(once, inner, others) if others >= MIN_OTHERS else None
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """How a sum of products walks windows.
+
+    is_summed: are the numbers of a window summed up, and not the windows, which are more?
+    channels: numbers of a window at each place, along the longest axis
+    """
+
+    is_summed: bool
+    channels: int
+
+    @staticmethod
+    def of(total: Node, factor: Node) -> "_Walk | None":
+        """That of a factor, which is movement of an array; None if both factors are of one."""
+        arrays = [peel(one, Group.MOVEMENT | {Op.CAST}) for one in total.src[0].src]
+        if arrays[0] is arrays[1]:
+            return None
+        kernel = KernelGroup(total, {array: array.shape for array in arrays})
+        (index,) = kernel.reads[peel(factor, Group.MOVEMENT | {Op.CAST})]
+        moving = window_axes_of([index])
+        summed = {axis for axis in moving if axis.arg.reduce}
+        is_summed = points(summed) <= points(moving - summed)
+        channels = 1
+        for place in index:
+            axes = free_axes(place) - moving
+            if all(axis.arg.reduce == is_summed for axis in axes):
+                channels = max(channels, points(axes))
+        return _Walk(is_summed, channels)
+
+
+def _narrowed(x: Node) -> Node | None:
+    """The numbers as floats of 16 bits, if they were cast from these; None if not."""
+    if x.op is Op.CAST:
+        (source,) = x.src
+        return source if source.dtype.is_float and source.dtype.bits == 16 else None
+    if x.op not in Group.MOVEMENT or len(x.src) != 1:
+        return None
+    narrow = _narrowed(x.src[0])
+    return None if narrow is None else Node(x.op, (narrow,), x.arg)
+
+
+def _is_stored_sooner(windows: _Windows) -> bool:
+    """Does a kernel write all windows, and the copy engine read them, before threads would have
+    gathered them? Each is gathered once for every tile of 128 rows of the other factor."""
+    elements = prod(windows.once.shape)
+    nbytes = elements * windows.once.dtype.itemsize
+    memory = RATES.levels[-1]
+    storing = nbytes / memory.all_write + nbytes / memory.all_read + COPY_KERNEL
+    gathering = elements * ceil(windows.others / TILE) * RATES.filling
+    return nbytes <= MAX_BYTES and storing < gathering
+
+
+def _in_rows(once: Node, inner: Sequence[int], factor: Node) -> Node:
+    """`factor`, which repeats the floats of 16 bits `once`, with these in memory. There the axes
+    `inner` are rows: the copy engine reads rows of 147 numbers that begin at chunks of 16 bytes,
+    where a filter has 3 x 7 x 7 side by side."""
+    outer = [axis for axis in range(len(once.shape)) if axis not in inner]
+    order = [*outer, *inner]
+    in_order = build.permute(once, order)
+    row = prod(once.shape[axis] for axis in inner)
+    outer_shape = [once.shape[axis] for axis in outer]
+    stored = Node(Op.CONTIGUOUS, (build.reshape(in_order, (*outer_shape, row)),))
+    back = [order.index(axis) for axis in range(len(order))]
+    in_place = build.permute(build.reshape(stored, in_order.shape), back)
+    return build.expand(build.cast(in_place, factor.dtype), factor.shape)
