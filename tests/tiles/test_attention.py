@@ -34,8 +34,7 @@ from lamina.tiles.program import (
 )
 from lamina.tiles.text import parse, statement_text, to_text
 from lamina.tiles.verify import verify_tiles
-from tests.tiles import test_lower
-from tests.tiles.test_lower import lowered
+from tests.tiles.test_lower import FEW, lowered
 
 Array = Any  # numpy.ndarray
 TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 4e-3}
@@ -235,8 +234,8 @@ def fails(kernel: Kernel, program: TileProgram, dtype: DType) -> bool:
 
 def survivors(case: Case, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The ordering statements without which a program of one block still runs."""
-    monkeypatch.setattr(test_lower, "FEW", replace(test_lower.FEW, multiprocessors=1))
-    of = lowered(case.function, case.shapes, case.dtype, monkeypatch)
+    one_block = replace(FEW, multiprocessors=1)
+    of = lowered(case.function, case.shapes, case.dtype, monkeypatch, target=one_block)
     ((kernel, program),) = programs_of(of).items()
     assert not fails(kernel, program, case.dtype)
     every = dict(mutants(program))
