@@ -98,8 +98,10 @@ def scatter_of_runs(node: Node) -> Node | None:
 
 
 def own_index(index: Node) -> Node:
-    """An index array without the axes along which it is the same throughout."""
-    return index.src[0] if index.op is Op.EXPAND else index
+    """An index array without the axes along which it is the same throughout; they have size 1. An
+    array of one number, as `build.full` makes it, stays whole: the number has no axes."""
+    is_repeated = index.op is Op.EXPAND and len(index.src[0].shape) == len(index.shape)
+    return index.src[0] if is_repeated else index
 
 
 def key_type(places: int) -> DType:

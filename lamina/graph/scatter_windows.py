@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lamina.core.dtypes import float32, float64, int32
+from lamina.core.dtypes import float32, float64, int32, int64
 from lamina.core.recent import memoized
 from lamina.core.shape import prod
 from lamina.graph.scatter_runs import Updates, own_index, reduced
@@ -37,7 +37,7 @@ EXACT = (Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW}) | Group.MOVEMENT |
 class Windows:
     """How the updates of a scatter lie.
 
-    index: the place of each, of one axis
+    index: the place of each, of one axis, int64
     longest: the most updates of a place
     """
 
@@ -56,12 +56,13 @@ def windows_of(scatter: Node) -> Windows | None:
     is_vector = own.shape[axis] == prod(own.shape) == count
     if not is_vector or not 0 < count <= MAX_UPDATES:
         return None
-    places = _known(build.reshape(own, (count,)))
+    index = build.cast(build.reshape(own, (count,)), int64)
+    places = _known(index)
     if places is None or np.any(np.diff(places) < 0):
         return None
     inside = places[(places >= 0) & (places < base.shape[axis])]
     longest = int(np.bincount(inside).max(initial=0))
-    return Windows(build.reshape(own, (count,)), max(longest, 1))
+    return Windows(index, max(longest, 1))
 
 
 @memoized(256)
@@ -69,11 +70,25 @@ def _known(index: Node) -> np.ndarray | None:
     """The elements of an index that is made of indices and numbers alone; None of any other, and of
     one that depends on how a compiler rounds."""
     parts = toposort([index])
-    if any(node.op not in EXACT for node in parts):
+    if any(node.op not in EXACT or _may_be_contracted_otherwise(node) for node in parts):
         return None
     contracted = rebuilt(parts, {}, _rounded_once)[index]
     places, other_places = evaluate([index, contracted])
     return places if np.array_equal(places, other_places) else None
+
+
+def _may_be_contracted_otherwise(node: Node) -> bool:
+    """Is it a sum that compilers may contract, but not to what `_rounded_once` makes of it? No
+    dtype holds all bits of a product of float64, and of two products compilers round one."""
+    if node.op is not Op.ADD or not node.dtype.is_float:
+        return False
+    products = sum(_is_product(term) for term in node.src)
+    return products == 2 or (products == 1 and node.dtype is float64)
+
+
+def _is_product(term: Node) -> bool:
+    """Is it a product, or the negation of one?"""
+    return term.op is Op.MUL or (term.op is Op.NEG and _is_product(term.src[0]))
 
 
 def _rounded_once(node: Node, src: tuple[Node, ...]) -> Node:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina.core.dtypes import DType, float32, int32, int64
+from lamina.core.dtypes import DType, float32, float64, int32, int64, uint8
+from lamina.graph.scatter_runs import scatter_of_runs
 from lamina.graph.scatter_windows import scatter_of_windows, windows_of
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
@@ -126,3 +127,32 @@ def test_derivatives_of_resizing_have_no_scatter(
     lowered = lm.jit(derivative).lower(*specs, device="cuda:0", arch="sm_90a")
     names = [kernel.name for kernel in lowered.kernels]
     assert not [name for name in names if name.startswith("scatter")]
+
+
+def test_a_sum_of_float64_or_of_two_products_is_not_known() -> None:
+    """Of 3 places of 1, ``(1 + 0.5) * (1 / 3) - 0.5`` is 0 if the product is rounded, and less as a
+    fused multiply-add, which float64 has too."""
+    place = build.cast(build.iota(3, int64), float64)
+    twice = build.cast(place, float32)
+    for index in ((place + 0.5) * (1 / 3) - 0.5, twice * 0.3 + twice * 0.7):
+        assert scatter_of_windows(scatter(build.cast(index, int64), 3, float32, ADD, 1)) is None
+
+
+@pytest.mark.parametrize("dtype", [int32, uint8])
+def test_an_index_may_have_any_dtype_of_integers(dtype: DType) -> None:
+    node = scatter(build.cast(build.iota(6, int64), dtype), 7, float32, ADD, 1)
+    windows = scatter_of_windows(node)
+    assert windows is not None
+    assert_same(node, windows)
+
+
+def test_an_index_may_be_one_number() -> None:
+    """``x[[3, 3, ...]]``, whose index is a number that repeats, without axes of its own."""
+    vectors = leaf(0, (7,), float32), build.full((300,), 3, int64), leaf(1, (300,), float32)
+    node = Node(Op.SCATTER, vectors, Scatter(0, ADD))
+    windows = scatter_of_windows(node)
+    assert windows is not None
+    assert_same(node, windows)
+    runs = scatter_of_runs(node)
+    assert runs is not None
+    assert_same(node, runs)
