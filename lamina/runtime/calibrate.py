@@ -12,7 +12,6 @@ import fcntl
 import functools
 import json
 import mmap
-import os
 import threading
 import time
 from array import array
@@ -72,14 +71,13 @@ def cpu_rates(options: Options) -> Rates:
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Within, no other process that keeps its rates in `folder` measures."""
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
+    """Within, no other process or thread that keeps its rates in `folder` measures. The lock is on
+    a file: on a private folder this process holds one already (`lamina/runtime/temporary.py`)."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no file can be made, or files have no locks
+            lock = stack.enter_context(open(folder / "rates.lock", "ab"))
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(lock)
 
 
 def _kept(disk: DiskCache, name: str) -> Rates | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU, Rates
 from lamina.ir.ops import Op
 from lamina.runtime import calibrate
+from lamina.runtime.cache import CacheWarning, DiskCache
 
 
 def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +67,32 @@ def test_processes_that_share_a_cache_measure_once(
         thread.join()
     assert results == [COMMON_CPU] * 3
     assert len(measured) == 1
+
+
+def test_a_process_with_a_folder_of_its_own_does_not_wait_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache folder that cannot be used is replaced by a private one, which is locked."""
+    flock = fcntl.flock
+
+    def at_once(lock: int, operation: int) -> None:
+        try:
+            flock(lock, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.fail("it would wait")
+
+    monkeypatch.setattr(fcntl, "flock", at_once)
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    with pytest.warns(CacheWarning):
+        disk = DiskCache(no_folder)
+    with calibrate._turn(disk.folder):
+        assert disk.folder != no_folder
+
+
+def test_rates_are_measured_where_a_folder_is_gone(tmp_path: Path) -> None:
+    with calibrate._turn(tmp_path / "gone"):
+        pass
 
 
 def test_the_fastest_run_of_all_rounds_counts() -> None:
