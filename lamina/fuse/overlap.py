@@ -20,7 +20,8 @@ multiprocessor, and those that have to wait until a collective lets go of theirs
 
     sum of a's gradient, product, product, layer norm, product
 
-the sum begins with the layer norm, if that takes long enough.
+the sum begins with the layer norm, if that takes long enough, and no longer is waited for it than
+the sum takes: all collectives after it wait as well.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
     """The same with each collective, in their order, moved to where enough kernels follow that
     share the device with it, if there are any before its result is used."""
     free = [_free(step) for step in steps]
+    touched = [0.0 if collective_of(step) is not None else _touched(step) for step in steps]
     ends = _ends(steps)
     collectives: dict[int, list[Step]] = {}  # by the number of the step that they come before
     place = 0  # where the next one may come at the earliest
@@ -95,7 +97,8 @@ def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
         if collective is None:
             continue
         needed = MEMORY_OF_LINK * _sent_bytes(collective)
-        place = _place(free, max(place, number), ends[step], needed)
+        first = max(place, number)
+        place = _place(free, first, min(ends[step], _waited(touched, first, needed)), needed)
         _take(free, place, needed)
         collectives.setdefault(place, []).append(step)
     order: list[Step] = []
@@ -146,6 +149,16 @@ def _first_users(steps: Sequence[Step]) -> dict[Step, int]:
             for before in step.src:
                 found.setdefault(before, number)
     return found
+
+
+def _waited(touched: Sequence[float], first: int, needed: float) -> int:
+    """The last place for a collective that could begin at place `first`: kernels between touch as
+    many bytes as are needed for it to end. A kernel there before which it could begin counts."""
+    place = first
+    while place < len(touched) and needed > 0:
+        needed -= touched[place]
+        place += 1
+    return place
 
 
 def _place(free: Sequence[float | None], first: int, end: int, needed: float) -> int:
