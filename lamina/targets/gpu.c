@@ -4,8 +4,7 @@
    i8 to f64           the types; and casts of floats of 16 bits
    KERNEL, POINTER, PLACE
                        the parts of a kernel's head
-   FOLLOW              waits for the kernel before; ahead of it nothing is written, and nothing read
-                       but by EARLY what no kernel writes
+   FOLLOW              waits for the kernel before; nothing is read or written ahead of it
    THREAD, BLOCK, BARRIER, COMMON
                        the number of a thread in its block, and of the block; memory that a block shares
    GLOBAL, INLINE, BITS, BUILTIN, EACH_FLOAT, OF_LIBRARY, UNROLL, ALIGNED
@@ -22,8 +21,7 @@
                        bits are set; adds 1 in shared memory, whoever else does */
 
 #define SCRATCH /* of each thread */
-#define EACH_BLOCK(word, threads, workers) FOLLOW; EACH_EARLY_BLOCK(word, threads, workers)
-#define EACH_EARLY_BLOCK(word, threads, workers) SHARED(threads) const word worker = BLOCK
+#define EACH_BLOCK(word, threads, workers) FOLLOW; SHARED(threads) const word worker = BLOCK
 #define EACH_THREAD(word, threads, workers) \
     FOLLOW; \
     const word worker = (word)BLOCK * threads + THREAD; \

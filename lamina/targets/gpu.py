@@ -4,9 +4,9 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 `prelude.cu` is that of CUDA. `threads.py` prints what the threads of a row share.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, gcd, inf
+from math import ceil, inf
 from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
@@ -14,7 +14,6 @@ from lamina.core.exchange import Exchange
 from lamina.core.target import Target
 from lamina.errors import DeviceError
 from lamina.fuse.program import Program
-from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -22,7 +21,6 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import Axes, Nest, scatter_indices
 from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
-from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.collectives import collectives_before
 from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.language import Point, Value
@@ -56,7 +54,6 @@ class GpuPrinter(ThreadPrinter):
 
     preludes: ClassVar[tuple[str, ...]]  # below targets/, of every program
     has_collectives: ClassVar[bool] = False  # whether an engine moves arrays of the device
-    reads_early: ClassVar[bool] = False  # whether kernels begin while others end
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
     # What blocks do with tiles, where the dialect of tile programs says it: printed instead of the
@@ -77,12 +74,6 @@ class GpuPrinter(ThreadPrinter):
         self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
-        # What blocks read before they wait for the kernel before: the lines that do, and for the
-        # parameter and the index of each element the text of its value.
-        self.early_lines: list[str] = []
-        self.early: dict[tuple[int, str], str] = {}
-        # The parameters that no kernel of the program writes, where one runs before this.
-        self.inputs: Set[int] = frozenset()
         # The loop whose iterations lanes vote on, while stores inside it are printed (see `loops`).
         self.hit_loop: Node | None = None
 
@@ -150,70 +141,6 @@ class GpuPrinter(ThreadPrinter):
 
     # Values.
 
-    def begin_step(self, work: Work) -> None:
-        """Let blocks read what no kernel writes, such as weights, before they wait for the kernel
-        before. So it is where threads share rows, and each has a single iteration of the first
-        loop: what it reads is then in registers when the kernel before has ended."""
-        super().begin_step(work)
-        is_first = len(self.scopes) == 1 and not self.scopes[0].lines
-        if is_first and self._is_early():
-            for load in self.nest.kernel.of(Op.LOAD):
-                if self._can_be_early(load):
-                    self._read_early(load)
-
-    def _is_early(self) -> bool:
-        """Is this a kernel whose blocks may read ahead, each of rows that are there? Of rows in
-        uneven parts the index may be one that another part has."""
-        parts_of_rows = list(self.nest_parts(self.nest.kernel.row_axes))
-        shares_rows = self.cooperates and not self.nest.tiles
-        return self.reads_early and shares_rows and len(parts_of_rows) == 1
-
-    def _can_be_early(self, load: Node) -> bool:
-        """Does `load` read what no kernel writes, at indices that are known by now, in whole
-        accesses? A thread's neighbours are aligned if all other strides are multiples of them."""
-        index, *conditions = load.src
-        strides, constant = ix.terms_of(index)
-        are_known = all(term.op is Op.AXIS and term in self.depth_of for term in strides)
-        if load.arg.parameter not in self.inputs or conditions or not are_known:
-            return False
-        neighbours = self._elements_of_access(load)
-        near = {axis for axis in strides if axis in self.unrolled and strides[axis] < neighbours}
-        last = sum(strides[axis] * (self.unrolled[axis].copies - 1) for axis in near)
-        starts = [strides[axis] * self.unrolled[axis].first for axis in near]
-        others = [stride for axis, stride in strides.items() if axis not in near]
-        has_whole_accesses = (last + 1) % neighbours == 0 and min(strides.values(), default=0) > 0
-        return has_whole_accesses and gcd(constant, neighbours, *others, *starts) == neighbours
-
-    def _elements_of_access(self, load: Node) -> int:
-        """8 of bfloat16, which have 16 bytes."""
-        return self.target.vector_bytes // load.dtype.itemsize
-
-    def _read_early(self, load: Node) -> None:
-        """Read all that a thread needs of `load`, an access after the other: ``EARLY(early_1, p1 +
-        8 * thread_in_row);``, of which ``element<u16>(early_1, 3)`` is the fourth of 8 elements."""
-        (index,) = load.src
-        parameter, element = load.arg.parameter, ELEMENTS[load.dtype]
-        neighbours = self._elements_of_access(load)
-        strides, _ = ix.terms_of(index)
-        names: dict[int, str] = {}
-        for point in self.points(free_axes(index)):
-            place = sum(strides[axis] * at for axis, at in point.items())
-            access, lane = divmod(place, neighbours)
-            text = self.index_text(index, point)
-            if access not in names:
-                names[access] = self.fresh_name("early")
-                self.early_lines.append(f"EARLY({names[access]}, p{parameter} + {text});")
-            self.early[parameter, text] = f"element<{element}>({names[access]}, {lane})"
-
-    def load(self, node: Node, point: Point) -> Value:
-        """An element that was read early, or else a load."""
-        index, *conditions = node.src
-        if self.early and not conditions and self._can_be_early(node):
-            text = self.early.get((node.arg.parameter, self.index_text(index, point)))
-            if text is not None:
-                return Value(text, node.dtype)
-        return super().load(node, point)
-
     def value(self, node: Node, point: Point) -> Value:
         """The loads of a whole tile are printed at once, so that none waits for another: of the
         points that are stored together, or of all points where nothing is stored yet."""
@@ -233,10 +160,7 @@ class GpuPrinter(ThreadPrinter):
         workers = points(self.grid)
         blocks = workers if self.cooperates else ceil(workers / self.threads)
         pointers, scratch = self.arrays()
-        threads = self.threads  # those that fill tiles come on top
-        body = self.body([])
-        opening = self._opening(pointers, scratch, threads, workers)  # with what is read early
-        body = "".join(f"    {line}\n" for line in opening) + body
+        body = self.body(self._opening(pointers, scratch, workers))
         # What tiles ask for, such as `maps` and `work_loop`, is known once the body is printed.
         if self.work_loop:
             blocks = self.work_loop.blocks
@@ -257,12 +181,9 @@ class GpuPrinter(ThreadPrinter):
         bounds = f"{self.threads}, 1" if self.has_all_registers else f"{self.threads}"
         return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
-    def _opening(
-        self, pointers: list[str], scratch: list[str], threads: int, workers: int
-    ) -> list[str]:
-        """The lines that a kernel begins with: its arrays, which worker of `workers` it is, in
-        blocks of so many threads, and its indices. Of a softmax of 64 rows, one a block of 64
-        threads:
+    def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
+        """The lines that a kernel begins with: its arrays, which worker of `workers` it is, and its
+        indices. Of a softmax of 64 rows, one a block of 64 threads:
 
             ALIGNED(const f32, 0, 25600, 25600);
             ALIGNED(f32, 1, 25600, 25600);
@@ -278,21 +199,19 @@ class GpuPrinter(ThreadPrinter):
             lines += self.alignments(pointers)
         lines += scratch
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
-        lines.append(f"{self._worker_macro()}({word}, {threads}, {workers});")
+        lines.append(f"{self._worker_macro()}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")
         of_row = f"THREAD / {self.row_threads}" if self.has_neighbours else "THREAD"
         lines += self.indices(self.rows_inside, of_row)
         if self.shared_loops:
             in_row = f"% {self.row_threads}" if self.has_neighbours else f"/ {self.block_rows}"
             lines.append(f"const {self.index} thread_in_row = THREAD {in_row};")
-        return [*lines, *self.early_lines, "FOLLOW;"] if self.early else lines
+        return lines
 
     def _worker_macro(self) -> str:
         """The macro of `gpu.c` or of a text of tiles that says which worker this is."""
         if self.nest.tiles:
             return "EACH_TILE"
-        if self.early:
-            return "EACH_EARLY_BLOCK"
         return "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
 
     def alignments(self, pointers: list[str]) -> list[str]:
@@ -322,7 +241,6 @@ def print_program(
     launch_of: dict[AnyKernel, Launch] = {}  # without arguments
     tile_texts: dict[str, None] = {}  # each once, in the order in which kernels need them
     sort_texts: tuple[str, ...] = ()
-    inputs = _inputs_of_kernels(program)
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             kernels[name], launch_of[kernel] = _print_sort(nest, name, target.warp)
@@ -332,7 +250,6 @@ def print_program(
         else:
             kernel_printer = printer(nest, name, target)
             kernel_printer.program = program_of(tiles, kernel)
-            kernel_printer.inputs = inputs[kernel]
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
             tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
     launches = []
@@ -349,27 +266,6 @@ def print_program(
     texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
     helpers = used_parts([HelperText(helper_text(text)) for text in texts], kernels.values())
     return Source(helpers, kernels, exchanges=tuple(exchanges)), tuple(launches)
-
-
-def _inputs_of_kernels(program: Program) -> dict[AnyKernel, Set[int]]:
-    """The parameters of each kernel that are, in all of its launches, arrays from outside of the
-    program that nothing in it writes; none of the kernel that runs first, as what runs before that
-    may write them."""
-    written = {
-        (slot.kind, slot.number)
-        for launch in program.launches
-        for slot, parameter in zip(launch.slots, launch.kernel.parameters, strict=True)
-        if parameter.written
-    }
-    inputs: dict[AnyKernel, Set[int]] = {}
-    for number, launch in enumerate(program.launches):
-        slots = launch.slots if number else ()
-        own = {
-            place for place, slot in enumerate(slots)
-            if slot.kind in ("input", "kept") and (slot.kind, slot.number) not in written
-        }  # fmt: skip
-        inputs[launch.kernel] = inputs.get(launch.kernel, own) & own
-    return inputs
 
 
 def _print_sort(sort: SortKernel, name: str, warp: int) -> tuple[str, Launch]:

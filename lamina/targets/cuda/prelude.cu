@@ -21,21 +21,12 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define ADD_ONE(count) atomicAdd(&count, 1)
 #define ALIGNED(kind, number, size, written) \
     p##number = kept<size, written>(p##number); __builtin_assume(((u64)p##number & 15) == 0)
-/* Where a kernel begins, while another ends: that has ended, and what it wrote is there. The kernel
-   after this one may begin as soon as all blocks of this one are here or done, and waits here too. */
+/* Where a kernel begins, while others end: these have ended, and what they wrote is there. */
 #if __CUDA_ARCH__ >= 900
-#define FOLLOW asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory")
+#define FOLLOW asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define FOLLOW
 #endif
-/* Reads 16 bytes that no kernel of the program writes, before FOLLOW: not from the nearest cache, which
-   may still have what was there before the program. `element` is one of those bytes' elements. */
-#define EARLY(name, place) uint4 name; \
-    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" \
-        : "=r"(name.x), "=r"(name.y), "=r"(name.z), "=r"(name.w) : "l"(place))
-template <class T> INLINE T element(const uint4 &all, int place) {
-    union { uint4 all; T each[16 / sizeof(T)]; } both; both.all = all; return both.each[place];
-}
 #define inff() __int_as_float(0x7F800000)
 #define inf() __longlong_as_double(0x7FF0000000000000LL)
 template <class To, class From> INLINE To bits(From from) {

@@ -37,7 +37,6 @@ class CudaPrinter(AttentionProgramPrinter):
 
     preludes = ("cuda/prelude.cu",)
     has_collectives = True
-    reads_early = True
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
