@@ -168,3 +168,26 @@ def test_sums_by_a_one_hot_factor_have_a_register_tile(monkeypatch: pytest.Monke
     expected = np.zeros((13, 70))
     np.add.at(expected, places, x)
     np.testing.assert_allclose(sums(*inputs).numpy(), expected, atol=1e-5)
+
+
+def test_a_row_that_is_unrolled_has_no_vectors() -> None:
+    """The derivative of a convolution by its images has results of two kinds in turns along a row,
+    which are unrolled, and short rows otherwise."""
+
+    def derivative(images: Tensor, filters: Tensor, upstream: Tensor) -> Tensor:
+        result = lm.conv2d(images, filters, None, stride=3, groups=4)
+        (slope,) = lm.gradient(result, [images], upstream)
+        return slope
+
+    random = np.random.default_rng(0)
+    shapes = (3, 32, 3, 8), (8, 8, 3, 3), (3, 8, 1, 2)
+    images, filters, upstream = (random.integers(-3, 4, shape) for shape in shapes)
+    tensors = [lm.asarray(one.astype(np.float32)) for one in (images, filters, upstream)]
+    slope = lm.jit(derivative)(*tensors).numpy()
+    expected = np.zeros(shapes[0])
+    for group in range(4):
+        channels, results = slice(8 * group, 8 * group + 8), slice(2 * group, 2 * group + 2)
+        for place in range(2):
+            window = np.einsum("nk,kcpq->ncpq", upstream[:, results, 0, place], filters[results])
+            expected[:, channels, :, 3 * place : 3 * place + 3] += window
+    np.testing.assert_array_equal(slope, expected)

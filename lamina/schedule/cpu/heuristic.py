@@ -180,12 +180,13 @@ def _best_row(plan: CpuPlanner) -> Node | None:
 
 def _read_row(plan: CpuPlanner) -> Node | None:
     """For a product that no row suits and that is not packed: the longest row axis along which it
-    reads neighbours, though its results lie apart along it. None where vectors along a reduction
-    gain something."""
+    reads neighbours, though its results lie apart along it, and that has no other use yet. None
+    where vectors along a reduction gain something."""
     if any(plan.benefit(axis) > 0 for axes in plan.inner() for axis in axes):
         return None
     loads = plan.kernel.of(Op.LOAD)
-    contiguous = [row for row in plan.rows if sum(ix.suits(row, *load.src) for load in loads) > 0]
+    unbound = [row for row in plan.rows if plan.nest.bound(row) == "serial"]
+    contiguous = [row for row in unbound if sum(ix.suits(row, *load.src) for load in loads) > 0]
     return max(contiguous, key=lambda row: row.arg.size, default=None)
 
 
