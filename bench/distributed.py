@@ -89,7 +89,6 @@ def main() -> None:
     extra = ["--tiny"] if options.tiny else []
     extra += ["--batch", str(options.batch)] if options.batch else []
     extra += ["--bucket", str(options.bucket)] if options.bucket is not None else []
-    extra += ["--at-once"] if options.at_once else []
     results = []
     for run in (run for run in RUNS if run.group in wanted):
         results.append(result_of(run, options.device, extra))
@@ -100,11 +99,8 @@ def main() -> None:
 
 
 def add_variants(parser: argparse.ArgumentParser) -> None:
-    """The options by which lamina exchanges arrays in another way."""
+    """The option by which lamina exchanges arrays in another way."""
     parser.add_argument("--bucket", type=int, help="bytes up to which arrays are sent together")
-    parser.add_argument(
-        "--at-once", action="store_true", help="collectives begin as soon as they can"
-    )
 
 
 def result_of(run: Run, device: str, options: Sequence[str]) -> dict[str, Any]:

@@ -51,21 +51,18 @@ def main() -> None:
     if options.timeline:
         timeline.prepare(int(os.environ.get("LOCAL_RANK", "0")))
     if not options.case.startswith(TORCH):
-        vary(options.bucket, at_once=options.at_once)
+        vary(options.bucket)
     result = CASES[options.case](options)
     if result:
         print(MARK + json.dumps(result), flush=True)
 
 
-def vary(bucket: int | None, *, at_once: bool) -> None:
-    """Let lamina send arrays in other buckets, or at other times."""
-    from lamina.fuse import overlap
+def vary(bucket: int | None) -> None:
+    """Let lamina send arrays in other buckets."""
     from lamina.runtime.nccl import NcclEngine
 
     if bucket is not None:
         NcclEngine.bucket_bytes = bucket
-    if at_once:
-        overlap.MEMORY_OF_LINK = float("inf")  # no kernels are ever enough
 
 
 def place_of_process() -> tuple[int, int]:

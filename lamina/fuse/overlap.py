@@ -10,18 +10,9 @@ becomes
 
 They come before a collective that needs them, and before more collectives than `MIN_RUNNING` have
 brought more than `MAX_RUNNING_BYTES`: what these bring stays in memory until it is used. Of steps
-that wait, those of earlier collectives come first.
-Collectives keep their order, which is that of all processes. Steps do not wait for those that could
+that wait, those of earlier collectives come first. Collectives keep their order, which is that of
+all processes, and begin as soon as their operands are there. Steps do not wait for those that could
 run at any time, which come early enough in that order (`lamina.fuse.early`).
-
-Then each collective comes later, if that gives it kernels to run beside that do with a part of the
-device. A product in tiles does not: it has a block with an equal part of the work for each
-multiprocessor, and those that have to wait until a collective lets go of theirs end late. Of
-
-    sum of a's gradient, product, product, layer norm, product
-
-the sum begins with the layer norm, if that takes long enough, and no longer is waited for it than
-the sum takes: all collectives after it wait as well.
 """
 
 from __future__ import annotations
@@ -32,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from lamina.fuse.early import early_collectives
 from lamina.fuse.row_block_members import nbytes
-from lamina.ir.kernel import exchange_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 
@@ -42,11 +32,6 @@ if TYPE_CHECKING:
 MIN_RUNNING = 2  # collectives, whatever they bring
 # Of results that no step has used. They take the place of what the backward pass has let go.
 MAX_RUNNING_BYTES = 512 << 20
-
-# How much faster memory is than a link between devices: a collective takes as long as kernels that
-# touch so many bytes for each that it brings. 4.2e12 bytes a second of memory of an H200, and
-# 360e9 of its links.
-MEMORY_OF_LINK = 12.0
 
 
 def ready_before_others(results: Sequence[Node]) -> list[Node]:
@@ -81,113 +66,7 @@ def overlapped(steps: Sequence[Step], early: Set[Node]) -> list[Step]:
     for step in steps:
         order.add(step)
     order.flush(len(order.bytes_of))
-    return _beside_sharing(order.steps)
-
-
-def _beside_sharing(steps: Sequence[Step]) -> list[Step]:
-    """The same with each collective, in their order, moved to where enough kernels follow that
-    share the device with it, if there are any before its result is used."""
-    free = [_free(step) for step in steps]
-    touched = [0.0 if collective_of(step) is not None else _touched(step) for step in steps]
-    ends = _ends(steps)
-    collectives: dict[int, list[Step]] = {}  # by the number of the step that they come before
-    place = 0  # where the next one may come at the earliest
-    for number, step in enumerate(steps):
-        collective = collective_of(step)
-        if collective is None:
-            continue
-        needed = MEMORY_OF_LINK * _sent_bytes(collective)
-        first = max(place, number)
-        place = _place(free, first, min(ends[step], _waited(touched, first, needed)), needed)
-        _take(free, place, needed)
-        collectives.setdefault(place, []).append(step)
-    order: list[Step] = []
-    for number, step in enumerate(steps):
-        order += collectives.get(number, [])
-        if collective_of(step) is None:
-            order.append(step)
-    return order
-
-
-def _free(step: Step) -> float | None:
-    """The bytes that the kernels of a step touch, which share the device with a collective
-    meanwhile; None if they do not share it. A collective itself touches nothing."""
-    if collective_of(step) is not None:
-        return 0.0
-    return _touched(step) if _shares(step) else None
-
-
-def _shares(step: Step) -> bool:
-    """Whether all kernels of a step do with a part of the device: none is a product in tiles."""
-    return all(group.contraction is None for group in step.groups)
-
-
-def _touched(step: Step) -> float:
-    """The bytes of the arrays that the kernels of a step read and write."""
-    return sum(nbytes(value) for group in step.groups for value in (*group.reads, *group.members))
-
-
-def _ends(steps: Sequence[Step]) -> dict[Step, int]:
-    """For each collective the number of the step that it has to come before: the first that needs
-    it, or one of those after it, which it must not hold back."""
-    first_user = _first_users(steps)
-    ends: dict[Step, int] = {}
-    end = len(steps)
-    for step in reversed(steps):
-        if collective_of(step) is not None:
-            end = min(end, first_user.get(step, end))
-            ends[step] = end
-    return ends
-
-
-def _first_users(steps: Sequence[Step]) -> dict[Step, int]:
-    """The number of the first step that needs each one and is no collective: collectives after one
-    stay after it."""
-    found: dict[Step, int] = {}
-    for number, step in enumerate(steps):
-        if collective_of(step) is None:
-            for before in step.src:
-                found.setdefault(before, number)
-    return found
-
-
-def _waited(touched: Sequence[float], first: int, needed: float) -> int:
-    """The last place for a collective that could begin at place `first`: kernels between touch as
-    many bytes as are needed for it to end. A kernel there before which it could begin counts."""
-    place = first
-    while place < len(touched) and needed > 0:
-        needed -= touched[place]
-        place += 1
-    return place
-
-
-def _place(free: Sequence[float | None], first: int, end: int, needed: float) -> int:
-    """The first place from `first` up to `end` where kernels come one after the other that touch
-    as many bytes as are needed, and share the device; `first` if there is none."""
-    found, run = first, 0.0
-    for place in reversed(range(first, end)):
-        touched = free[place]
-        run = 0.0 if touched is None else run + touched
-        if run >= needed:
-            found = place
-    return found
-
-
-def _take(free: list[float | None], first: int, needed: float) -> None:
-    """Leave to the next collectives what one from `first` on leaves of the kernels there."""
-    for place in range(first, len(free)):
-        touched = free[place]
-        if touched is None or needed <= 0:
-            return
-        taken = min(touched, needed)
-        free[place] = touched - taken
-        needed -= taken
-
-
-def _sent_bytes(collective: Node) -> float:
-    operand = collective.src[0]
-    exchange = exchange_of(collective.op, collective.arg, operand.dtype, operand.shape)
-    return exchange.sent_bytes
+    return order.steps
 
 
 def collective_of(step: Step) -> Node | None:

@@ -127,25 +127,6 @@ def test_a_sum_that_is_used_late_does_not_hold_back_one_that_is_used_at_once() -
         written |= {slot for slot, parameter in slots if parameter.written}
 
 
-def beside_products(rows: int) -> list[Tensor]:
-    """A sum over processes, two products that do not need it, and then a reduction of so many rows
-    that does not either."""
-    x, many = argument(0, 64, 64), argument(1, rows, 64)
-    value = x @ x
-    total = distributed.all_reduce(value, over=PAIR)
-    product = value @ x @ x
-    return [(many + product.sum()).exp().sum(axis=1), total * 2.0]
-
-
-def test_a_collective_begins_beside_kernels_that_are_no_products() -> None:
-    """Where these take as long: the rows are 12 times as many bytes as go over a link."""
-    order = order_of(compiled(*beside_products(64 * int(overlap.MEMORY_OF_LINK)))[1])
-    assert order.index("c") == 3  # after the products
-    assert order[-1] == "w"
-    order = order_of(compiled(*beside_products(8))[1])
-    assert order.index("c") == 1  # as soon as it can
-
-
 def test_a_collective_of_the_result_of_another_comes_after_it() -> None:
     x = argument(0, 64, 64)
     first = distributed.all_reduce(x @ x, over=PAIR)
