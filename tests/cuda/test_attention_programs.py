@@ -76,6 +76,13 @@ def test_a_program_decides_what_is_printed() -> None:
         changed = parse(program_text.replace("    set shift <- -inf\n", f"    {more.strip()}\n"))
         with pytest.raises(TileError, match=says):
             printed(changed)
+    for number in ("2.0", "inf", "7"):
+        changed = parse(program_text.replace("set factor <- 1.0", f"set factor <- {number}"))
+        with pytest.raises(TileError, match=f"no text for Set.*factor.*{number}"):
+            printed(changed)
+    one = parse(program_text.replace("set factor <- 1.0", "set left0 <- 1.0"))
+    with pytest.raises(TileError, match=r"no text for Set.*left0.*1\.0"):
+        printed(one)
 
 
 def test_steps_that_are_not_ahead_wait_for_their_products() -> None:

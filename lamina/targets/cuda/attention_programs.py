@@ -25,7 +25,9 @@ of which hardware knows the last bit. The constant divisors are powers of two as
 """
 
 from dataclasses import dataclass
+from math import inf
 
+from lamina.core.dtypes import float32
 from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.targets.cuda.attention import AttentionPrinter
@@ -56,6 +58,7 @@ from lamina.tiles.program import (
 )
 
 SUBSTEP = 16  # elements of 16 bits that one instruction multiplies
+STARTS = {0.0: "0", 1.0: "1", -inf: "-inff()"}  # what registers of float32 begin with
 # The ends of loops over steps: `print_bounds` has the names.
 ENDS = {
     "brought": ("first", "stop"),
@@ -357,8 +360,9 @@ class AttentionProgramPrinter(AttentionPrinter):
             packed = f"{alloc.name}[i] = pack_{self.atom.kind}({pair})"
             self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {packed};")
             return
-        number = {0.0: "0", 1.0: "1"}.get(value, "-inff()") if isinstance(value, float) else ""
-        self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {number};")
+        if value not in STARTS or alloc.dtype is not float32:
+            raise TileError(f"tiles: no text for {statement}")
+        self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {STARTS[value]};")
 
 
 def _substep_chunks(alloc: Alloc, number: int, is_across: bool) -> int:
