@@ -1,8 +1,9 @@
-/* Products back to back, as in attention, of tiles that threads fill, or of GPUs whose tensor cores do
-   not run by themselves: all others come from tile programs. The left factors of outer products are
-   computed from the sums of inner products, tile by tile of the steps that outer products reduce. A
-   block has rows, 64 for each group of four warps. Tiles of its rows (q) stay, those of steps (k and
-   v) pass by. Four more warps help to fill tiles.
+/* Products back to back, as in attention, that have no tile program: of GPUs whose tensor cores do not
+   run by themselves, of tiles that threads fill or that leave no room for results, and of factors that
+   no view of the dialect says. The left factors of outer products are computed from the sums of inner
+   products, tile by tile of the steps that outer products reduce. A block has rows, 64 for each group
+   of four warps. Tiles of its rows (q) stay, those of steps (k and v) pass by. Four more warps help to
+   fill tiles.
 
    A tile has 16-bit elements in panels of lines of 128 bytes, whose 16-byte chunks are permuted by the
    number of the line (swizzle). Its second axis is along the lines or, if it is `transposed`, its
@@ -18,9 +19,7 @@
 #define SHARED_BYTES (98 << 10)
 #endif
 #define FILL_TILE(side, row, step, ...) \
-    fill_tile<__VA_ARGS__>(side[slot], row, step, [&](const i64 row, const i64 step)
-#define COPY_TILE(side, transposed, is_im2col, ...) \
-    if (!copy_tile<transposed, is_im2col>(side[slot], &side##_map, full + slot, __VA_ARGS__))
+    fill_tile<__VA_ARGS__>(*side, row, step, [&](const i64 row, const i64 step)
 
 #if __CUDA_ARCH__ >= 800
 struct bf16; struct f16;
@@ -63,9 +62,9 @@ constexpr TileBytes before0 = {0, 0};
 /* Fills a tile with elements that are computed, a chunk of 16 bytes at a time, from `row` and `step`
    on. `rows` and `steps`, unless they are 0, are ends: elements beyond are not read, and those of
    steps are zeros. Rows of a tile are whole. */
-template <int transposed, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
+template <int threads, i64 rows, i64 steps, class Kind, int transposed, int length, int width,
           class Element>
-INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Element element) {
+INLINE void fill_tile(Tile<Kind, transposed, length, width> &tile, i64 row, i64 step, Element element) {
     for (int i = threadIdx.x; i < tile.lines * tile.panels * 8; i += threads) {
         const int line = i % tile.lines, panel = i / tile.lines / 8, chunk = i / tile.lines % 8;
         union { u16 values[8]; uint4 all; } whole;
@@ -77,12 +76,6 @@ INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Ele
         }
         *(uint4 *)&tile.values[panel][line][(chunk ^ line % 8) * 8] = whole.all;
     }
-}
-struct NoBarrier {};
-INLINE NoBarrier operator+(NoBarrier none, u32) { return none; }
-template <int transposed, bool is_im2col, class Kind, int t, int length, int width, class... Places>
-INLINE bool copy_tile(Tile<Kind, t, length, width> &, const Map *, NoBarrier, Places...) {
-    return false;
 }
 /* Products by a group of four warps. The left factor is 64 rows of a tile, or values in registers, in
    the layout of sums. */
@@ -245,20 +238,20 @@ INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns]
                    u32 (&left)[outer][quarter], f32 (&factor)[2], u32 first, u32 stop, Fill fill,
                    Within within, Elements elements, Beyond beyond) {
     const bool computes = threadIdx.x < computing;
-    for (int i = 0; i < staying; i++) fill(i, 0, 0, NoBarrier());
+    for (int i = 0; i < staying; i++) fill(i, 0);
     for (u32 number = first; number < stop; number++) {
-        for (int i = 0; i < passing; i++) fill(staying + i, number, 0, NoBarrier());
+        for (int i = 0; i < passing; i++) fill(staying + i, number);
         publish();
         __syncthreads();
         if (computes) {
-            within(0);
+            within();
             commit();
             elements(number, [&] {
                 await<0>();
                 hold(sums);
             });
             take_parts<Kind, scaled>(totals, left, parts, factor);
-            beyond(0);
+            beyond();
             commit();
             await<0>();
             hold(totals);
@@ -270,27 +263,26 @@ INLINE bool back_to_back(f32 (&sums)[inner][size], f32 (&totals)[outer][columns]
 #endif
 /* All inner products, of two tiles each, and all outer ones, of packed values and a tile each. */
 template <int at = 0, int n, int size>
-INLINE void multiply_within(f32 (&)[n][size], u32, u32) {}
+INLINE void multiply_within(f32 (&)[n][size]) {}
 template <int at = 0, int n, int size, class A, class B, class... Others>
-INLINE void multiply_within(f32 (&sums)[n][size], u32 place, u32 slot, const A *a, const B *b,
-                            const Others *... others) {
-    multiply_tiles(sums[at], a[place], b[slot]);
-    multiply_within<at + 1>(sums, place, slot, others...);
+INLINE void multiply_within(f32 (&sums)[n][size], const A *a, const B *b, const Others *... others) {
+    multiply_tiles(sums[at], *a, *b);
+    multiply_within<at + 1>(sums, others...);
 }
 template <int at = 0, int n, int size, int part>
-INLINE void multiply_beyond(f32 (&)[n][size], const u32 (&)[n][part], u32) {}
+INLINE void multiply_beyond(f32 (&)[n][size], const u32 (&)[n][part]) {}
 template <int at = 0, int n, int size, int part, class B, class... Others>
-INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], u32 slot,
-                            const B *b, const Others *... others) {
-    multiply_parts(totals[at], left[at], b[slot]);
-    multiply_beyond<at + 1>(totals, left, slot, others...);
+INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], const B *b,
+                            const Others *... others) {
+    multiply_parts(totals[at], left[at], *b);
+    multiply_beyond<at + 1>(totals, left, others...);
 }
 #define WITHIN(...) \
-    const auto within = [&](const u32 slot) { multiply_within(sums, 0, slot, __VA_ARGS__); }
+    const auto within = [&] { multiply_within(sums, __VA_ARGS__); }
 #define BEYOND(...) \
-    const auto beyond = [&](const u32 slot) { multiply_beyond(totals, left, slot, __VA_ARGS__); }
+    const auto beyond = [&] { multiply_beyond(totals, left, __VA_ARGS__); }
 #define FILL_TILES(index, number) \
-    const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
+    const auto fill = [&](const int tile, const index number)
 #define BACK_TO_BACK_LOOP(staying, passing, scaled) \
     if (!back_to_back<Tile0::Element, Tile0::rows * 2, staying, passing, scaled>( \
             sums, totals, parts, left, factor, first, stop, fill, within, elements, beyond)) return

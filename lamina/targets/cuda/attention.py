@@ -1,5 +1,6 @@
-"""CUDA C++ of products back to back that have no tile program: of tiles that threads fill, and of
-GPUs whose tensor cores do not run by themselves.
+"""CUDA C++ of products back to back that have no tile program: of GPUs whose tensor cores do not
+run by themselves, of tiles that threads fill or that leave no room for results, and of factors that
+no view of the dialect says.
 
 The loop is a text, `attention.cu`: macros such as BACK_TO_BACK_LOOP, which use functions that this
 file prints for one kernel: what fills the tiles, and what is computed from the sums of inner
@@ -29,25 +30,23 @@ sm_80:
 from collections.abc import Sequence
 
 from lamina.ir.kernel import points
-from lamina.ir.node import Node
 from lamina.targets.cuda.attention_elements import AttentionElementPrinter
-from lamina.targets.cuda.tiles import call
+from lamina.targets.cuda.tiles import call, end_of, k_axes, row_axes
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point
 from lamina.tiles.attention import FactorTile, StepLoops
 from lamina.tiles.decisions import RESERVED_BYTES
 
-PRODUCER_THREADS = 128  # a group of four warps, which help to fill tiles
+EXTRA_FILL_THREADS = 128  # a group of four warps, which help to fill tiles
 
 
 class AttentionPrinter(AttentionElementPrinter):
     """One kernel, which may have products back to back."""
 
-    def _print_back_to_back(self, node: Node) -> None:
-        """Print the loop over tiles of steps, and keep what these add up to; `node` is one of the
-        reductions over the steps, and all of them are done here. `_set_persistent_loop` comes after
-        the fills: it reads the `maps` that they leave."""
-        self.threads += PRODUCER_THREADS
+    def _print_back_to_back(self) -> None:
+        """Print the loop over tiles of steps, and keep what these add up to: all reductions over
+        the steps."""
+        self.threads += EXTRA_FILL_THREADS
         self.shared_bytes = self.target.shared_bytes - RESERVED_BYTES  # which the text divides up
         self.has_all_registers = True
         tiles, steps = self.parts.tiles, self.parts.reductions.steps
@@ -115,13 +114,38 @@ class AttentionPrinter(AttentionElementPrinter):
     ) -> None:
         """Print the function that fills one of the tiles: ``FILL_TILES(i32, k1_tile) { if (tile ==
         0) { ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile,
-        that of the tile of steps, here k1_tile, and the stage."""
+        and that of the tile of steps, here k1_tile."""
         head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
         with self.block(head, (steps.tile,), "};"):
             for number, tile in enumerate(tiles):
                 with self.block(f"if (tile == {number}) {{"):
                     start = self._walk([tile.step_axis], "0")
-                    self._fill_tile(f"tile{number}", tile.store, start, tile.shape, corner)
+                    self._print_fill_tile(f"tile{number}", tile, start, corner)
+
+    def _print_fill_tile(self, name: str, tile: FactorTile, start: str, corner: Point) -> None:
+        """Print how threads fill a tile, from the index `start` of the elements of its rows on.
+
+        A tile of 128 rows of 50 elements, which are padded to 64, by 384 threads:
+
+            const i64 row = 128 * (8 * row_band + row_tile) + 0;
+            FILL_TILE(tile0, row, k0, 384, 0, 50) {
+                const u16 load_1 = p0[50 * row + k0];
+                return load_1;
+            });
+
+        After the threads come the ends of rows and of elements, 0 where no tile goes beyond; the
+        braces are a function of one row and element.
+        """
+        store = tile.store
+        rows, elements = row_axes(store), k_axes(store)
+        row = self._walk(rows, self.index_text(store.index, corner))
+        tile_rows, row_elements = tile.shape
+        ends = end_of(rows, tile_rows), end_of(elements, row_elements)
+        arguments = (name, row, start, self.threads, *ends)
+        with self.block(f"FILL_TILE({', '.join(map(str, arguments))}) {{", store.axes, "});"):
+            self._walk(rows)
+            self._walk(elements)
+            self.line(f"return {self.value_of_root(store.value, {}).text};")
 
     def _set_persistent_loop(self, tiles: Sequence[FactorTile], steps: StepLoops) -> None:
         """Set the loop around the body, in which a block takes one tile of rows after another. At

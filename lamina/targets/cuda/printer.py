@@ -77,7 +77,7 @@ class CudaPrinter(AttentionProgramPrinter):
     def loop_reduce(self, node: Node) -> None:
         """Print a reduction: products back to back by their text, any other by its loops."""
         if self.is_back_to_back:
-            self._print_back_to_back(node)
+            self._print_back_to_back()
         else:
             super().loop_reduce(node)
 

@@ -31,19 +31,12 @@ from dataclasses import dataclass
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
+from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.cuda.multiplications import tile_bytes
-from lamina.targets.cuda.tiles import (
-    FILL_ACROSS_LINES,
-    FILL_TRANSPOSED,
-    TilePrinter,
-    end_of,
-    fill_order,
-    k_axes,
-    row_axes,
-)
+from lamina.targets.cuda.tiles import TilePrinter, end_of, k_axes, row_axes
 from lamina.targets.language import Point
 from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ProductDecisions
+from lamina.tiles.decisions import ProductDecisions, is_tile_transposed
 from lamina.tiles.program import Alloc, Fill
 
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
@@ -162,12 +155,12 @@ class TileFillPrinter(TilePrinter):
     def print_fill_by_threads(self, alloc: Alloc, tile: Store, slot: str, threads: int) -> None:
         """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
         they compute from loads."""
-        order, chunks = fill_order(tile), _Chunks.of(alloc)
+        chunks = _Chunks.of(alloc)
         self._print_first(row_axes(tile), self.index_text(tile.index, self.corner()))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head):
-            if order == FILL_ACROSS_LINES:
+            if _is_filled_across_lines(tile):
                 self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
             else:
                 self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
@@ -177,7 +170,7 @@ class TileFillPrinter(TilePrinter):
             with self.block(head, tile.axes):
                 along = f"{chunks.elements} * chunk + at"
                 element = _Element(row="line", k=along)
-                if order == FILL_TRANSPOSED:
+                if is_tile_transposed(tile):
                     element = _Element(row=along, k="line")
                 self._print_element(tile, element)
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
@@ -205,3 +198,11 @@ class TileFillPrinter(TilePrinter):
         index = f"{self._first_name(axes)} + {place}"
         within = f"min({index}, ({self.index}){end - 1})" if end else index
         self._walk(axes, within, self.index)
+
+
+def _is_filled_across_lines(tile: Store) -> bool:
+    """Do neighbouring threads fill chunks of neighbouring lines, and not of one line? They do where
+    rows are neighbours in memory though lines of the tile are along steps."""
+    if is_tile_transposed(tile):
+        return False
+    return is_transposed(tile.value, row_axes(tile), k_axes(tile))

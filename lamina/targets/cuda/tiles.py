@@ -1,31 +1,21 @@
-"""CUDA C++ of tiles: what all kernels with products share, and fills of products back to back."""
+"""CUDA C++ of tiles: what all kernels with products share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lamina.core.shape import Shape
 from lamina.core.target import Target
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
-from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Scope
-from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ResultSide, Rows, copy_of_tile, name_of_lines
-
-# The chunks that neighbouring threads fill: of one line of k; of one line of rows, in a transposed
-# tile; or of neighbouring lines of k, where rows are neighbours in memory though the tile is not
-# transposed.
-FILL_LINES = 0
-FILL_TRANSPOSED = 1
-FILL_ACROSS_LINES = 2
+from lamina.tiles.decisions import ResultSide, Rows, name_of_lines
 
 
 class TilePrinter(GpuPrinter):
@@ -66,55 +56,6 @@ class TilePrinter(GpuPrinter):
         for node in self.nest.kernel.nodes:
             if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
                 self.value(node, dict.fromkeys(self.registers, 0))
-
-    def _fill_tile(self, name: str, tile: Store, first_k: str, shape: Shape, corner: Point) -> None:
-        """Print what fills a tile: the copy engine, if the GPU has one and it can, or threads.
-
-        name: of the tile in the text
-        first_k: text of the index k at which it begins
-        shape: how many rows, or columns, and elements along k the tile has
-        corner: the point at which its rows begin
-
-        The left tile of 128 rows and 64 steps, of 4096 rows of 300 elements, by 256 threads:
-
-            const i64 row = 128 * (8 * row_band + row_tile) + 0;
-            FILL_TILE(left, row, k, 0, 256, 0, 300) {
-                const u16 load_1 = p0[300 * row + k];
-                return load_1;
-            });
-
-        The numbers are the order of the fill (FILL_LINES and so on), the threads, `row_end` and
-        `step_end`; the braces are a function of one row and k. For the copy engine the line has
-        ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))`` before FILL_TILE: `_copy_head`.
-        """
-        rows, inner = row_axes(tile), k_axes(tile)
-        tile_rows, tile_k = shape
-        order = fill_order(tile)
-        is_transposed = order == FILL_TRANSPOSED
-        row = self._walk(rows, self.index_text(tile.index, corner))
-        ends = (end_of(rows, tile_rows), end_of(inner, tile_k))
-        arguments = (name, row, first_k, order, self.threads, *ends)
-        head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
-        lines = tile_k if is_transposed else tile_rows
-        copy = copy_of_tile(tile, self.atom, lines)
-        if copy is not None:
-            self.maps[f"{name}_map"] = copy.array
-            head = f"{self._copy_head(name, tile, copy, is_transposed)} {head}"
-        with self.block(head, tile.axes, "});"):
-            self._walk(rows)
-            self._walk(inner)
-            self.line(f"return {self.value_of_root(tile.value, {}).text};")
-
-    def _copy_head(self, name: str, tile: Store, copy: EngineCopy, transposed: bool) -> str:
-        """What asks the copy engine (TMA): ``COPY_TILE(right, 1, 0, (int)(column), (int)(k))``.
-        The numbers say whether the tile is transposed and whether the copy is of im2col mode; the
-        coordinates of its first element in the array follow. GPUs without the engine, for which the
-        macro is nothing, take the FILL_TILE after it."""
-        # Coordinates are computed by these names, until the function around the tile ends.
-        self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
-        coordinates = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
-        arguments = (name, int(transposed), int(copy.is_im2col), *coordinates)
-        return f"COPY_TILE({', '.join(map(str, arguments))})"
 
     def _walk(self, axes: Sequence[Node], start: str = "", kind: str = "i64") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
@@ -218,15 +159,6 @@ def row_axes(tile: Store) -> Axes:
 def k_axes(tile: Store) -> Axes:
     """The axes of a tile along k: the inner reduced ones."""
     return tuple(axis for axis in tile.axes if axis.arg.reduce)
-
-
-def fill_order(tile: Store) -> int:
-    """In which order neighbouring threads fill the 16-byte chunks of a tile: as memory lies."""
-    if tile.axes[0].arg.reduce:
-        return FILL_TRANSPOSED
-    if is_transposed(tile.value, row_axes(tile), k_axes(tile)):
-        return FILL_ACROSS_LINES
-    return FILL_LINES
 
 
 def end_of(axes: Sequence[Node], tile_size: int) -> int:
