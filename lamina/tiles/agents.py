@@ -1,5 +1,5 @@
-"""An agent of an interpreted tile program: a group of four warps, or one warp, of a role; what it
-knows, the barriers that it waits for, and the products that it begins."""
+"""An agent of an interpreted tile program: a group of four warps of a role, or a role of fewer
+warps; what it knows, the barriers that it waits for, and the products that it begins."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -45,7 +45,7 @@ Array = Any  # numpy.ndarray
 
 
 class Agent:
-    """A group of four warps, or one warp, of a role of a block.
+    """A group of four warps of a role of a block, or a role of fewer warps.
 
     clock: its own, in which its own interval begins at 1. A role that runs inside this one shares
         it

@@ -2,8 +2,8 @@
 
 A program as a schedule says it has fills in one role, the producer, and an mma that uses the
 buffers in another one, the consumers.
-`synchronised` adds what orders them. For a buffer of 4 stages, filled by the copy engine from a
-warp of its own, and used by two groups of four warps that leave one product running:
+`synchronised` adds what orders them. For a buffer of 4 stages, filled by the copy engine for a
+role of its own, and used by two groups of four warps that leave one product running:
 
     the producer, in a step                  the consumers, in a step
       wait before empty                        wait full
@@ -34,9 +34,9 @@ The rules:
    copy engine into the slot.
 5. Two groups that wait for the copy engine alone do not wait for each other. Before its last steps
    of a tile, for which the buffers have the tiles, the second one gives its slots back and pauses
-   until the first one has begun its last product: one multiplies while the other one stores. With
-   fewer steps than stages it could not: the first group might end the next tile before, and would
-   find no tile in the buffers.
+   until the first one has begun its last product: one multiplies while the other one stores. Tiles
+   with fewer steps than stages have no pause. Without this limit group 0 can finish a whole further
+   tile and signal a second time before group 1 has paused once.
 """
 
 from collections.abc import Callable, Sequence

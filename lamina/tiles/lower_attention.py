@@ -106,9 +106,10 @@ def lower_attention(name: str, nest: Nest, target: Target) -> TileProgram:
     naming what the dialect cannot say yet."""
     parts = BackToBackParts(nest)
     reason = why_not_in_tiles(parts, target)
-    stages = stages_of(parts, target)
-    if reason or stages is None:
+    if reason:
         raise _unlowered(reason)
+    stages = stages_of(parts, target)
+    assert stages is not None  # no room is a reason
     blocks = min(points(parts.grid), target.multiprocessors)
     try:
         program = _Lowering(parts, stages, blocks).program(name)
@@ -277,7 +278,8 @@ class _Lowering:
 
     def _elements(self) -> Compute:
         """What is computed from the sums of inner products: the left factors of outer products, and
-        what else is summed up."""
+        what else is summed up. The interpreter runs this; `targets/cuda/attention_elements.py`
+        prints the same from the nest, and is to be changed together with it."""
         reductions = self.parts.reductions
         body = _RegisterBody()
         for number, reduction in enumerate(reductions.inner):

@@ -150,7 +150,7 @@ class StepRanges:
         first, stop, begin, end = 0, steps, 0, steps
         for mask in masks:
             lowest = int(value_of(mask.place, values)) + mask.low
-            # `low` is that of the group with the least; others have more.
+            # `low` is the minimum over groups: group 0 if by_group >= 0, else the last group.
             others = group if mask.by_group >= 0 else group - groups + 1
             of_group = lowest + mask.by_group * others
             if mask.slope > 0:
@@ -166,7 +166,7 @@ class StepRanges:
         return StepRanges(range(first, stop), range(begin, end))
 
     def steps_of(self, which: str) -> range:
-        """Those of a loop, by its word of STEPS."""
+        """Those of a loop, by the word of `StepLoop.steps`."""
         brought, computed = self.brought, self.computed
         return {
             "brought": brought,

@@ -7,12 +7,12 @@
     alloc left: shared bf16[4][row 128, step 64] swizzle(3, 4, 3)
     alloc right: shared bf16[4][step 64, column 256] swizzle(3, 4, 3)
     alloc sums: registers f32[1][row 128, column 256] linear
-    role producer: warps=1
+    role producer: warps=4 registers=24
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
         for step over line 8
           fill left <- p0[0 | 512: 128*a4 < 512 | 1: 64*line < 512] by tma
           fill right <- p1[0 | 512: 64*line < 512 | 1: 256*a10 < 512] by tma
-    role consumers: warps=8
+    role consumers: warps=8 registers=240
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
         for step over line 8
           mma sums += left * right by wgmma running=1
@@ -105,13 +105,6 @@ AGENTS = ("threads", "tma")
 # equal parts, as a step takes longer than that. "tickets": a block takes the next tile whenever it
 # has finished one.
 ORDERS = ("whole", "shared", "equal", "tickets")
-# Which steps of a tile a loop has. "part": those of the block's part. Where masks leave out steps:
-# "brought", those that the block needs, and of these "computed", those that a group of four warps
-# needs, in three loops "first", "others" and "last"; "before" and "behind" are what it leaves out.
-# A loop that is "overlapped" has those computed, and is one that `barriers` takes apart.
-STEPS = (
-    "part", "brought", "computed", "overlapped", "first", "others", "last", "before", "behind",
-)  # fmt: skip
 MEMORIES = ("shared", "registers")
 
 
@@ -447,8 +440,16 @@ class TileLoop:
 
 @dataclass(frozen=True)
 class StepLoop:
-    """A loop over the steps that a block has of a tile, or those of them that STEPS says. over: the
-    variables that the number of a step stands for, the fastest last."""
+    """A loop over steps of a tile.
+
+    over: the variables that the number of a step stands for, the fastest last
+    steps: which it has. "part": those of the block's part. Where masks leave out steps: "brought",
+        those that the block needs, and of these "computed", those that a group of four warps needs.
+        "before" and "behind" are the steps brought that a group leaves out. A loop that is
+        "overlapped" has those computed. `barriers_of_attention.py` takes it apart: "first" has the
+        inner products of the first step, "others" those of a step and the outer products of the
+        step before, and "last" the outer products of the last step
+    """
 
     over: tuple[Extent, ...]
     body: tuple["Statement", ...]
@@ -471,7 +472,7 @@ class Role:
 
     warps: a multiple of 4 for groups that multiply, or whose registers change hands; 0 for a role
         that runs inside another one, on the threads of that. Of a role that does no more than ask
-        the copy engine, its first thread does it, and the dialect allows 1; `lower` takes 4, as
+        the copy engine, its first thread does it, and the dialect allows 1; lowerings take 4, as
         registers change hands by groups of warps
     inside: the name of that one, or ""
     registers: of each thread, once a role gives some away or takes what others gave; 0 where all

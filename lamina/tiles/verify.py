@@ -1,8 +1,8 @@
 """The verifier of tile programs.
 
 1. Names are unique; every name that a statement has is declared, and is of the right kind.
-2. One allocation, in registers, has sums of float32. Tiles in shared memory have whole lines of 128
-   bytes, a multiple of eight, so that a swizzle stays inside a tile.
+2. One product has one allocation in registers, of sums of float32. Tiles in shared memory have
+   whole lines of 128 bytes, a multiple of eight, so that a swizzle stays inside a tile.
 3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
    index is one of a loop around it, or of a side of the tile. Stores write arrays that are written.
    What no view says is checked where it runs.

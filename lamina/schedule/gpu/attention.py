@@ -39,7 +39,7 @@ MIN_SIDE = 16
 # Elements of a row of a tile: two swizzle atoms of 64 elements. Longer rows would take the
 # registers of the sums, or the shared memory of the multistage buffer.
 MAX_ROW_ELEMENTS = 128
-MAX_PRODUCTS = 4  # a block has barriers for the tiles of so many
+MAX_PRODUCTS = 4  # two inner and two outer ones, as gradients of attention have
 # Accumulators of a thread, float32 registers of 255, where its inner products have 128 steps.
 # Forward attention has 64 + 32 with columns of 64 elements, 64 + 64 with columns of 128; its
 # gradients have up to 2 * 64 + 2 * 64. Up to FEW, registers suffice for 256 rows a block, of twice
@@ -154,7 +154,7 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
       all of the former, and all of the latter along columns, are products that fit in tiles;
     - what is summed up over the steps has one factor ``exp(exponent - shift)``;
     - one axis is the rows of all left factors and of no right one;
-    - there are MAX_PRODUCTS products at most, as a block has no barriers for more;
+    - there are MAX_PRODUCTS products at most;
     - all factors that are read have 16 bits, one dtype, and are computed without reductions.
     """
     reductions = [node for node in kernel.nodes if bound_axes(node)]

@@ -122,8 +122,8 @@ def is_back_to_back(nest: Nest) -> bool:
 
 
 def why_not_pipelined(nest: Nest, target: Target) -> str:
-    """Why these moves say nothing of a nest with products, as blocks do not compute it from a tile
-    program; "" if they do."""
+    """Why a nest with products is none of one product with a tile program, of which all these moves
+    say something; "" if it is. Of products back to back only `Depth` and `Ahead` do."""
     if is_back_to_back(nest):
         return "products back to back"
     return "" if target.has_tile_programs else f"products on this {target.kind} device"

@@ -2,6 +2,8 @@
 
 Loops, roles, buffers, barriers and their order are printed from the program. What fills read, and
 the arithmetic between products and after them, is printed from the nest (`attention_elements.py`).
+The body of a `Compute` says this arithmetic as well, for the interpreter: of it only `Await` and
+`Arrive` are printed. Both come from one nest, and have to be changed together.
 
 Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
 
@@ -9,14 +11,14 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
     ...
     __shared__ u64 drawn[4], full_rows[2], empty_rows[2];   `_print_barriers`
     ...
-    if (THREAD >= 256) {  // producer                       `_print_producer`
+    if (THREAD >= 256) {  // producer                       `_print_role_of_producer`
         ...
-        for (u32 taken = 0, done = 0;; taken++) {           `_row_tile`: the tiles of rows
+        for (u32 taken = 0, done = 0;; taken++) {           `_print_row_tile`
             ...
         }
         return;
     }
-    take_registers<240>();                                  `_print_consumers`
+    take_registers<240>();                                  `_print_role_of_consumers`
     ...
 
 Slots and phases are numbers: of tiles of rows that a block has `taken`, and of all steps so far,
@@ -338,8 +340,9 @@ class AttentionProgramPrinter(AttentionPrinter):
     def _print_compute(
         self, compute: Compute, place: _Place, under_way: list[tuple[str, ...]]
     ) -> None:
-        """Print a call of the function that computes, with what it waits for. `print_finish` has
-        what is computed after the last step."""
+        """Print a call of the function that computes, with what it waits for. `print_elements`
+        has printed the function from the nest, so that arithmetic in the body is not read here;
+        `print_finish` has what is computed after the last step."""
         if not place.step:
             return
         with self.block(f"elements({place.step}, [&]() INLINED {{", tail="});"):
