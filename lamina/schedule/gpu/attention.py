@@ -160,7 +160,7 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     reductions = [node for node in kernel.nodes if bound_axes(node)]
     if not stores_elements(kernel) or any(node.dtype is not float32 for node in reductions):
         return None
-    roles = _roles(kernel, reductions)
+    roles = _roles(reductions)
     if roles is None:
         return None
     exp_factor = exp_factor_of(roles.over_steps)
@@ -203,8 +203,8 @@ def stores_elements(kernel: Kernel) -> bool:
     return all(len(store.axes) == kernel.rows and store.monoid is None for store in kernel.stores)
 
 
-def _roles(kernel: Kernel, reductions: list[Node]) -> _Reductions | None:
-    """The reductions of `kernel` by what they are for; None unless they are so:
+def _roles(reductions: list[Node]) -> _Reductions | None:
+    """The reductions of a kernel by what they are for; None unless they are so:
 
     - Inner ones need no other one. They have results along one axis that all others reduce, the
       step, and along more, the rows: the scores have s[row, step].
