@@ -39,7 +39,7 @@ from lamina.tiles.program import (
     statements_of,
 )
 
-READY, FREE, DRAWN = "full_rows", "empty_rows", "drawn"
+FULL_ROWS, EMPTY_ROWS, DRAWN = "full_rows", "empty_rows", "drawn"
 TICKETS = 4
 
 
@@ -57,8 +57,8 @@ def synchronised_attention(program: TileProgram) -> TileProgram:
     staying = [name for name in staying if name not in passing]
     stages = {alloc.name: alloc.stages for alloc in program.allocs}
     barriers = [Barrier(DRAWN, TICKETS, 1)]
-    barriers.append(Barrier(READY, stages[staying[0]], len(staying)))
-    barriers.append(Barrier(FREE, stages[staying[0]], consumers.warps))
+    barriers.append(Barrier(FULL_ROWS, stages[staying[0]], len(staying)))
+    barriers.append(Barrier(EMPTY_ROWS, stages[staying[0]], consumers.warps))
     for name in passing:
         barriers.append(Barrier(full_of(name), stages[name], 1))
         barriers.append(Barrier(empty_of(name), stages[name], consumers.warps))
@@ -86,14 +86,14 @@ def _with_ticket(loop: TileLoop, body: Sequence[Statement]) -> TileLoop:
 def _with_waits_of_producer(loop: TileLoop) -> TileLoop:
     """The producer waits before it fills: once for tiles that stay, and for each that passes by."""
     body: list[Statement] = []
-    is_free = False
+    is_empty = False
     for statement in loop.body:
         match statement:
             case Fill():
-                if not is_free:
-                    body.append(Wait(FREE, before=True))
-                    is_free = True
-                body.append(replace(statement, barrier=READY))
+                if not is_empty:
+                    body.append(Wait(EMPTY_ROWS, before=True))
+                    is_empty = True
+                body.append(replace(statement, barrier=FULL_ROWS))
             case StepLoop():
                 filled: list[Statement] = []
                 for fill in statements_of(statement.body, Fill):
@@ -175,7 +175,7 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
         def steps(which: str, inside: tuple[Statement, ...], of: StepLoop = statement) -> StepLoop:
             return replace(of, body=inside, steps=which)
 
-        body.append(Wait(READY))
+        body.append(Wait(FULL_ROWS))
         if has_masks:
             body.append(steps("before", step.skipped))
         if statement.steps == "overlapped":
@@ -185,11 +185,11 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
             others = (*others, previous[1], *step.take)
             last = (*step.begin_outer, *step.end_outer)
             body += [steps("first", first), steps("others", others)]
-            body += [Arrive(FREE), steps("last", last)]
+            body += [Arrive(EMPTY_ROWS), steps("last", last)]
         else:
             every = (*step.begin_inner, step.computed, *step.take)
             every = (*every, *step.begin_outer, *step.end_outer)
-            body += [steps("computed", every), Arrive(FREE)]
+            body += [steps("computed", every), Arrive(EMPTY_ROWS)]
         if has_masks:
             body.append(steps("behind", step.skipped))
     return _with_ticket(loop, body)

@@ -70,7 +70,7 @@ from lamina.tiles.program import (
 )
 
 WARP = 32
-PAUSES = 1  # the number of the barrier at which a group pauses; 0 is that of `BARRIER`
+PAUSE_BARRIER = 1  # the number of the barrier at which a group pauses; 0 is that of `BARRIER`
 
 
 @dataclass(frozen=True)
@@ -440,7 +440,7 @@ class ProgramPrinter(EpiloguePrinter):
                 text = self.loop_text
                 condition = f"group == 0 && {text.has_left(1)}{text.has_steps(least)}"
                 threads = self.product.consumer_threads
-                self.line(f"if ({condition}) arrive_at<{PAUSES}, {threads}>();")
+                self.line(f"if ({condition}) arrive_at<{PAUSE_BARRIER}, {threads}>();")
             case Release(to, but):
                 self._print_release(to, but)
             case Advance(role, count):
@@ -481,7 +481,7 @@ class ProgramPrinter(EpiloguePrinter):
         with self.block(f"if ({condition}) {{"):
             for statement in pause.body:
                 self._print_statement(statement)
-            self.line(f"wait_at<{PAUSES}, {self.product.consumer_threads}>();")
+            self.line(f"wait_at<{PAUSE_BARRIER}, {self.product.consumer_threads}>();")
 
     def _print_release(self, to: str, but: int) -> None:
         """Print how the oldest slots are given back: each warp tells a barrier, or all threads are
