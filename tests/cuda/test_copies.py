@@ -220,7 +220,7 @@ NOT_COPIED: dict[str, Case] = {
         ((2, 8, 8, 64), (64, 3, 3, 64)),
     ),
     "windows of too many elements": (
-        lambda x, w: convolved(x, w, padding=(128, 1)), ((2, 16, 8, 64), (64, 257, 3, 64)),
+        lambda x, w: convolved(x, w, padding=(128, 1)), ((16, 16, 8, 64), (64, 257, 3, 64)),
     ),
     "dilated windows of three axes without zeros": (
         lambda x, w: convolved(x, w, dilation=(1, 1, 2)), ((2, 9, 9, 12, 64), (64, 3, 3, 3, 64)),

@@ -146,3 +146,10 @@ def test_the_copy_engine_fills_the_tiles_of_a_first_convolution() -> None:
     (product,) = [text for text in planned.source.kernels.values() if "wgmma" in text]
     assert product.count("copy_box(") == 2
     assert "filled." not in product
+
+
+def test_filters_longer_than_images_are_windows_of_these() -> None:
+    """Places of a filter are more than those of the image: rows are along the latter."""
+    before = convolved((2, 16, 5, 4), (16, 16, 9, 9), padding=4)
+    assert stored(before) == [(16, 9, 9, 40)]
+    check_values(before)

@@ -103,7 +103,9 @@ def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
 class _Walk:
     """How a sum of products walks windows.
 
-    is_summed: are the numbers of a window summed up, and not the windows, which are more?
+    is_summed: are the numbers of a window summed up, and not the windows, which are more? Where a
+        filter has more places than its result, it is the other way round: the places of the result
+        are the numbers of one window for each place of the filter.
     channels: numbers of a window at each place, along the longest axis
     """
 
