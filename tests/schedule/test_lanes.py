@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 import pytest
-import torch
 
 import lamina as lm
 from lamina import Tensor, backends, pipeline
@@ -95,6 +94,7 @@ def test_values_down_columns(columns: int, count: int, cores: int) -> None:
 
 @pytest.mark.parametrize(("batch", "channels"), [(2, 32), (1, 24), (3, 5)])
 def test_values_of_slopes_by_weights(batch: int, channels: int, cores: int) -> None:
+    torch = pytest.importorskip("torch")
     random = np.random.default_rng(channels)
     shapes = (batch, 3, 17, 19), (channels, 3, 3, 3), (batch, channels, 17, 19)
     arrays = [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
