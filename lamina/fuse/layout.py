@@ -126,7 +126,7 @@ def _gains_by_longer_rows(array: Node, use: _Use, sinks: Set[Node], pitch: int) 
 def _is_filled_slowly(array: Node, use: _Use) -> bool:
     """Do threads take longer to fill tiles with an array of 16 bits than to copy it? Of a
     convolution with 2 filters of 5 x 5 places they fill tiles with each element 25 times."""
-    return array.dtype.bits == 16 and _filling(array, use) > _copying(array)
+    return array.dtype.bits == 16 and _filling(array, use) > copying_seconds(array)
 
 
 def _filling(array: Node, use: _Use) -> float:
@@ -134,7 +134,7 @@ def _filling(array: Node, use: _Use) -> float:
     return prod(array.shape) * use.fills(array) * RATES.filling
 
 
-def _copying(array: Node) -> float:
+def copying_seconds(array: Node) -> float:
     """The seconds of a kernel that reads and writes each element of `array` once."""
     memory = RATES.levels[-1]
     nbytes = prod(array.shape) * array.dtype.itemsize
@@ -159,7 +159,7 @@ def _gains_by_storing(array: Node, total: Node, use: _Use) -> bool:
     filling = _filling(array, use)
     longer, shorter = max(multiplying, filling), min(multiplying, filling)
     in_one_kernel = longer + (1 - RATES.hidden) * shorter
-    return multiplying + _copying(array) < in_one_kernel
+    return multiplying + copying_seconds(array) < in_one_kernel
 
 
 def _products_a_second(factor: Node) -> float:

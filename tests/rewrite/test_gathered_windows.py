@@ -15,6 +15,7 @@ from lamina.core.options import Options
 from lamina.frontend.differentiate import gradient
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.tensor import leaf as differentiable
+from lamina.fuse import layout
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.open_calls import open_without_detach
@@ -35,7 +36,7 @@ Shape = tuple[int, ...]
 @pytest.fixture(autouse=True)
 def short_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel takes no time by itself, so that small arrays are worth one."""
-    monkeypatch.setattr(subject, "COPY_KERNEL", 0.0)
+    monkeypatch.setattr(layout, "COPY_KERNEL", 0.0)
 
 
 def simplified(node: Node) -> Node:
@@ -116,7 +117,7 @@ def test_others_stay(image: Shape, filters: Shape, groups: int) -> None:
 
 
 def test_windows_are_gathered_where_a_kernel_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "COPY_KERNEL", 1.0)
+    monkeypatch.setattr(layout, "COPY_KERNEL", 1.0)
     assert stored(convolved((2, 3, 9, 8), (17, 3, 3, 3))) == []
 
 

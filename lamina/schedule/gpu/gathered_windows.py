@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.shape import prod
 from lamina.fuse.kernel_group import KernelGroup
-from lamina.fuse.layout import window_axes_of
+from lamina.fuse.layout import MIN_CONTIGUOUS, RATES, TILE, copying_seconds, window_axes_of
 from lamina.graph.rewrite import on
 from lamina.graph.windows_in_rows import without_repeats
 from lamina.ir import build
@@ -28,11 +27,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op
 
-RATES = GPUS[RATED_GPU]
-MIN_CHANNELS = 16  # from which on the image is stored with its channels last instead
 MIN_OTHERS = 16  # rows of the other factor from which on tensor cores multiply
-TILE = 128  # rows or columns of a tile, about
-COPY_KERNEL = 3e-6  # seconds of a short kernel that reads and writes an array
 # Of windows in memory: memory is a cost too. 128 images of 224 x 224 with 3 channels have 472 MB of
 # windows of 7 x 7 places with a stride of 2.
 MAX_BYTES = 1 << 30
@@ -92,7 +87,7 @@ def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
     if any(other_once.shape[axis] > 1 for axis in kept):
         return None  # each row multiplies others, as a filter for each channel does
     walk = _Walk.of(total, factor)
-    if walk is None or walk.channels >= MIN_CHANNELS:
+    if walk is None or walk.channels >= MIN_CONTIGUOUS:
         return None
     others = prod(other_once.shape) // prod(once.shape[axis] for axis in summed)
     inner = summed if walk.is_summed else kept
@@ -147,10 +142,8 @@ def _is_stored_sooner(windows: _Windows) -> bool:
     gathered them? Each is gathered once for every tile of 128 rows of the other factor."""
     elements = prod(windows.once.shape)
     nbytes = elements * windows.once.dtype.itemsize
-    memory = RATES.levels[-1]
-    storing = nbytes / memory.all_write + nbytes / memory.all_read + COPY_KERNEL
     gathering = elements * ceil(windows.others / TILE) * RATES.filling
-    return nbytes <= MAX_BYTES and storing < gathering
+    return nbytes <= MAX_BYTES and copying_seconds(windows.once) < gathering
 
 
 def _in_rows(once: Node, inner: Sequence[int], factor: Node) -> Node:
