@@ -223,7 +223,8 @@ def test_pooling_in_register_tiles(is_last: bool, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("rows", [2, 4])
 def test_register_tiles_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a matrix and one vector, and of keys that several heads of queries share."""
+    """Of a matrix and one vector, and of keys that several heads of queries share. Each `rows` has
+    shapes of its own: a program that was planned before would be taken from the cache."""
     monkeypatch.setattr(row_tiles, "ROWS", (rows,))
     tiles: list[int] = []
 
@@ -232,10 +233,11 @@ def test_register_tiles_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
         return -tiles[-1]
 
     monkeypatch.setattr(loops, "_predicted", predicted)
-    on_both(lambda w, x: [(w * x).sum(1) + w[:, 0]], values(72, 700), values(700))
-    on_both(
-        lambda q, k: [(q[:, :, None] * k[:, None]).sum(-1)], values(3, 4, 64), values(3, 40, 64)
-    )
+    columns = 700 + rows
+    on_both(lambda w, x: [(w * x).sum(1) + w[:, 0]], values(72, columns), values(columns))
+    width = 64 + rows
+    queries, keys = values(3, 4, width), values(3, 40, width)
+    on_both(lambda q, k: [(q[:, :, None] * k[:, None]).sum(-1)], queries, keys)
     assert rows in tiles
 
 
