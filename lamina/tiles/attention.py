@@ -28,6 +28,8 @@ from lamina.tiles.decisions import (
     Rows,
     copy_of_tile,
     is_tile_transposed,
+    k_axes,
+    row_axes,
     stores_by_rows,
 )
 from lamina.tiles.program import GROUP_ROWS
@@ -40,11 +42,6 @@ CACHED_BYTES = 16 << 20
 # Registers of a thread for sums and factors up to which the inner products of a step run beside the
 # outer products of the step before.
 AHEAD_REGISTERS = 160
-# Registers of a thread: where a group of four warps that brings tiles gives them away, 2 groups
-# that compute have 128 * 24 + 256 * 240 = 64,512 of 65,536, and 4 groups 128 * 24 + 512 * 112.
-PRODUCER_REGISTERS = 24
-CONSUMER_REGISTERS = {2: 240, 4: 112}
-
 
 @dataclass(frozen=True)
 class FactorTile:
@@ -200,7 +197,7 @@ class BackToBackParts:
         steps = self.reductions.steps
         tiles = []
         for store in dict.fromkeys(self.nest.tiles):
-            step_axis = next(axis for axis in store.axes if axis.arg.reduce)
+            (step_axis,) = k_axes(store)
             elements = ceil(step_axis.arg.size / PANEL) * PANEL
             # A tile of keys has its rows by the number of the tile of steps.
             passes_by = steps.tile in free_axes(store.index)
@@ -230,8 +227,7 @@ class BackToBackParts:
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
         registers, lane = self.registers, self.rows_inside[-1]
         column = ix.row_major((registers.column_group, lane, registers.neighbour))
-        rows = points(axis for axis in first.axes if not axis.arg.reduce)
-        columns = points(axis for axis in last.axes if axis.arg.reduce)
+        rows, columns = points(row_axes(first)), points(k_axes(last))
         return ResultSide(first.index, rows), ResultSide(column, columns)
 
     @cached_property

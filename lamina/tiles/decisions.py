@@ -210,9 +210,19 @@ def _depth(pipelining: Pipelining, decisions: ProductDecisions, target: Target) 
 
 def _steps(nest: Nest, reduction: Node, atom: Atom) -> Steps:
     """The reduced axes by their roles: those along the rows of tiles, and all others."""
-    inner = tuple(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
+    inner = k_axes(nest.tiles[0])
     outer = tuple(axis for axis in bound_axes(reduction) if axis not in inner)
     return Steps(inner, outer, ceil(points(inner) * atom.dtype.itemsize / LINE_BYTES))
+
+
+def row_axes(tile: Store) -> Axes:
+    """The axes of a tile along rows of its factor."""
+    return tuple(axis for axis in tile.axes if not axis.arg.reduce)
+
+
+def k_axes(tile: Store) -> Axes:
+    """The axes of a tile along k: the inner reduced ones."""
+    return tuple(axis for axis in tile.axes if axis.arg.reduce)
 
 
 def is_tile_transposed(tile: Store) -> bool:
@@ -236,10 +246,7 @@ def copy_of_tile(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
 def result_sides(nest: Nest) -> tuple[ResultSide, ResultSide]:
     """The rows and the columns of results: of 4096 rows and columns in tiles of 128 x 256 the index
     ``128 * tile + ...``, of the left factor's tiles, and 4096; and the right one's."""
-    left, right = (
-        ResultSide(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
-        for tile in nest.tiles
-    )
+    left, right = (ResultSide(tile.index, points(row_axes(tile))) for tile in nest.tiles)
     return left, right
 
 

@@ -39,18 +39,13 @@ from math import inf
 
 from lamina.core.dtypes import DType, float32
 from lamina.core.target import Target
-from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.attention import factors_of
-from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER
 from lamina.tiles.attention import (
-    CONSUMER_REGISTERS,
-    PRODUCER_REGISTERS,
     BackToBackParts,
     FactorTile,
     Stages,
@@ -59,22 +54,22 @@ from lamina.tiles.attention import (
 )
 from lamina.tiles.barriers_of_attention import synchronised_attention
 from lamina.tiles.computed import Body
-from lamina.tiles.decisions import name_of_lines
-from lamina.tiles.layouts import SWIZZLE_128, layout_of_lines
-from lamina.tiles.lower import (
+from lamina.tiles.layouts import SWIZZLE_128
+from lamina.tiles.lowering import (
     NoViewError,
+    Results,
     UnloweredError,
     extents,
+    factor_view,
     first_of_tile,
     index_of,
-    placing_loads,
-    require_view,
-    result_view,
-    stride_of,
+    parameters_of,
+    producer_and_consumers,
+    row_line_allocs,
+    tile_variables,
     without,
 )
 from lamina.tiles.program import (
-    GROUP_WARPS,
     Alloc,
     Axis,
     Compute,
@@ -82,21 +77,18 @@ from lamina.tiles.program import (
     Fill,
     Mask,
     Multiply,
-    Parameter,
     Product,
     Reduce,
     Rescale,
-    Role,
     Set,
     Shift,
     Statement,
     StepLoop,
-    Store,
     Tickets,
     TileLoop,
     TileProgram,
 )
-from lamina.tiles.values import Digits, Extent, Index, Map, Places, Side, View
+from lamina.tiles.values import Digits, Extent, Index, Map
 
 ROW_MAX, SHIFT, FACTOR = "row_max", "shift", "factor"
 
@@ -132,19 +124,9 @@ class _Lowering:
 
     def program(self, name: str) -> TileProgram:
         """The program without its barriers."""
-        parts = self.parts
-        parameters = tuple(
-            Parameter(f"p{number}", parameter.dtype, parameter.size, parameter.written)
-            for number, parameter in enumerate(parts.nest.kernel.parameters)
-        )
-        registers = CONSUMER_REGISTERS[parts.groups]
-        roles = (
-            Role(PRODUCER, GROUP_WARPS, self._tiles(self._fills()), registers=PRODUCER_REGISTERS),
-            Role(
-                CONSUMERS, parts.groups * GROUP_WARPS, self._tiles(self._multiply()),
-                registers=registers,
-            ),
-        )  # fmt: skip
+        filling, multiplying = self._tiles(self._fills()), self._tiles(self._multiply())
+        roles = producer_and_consumers(filling, multiplying, self.parts.groups)
+        parameters = parameters_of(self.parts.nest.kernel)
         return TileProgram(name, parameters, self._allocs(), (), roles)
 
     @cached_property
@@ -159,12 +141,7 @@ class _Lowering:
         parts, reductions = self.parts, self.parts.reductions
         atom, dtype = parts.atom, parts.atom.dtype
         row, step = Axis("row", atom.m), Axis("step", reductions.steps.steps_of_tile)
-        allocs: list[Alloc] = []
-        for store in parts.row_stores:
-            of = store.value.dtype
-            line = Axis("column", LINE_BYTES // of.itemsize)
-            name = name_of_lines(parts.nest.kernel, store)
-            allocs.append(Alloc(name, "shared", of, 1, (row, line), layout_of_lines(of)))
+        allocs = row_line_allocs(parts.nest, parts.row_stores, atom.m)
         for number, tile in enumerate(parts.tiles):
             first = step if tile.passes_by else row
             axes = (first, Axis("element", tile.shape[1]))
@@ -196,8 +173,7 @@ class _Lowering:
         """The loop over tiles of rows, which a block takes by tickets."""
         parts = self.parts
         tiles, steps = points(parts.grid), parts.reductions.steps.tile.arg.size
-        # An axis of one step is always 0, and stands in no index.
-        axes = [axis for axis in parts.grid if axis.arg.size > 1] or parts.grid[-1:]
+        over = tile_variables(parts.grid)
         tickets = Tickets(parts.row_tiles, parts.arrays_together, parts.is_last_first)
         share = steps * -(-tiles // self.blocks)
         masks = [
@@ -205,7 +181,7 @@ class _Lowering:
             for mask in parts.masks
         ]
         body = (*masks, *body)
-        loop = TileLoop("tickets", tiles, steps, self.blocks, share, extents(axes), body, tickets)
+        loop = TileLoop("tickets", tiles, steps, self.blocks, share, over, body, tickets)
         return (loop,)
 
     def _steps(self, body: Sequence[Statement], steps: str) -> StepLoop:
@@ -215,24 +191,11 @@ class _Lowering:
     def _fills(self) -> tuple[Statement, ...]:
         """What the producer does for a tile of rows."""
         fills = [
-            Fill(f"tile{number}", self._view(tile), "tma")
+            Fill(f"tile{number}", factor_view(tile.store, self._first(tile), Index()), "tma")
             for number, tile in enumerate(self.parts.tiles)
         ]
         staying = self.parts.staying
         return (*fills[:staying], self._steps(fills[staying:], "brought"))
-
-    def _view(self, tile: FactorTile) -> View:
-        """A load of an array, of whose index the rows and the elements of the tile are one stride
-        each. Raises NoViewError for any other factor."""
-        load = tile.store.value
-        require_view(load.op is Op.LOAD and len(load.src) == 1)
-        (index,) = load.src
-        rows = tuple(axis for axis in tile.store.axes if not axis.arg.reduce)
-        elements = (tile.step_axis,)
-        row_side = Side(stride_of(index, rows), self._first(tile), points(rows))
-        element_side = Side(stride_of(index, elements), Index(), points(elements))
-        sides = (element_side, row_side) if tile.is_transposed else (row_side, element_side)
-        return View(f"p{load.arg.parameter}", index_of(without(index, (*rows, *elements))), sides)
 
     def _first(self, tile: FactorTile) -> Index:
         """The first row of a tile: of a tile of steps by the number of that."""
@@ -297,7 +260,7 @@ class _Lowering:
         steps = reductions.steps
         step_loops = (steps.tile, steps.group, steps.lane, steps.neighbour)
         first = Index(((extents([steps.tile])[0].name, steps.steps_of_tile),))
-        sides = self._row_digits(), Digits(first, extents(step_loops))
+        sides = self._row_digits, Digits(first, extents(step_loops))
         return Compute(sides, tuple(body.statements))
 
     def _move_shift(self, body: "_RegisterBody", row_max: Node) -> None:
@@ -321,17 +284,6 @@ class _Lowering:
         before = body.map(Op.MUL, name, FACTOR) if self._has_maximum else name
         body.statements.append(Set(name, body.map(Op.ADD, before, added)))
 
-    def _row_digits(self) -> Digits:
-        """The rows of a tile by their sub-loops."""
-        row_index, _ = self.parts.result_sides
-        return Digits(Index(), self._sub_loops(row_index.index))
-
-    def _sub_loops(self, index: Node) -> tuple[Extent, ...]:
-        """The sub-loops within a tile, whose index this is, the fastest last."""
-        strides, _ = ix.terms_of(index)
-        within = [axis for axis in strides if self.parts.nest.bound(axis) != "grid"]
-        return extents(sorted(within, key=lambda axis: -strides[axis]))
-
     def _finish(self, totals: Sequence[str]) -> list[Statement]:
         """Sums are relative to the shift so far, which may differ from the final one by up to
         SHIFT_THRESHOLD: they are rescaled by ``exp(shift so far - final shift)``."""
@@ -348,49 +300,29 @@ class _Lowering:
             name = f"row_sums{number}"
             body.statements.append(Set(name, body.map(Op.MUL, name, FACTOR)))
         body.statements += [Rescale(name, FACTOR) for name in totals]
-        sides = self._row_digits(), Digits(Index(), (Extent("one", 1),))
+        sides = self._row_digits, Digits(Index(), (Extent("one", 1),))
         return [Compute(sides, tuple(body.statements))]
 
     # Results.
 
+    @property
+    def _results(self) -> Results:
+        return Results(self.parts.nest, self.parts.result_sides, self.parts.row_stores)
+
+    @property
+    def _row_digits(self) -> Digits:
+        """The rows of a tile by their sub-loops."""
+        rows, _ = self._results.digits
+        return rows
+
     def _epilogue(self) -> Epilogue:
-        """The arithmetic between sums and stores, and the stores."""
-        parts, reductions = self.parts, self.parts.reductions
-        kernel = parts.nest.kernel
-        body = Body(view_of=self._view_of_load)
+        reductions = self.parts.reductions
+        names: dict[Node, str] = {}
         if reductions.exp_factor.row_max is not None:
-            body.names[reductions.exp_factor.row_max] = ROW_MAX
-        for number, node in enumerate(reductions.of_rows):
-            body.names[node] = f"row_sums{number}"
-        for number, node in enumerate(reductions.outer):
-            body.names[node] = f"totals{number}"
-        body.compute([store.value for store in kernel.stores])
-        lines = {store: name_of_lines(kernel, store) for store in parts.row_stores}
-        for store in kernel.stores:
-            to: View | Places
-            try:
-                to = self._result_view(store.parameter, store.index, (store.condition,))
-            except NoViewError:
-                to = body.places(store.parameter, store.index, store.condition)
-            value = body.operand(store.value)
-            body.statements.append(Store(to, value, lines.get(store, "")))
-        _, columns = parts.result_sides
-        column_digits = Digits(Index(), self._sub_loops(columns.index))
-        sides = (self._row_digits(), column_digits) if body.has_places else ()
-        return Epilogue(body.results, sides=sides)
-
-    def _view_of_load(self, load: Node) -> View | None:
-        if load.op is not Op.LOAD or load in placing_loads(self.parts.nest.kernel):
-            return None
-        index, *conditions = load.src
-        try:
-            return self._result_view(load.arg.parameter, index, conditions)
-        except NoViewError:
-            return None
-
-    def _result_view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
-        parts = self.parts
-        return result_view(parts.nest, parts.result_sides, parameter, index, conditions)
+            names[reductions.exp_factor.row_max] = ROW_MAX
+        names |= {node: f"row_sums{number}" for number, node in enumerate(reductions.of_rows)}
+        names |= {node: f"totals{number}" for number, node in enumerate(reductions.outer)}
+        return self._results.epilogue(names)
 
 
 class _RegisterBody(Body):

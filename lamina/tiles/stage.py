@@ -10,8 +10,9 @@ from lamina.schedule.gpu.pipelining import Ahead, Depth, is_back_to_back, why_no
 from lamina.targets.legalize import legalize
 from lamina.tiles.attention import BackToBackParts, stages_of, why_not_in_tiles
 from lamina.tiles.decisions import decide
-from lamina.tiles.lower import UnloweredError, lower
+from lamina.tiles.lower import lower
 from lamina.tiles.lower_attention import lower_attention
+from lamina.tiles.lowering import UnloweredError
 from lamina.tiles.program import TileProgram
 from lamina.tiles.text import to_text
 from lamina.tiles.verify import verify_tiles

@@ -31,11 +31,11 @@ from collections.abc import Sequence
 
 from lamina.ir.kernel import points
 from lamina.targets.cuda.attention_elements import AttentionElementPrinter
-from lamina.targets.cuda.tiles import call, end_of, k_axes, row_axes
+from lamina.targets.cuda.tiles import call, end_of
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point
 from lamina.tiles.attention import FactorTile, StepLoops
-from lamina.tiles.decisions import RESERVED_BYTES
+from lamina.tiles.decisions import RESERVED_BYTES, k_axes, row_axes
 
 EXTRA_FILL_THREADS = 128  # a group of four warps, which help to fill tiles
 

@@ -33,10 +33,10 @@ from lamina.ir.node import Node
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.cuda.multiplications import tile_bytes
-from lamina.targets.cuda.tiles import TilePrinter, end_of, k_axes, row_axes
+from lamina.targets.cuda.tiles import TilePrinter, end_of
 from lamina.targets.language import Point
 from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ProductDecisions, is_tile_transposed
+from lamina.tiles.decisions import ProductDecisions, is_tile_transposed, k_axes, row_axes
 from lamina.tiles.program import Alloc, Fill
 
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES

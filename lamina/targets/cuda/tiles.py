@@ -7,7 +7,7 @@ from lamina.core.target import Target
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import Axes, Nest
+from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.results import RowLines, RowStore
@@ -149,16 +149,6 @@ class TilePrinter(GpuPrinter):
         sums = by_rows.lines.sums
         if (first + FEW) % sums == 0:
             self.line(by_rows.write(first + FEW - sums))
-
-
-def row_axes(tile: Store) -> Axes:
-    """The axes of a tile along rows of its factor."""
-    return tuple(axis for axis in tile.axes if not axis.arg.reduce)
-
-
-def k_axes(tile: Store) -> Axes:
-    """The axes of a tile along k: the inner reduced ones."""
-    return tuple(axis for axis in tile.axes if axis.arg.reduce)
 
 
 def end_of(axes: Sequence[Node], tile_size: int) -> int:
