@@ -25,19 +25,14 @@ from lamina.tiles.orders import Part, StepRanges
 from lamina.tiles.program import (
     GROUP_ROWS,
     UNITS,
-    Await,
+    Alloc,
     Compute,
-    Fill,
     Mma,
-    Multiply,
     Product,
     Role,
-    StepLoop,
     TileError,
-    TileProgram,
     Unit,
     Wait,
-    statements_of,
 )
 from lamina.tiles.registers import Registers
 
@@ -52,9 +47,9 @@ class Agent:
     step: how many steps of all its tiles it has begun
     number: by which slots and phases go: that of the step; where tiles go by tickets, outside of
         steps that of the tile
-    taken: tiles that it took by tickets. done: steps of these. staying: buffers filled once a tile
+    taken: tiles that it took by tickets. done: steps of these. passing: buffers filled in each step
     ranges: the steps of a tile that masks leave
-    begun: numbers of products back to back that it has not waited for, and their sums
+    begun: numbers of products that it has not waited for, and their sums
     part: what it has of a tile. steps_left: of that, with the one that it is in
     used: products that it has begun. unreleased: how many of their slots it still has
     products: that have not read their factors, oldest first. ended: how many it has waited for
@@ -68,10 +63,9 @@ class Agent:
         self.clock: Clock = {agent: 1}
         self.step = self.used = self.unreleased = self.ended = self.synced = 0
         self.number = self.taken = self.done = 0
-        self.staying = _staying(self.program)
+        self.passing = self.program.passing
         self.ranges = StepRanges(range(0), range(0))
         self.begun: list[tuple[int, tuple[str, ...]]] = []
-        self.is_first_step = True
         self.part = Part(0, 0, 0)
         self.steps_left = 0
         self.products: list[Callable[[], None]] = []
@@ -83,7 +77,7 @@ class Agent:
     def _slot_of(self, buffer: str) -> Slot:
         """The current slot: by the tile, of tiles that stay while steps pass by."""
         slots = self.block.slots[buffer]
-        number = self.taken if buffer in self.staying else self.number
+        number = self.number if buffer in self.passing else self.taken
         return slots[number % len(slots)]
 
     def _barrier(self, name: str, step: int) -> BarrierState:
@@ -132,76 +126,11 @@ class Agent:
     # Products.
 
     def _mma(self, mma: Mma) -> None:
-        """Begin a product. Factors that the unit reads itself are read when it runs, the left one
-        that threads read into registers at once."""
+        """Begin products."""
         unit = UNITS[mma.unit]
-        left, right = self.program.alloc(mma.left), self.program.alloc(mma.right)
-        left_slot, right_slot = self._slot_of(mma.left), self._slot_of(mma.right)
         self.used += 1
         self.unreleased += 1
-        product_agent = f"products of {self.agent}"
-        for slot, proxy in ((left_slot, unit.left), (right_slot, unit.right)):
-            slot.check_read(self.clock, proxy)
-            is_async = proxy == "async"
-            slot.reads[product_agent if is_async else self.agent] = (
-                self.used if is_async else self.clock[self.agent]
-            )
-        for alloc in (left, right) if unit.apart is None else ():
-            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
-            self._count(f"mma {alloc.name}", conflicts)
-        rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
-
-        def left_factor() -> Array:
-            return factor(left, unit, left_slot, "row")[rows]
-
-        in_registers = left_factor() if unit.left == "generic" else None
-        if self.is_first_step:
-            columns = self.program.alloc(mma.sums).shape[1]
-            self.values[mma.sums] = np.zeros((GROUP_ROWS, columns), np.float32)
-        sums = self.values[mma.sums]
-
-        def run() -> None:
-            first = left_factor() if in_registers is None else in_registers
-            second = factor(right, unit, right_slot, "column").T
-            sums[...] += first.astype(np.float32) @ second.astype(np.float32)
-            self.products.remove(run)
-
-        def run_in_order() -> None:
-            if run in self.products:  # a drain may have been before
-                self._run_through(run)
-
-        self.products.append(run)
-        if not unit.runs_by_itself:
-            self._drain(0)
-            return
-        self.machine.under_way.append(run_in_order)
-
-    def _run_through(self, last: Callable[[], None]) -> None:
-        """Run the oldest products, up to one of them."""
-        while last in self.products:
-            self.products[0]()
-
-    def _drain(self, running: int) -> None:
-        """Wait for all products but the last `running`."""
-        while len(self.products) > running:
-            self.products[0]()
-        self.ended = max(self.ended, self.used - running)
-        self.clock[f"products of {self.agent}"] = self.ended
-
-    # Products back to back.
-
-    def _multiply(self, multiply: Multiply) -> None:
-        """Begin products, which read their factors when they run: those in registers too."""
-        unit = UNITS[multiply.unit]
-        self.used += 1
-        agent = f"products of {self.agent}"
-        runs = [self._product(product, unit, multiply.adds) for product in multiply.products]
-        for product in multiply.products:
-            for name in (product.left, product.right):
-                if self.program.alloc(name).memory == "shared":
-                    slot = self._slot_of(name)
-                    slot.check_read(self.clock, unit.right)
-                    slot.reads[agent] = self.used
+        runs = [self._product(product, unit, mma.adds) for product in mma.products]
 
         def run() -> None:
             for each in runs:
@@ -209,48 +138,78 @@ class Agent:
             self.products.remove(run)
 
         def run_in_order() -> None:
-            if run in self.products:  # a wait may have been before
+            if run in self.products:  # a drain may have been before
                 self._run_through(run)
 
-        self.begun.append((self.used, tuple(product.sums for product in multiply.products)))
+        self.begun.append((self.used, mma.sums))
         self.products.append(run)
+        if not unit.runs_by_itself:
+            self._drain(0)
+            return
         self.machine.under_way.append(run_in_order)
 
     def _product(self, product: Product, unit: Unit, adds: bool) -> Callable[[], None]:
-        """What one of them does when it runs. Sums are NaN until then if they begin anew."""
+        """What one of them does when it runs. Factors that the unit reads itself are read then, and
+        those in registers too; the left one that threads read into registers is read at once. Sums
+        are NaN until then if they begin anew."""
         left, right = self.program.alloc(product.left), self.program.alloc(product.right)
         left_names = {axis.name for axis in left.axes}
         (columns,) = (axis for axis in right.axes if axis.name not in left_names)
         if not adds:
             shape = GROUP_ROWS, columns.size
             self.values[product.sums] = np.full(shape, np.nan, np.float32)
-        sums, right_slot = self.values[product.sums], self._slot_of(right.name)
-        left_slot = self._slot_of(left.name) if left.memory == "shared" else None
-        for alloc in (left, right):
-            if alloc.memory == "shared":
-                conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
-                self._count(f"multiply {alloc.name}", conflicts)
+        if product.sums not in self.values:
+            raise TileError(f"tiles {self.program.name}: {product.sums} are added to before set")
+        sums = self.values[product.sums]
+        left_values = self._left_reader(left, unit)
+        self._begin_read(right, unit.right, unit)
+        right_slot = self._slot_of(right.name)
+        in_registers = left_values() if unit.left == "generic" else None
 
         def run() -> None:
-            if left_slot is None:
-                first = self.values[left.name]
-            else:
-                rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
-                first = factor(left, unit, left_slot, "row")[rows]
+            first = left_values() if in_registers is None else in_registers
             second = factor(right, unit, right_slot, columns.name).T
             before = sums if adds else 0
             sums[...] = before + first.astype(np.float32) @ second.astype(np.float32)
 
         return run
 
-    def _await(self, wait: Await) -> None:
-        """Wait for all products up to the last ones into these sums."""
-        numbers = [number for number, sums in self.begun if sums == wait.sums]
-        if not numbers:
-            raise TileError(f"{self.agent} awaits {', '.join(wait.sums)}, which nothing adds up")
-        later = self.used - numbers[-1]
-        self.begun = [pair for pair in self.begun if pair[0] > numbers[-1]]
-        self._drain(later)
+    def _left_reader(self, left: Alloc, unit: Unit) -> Callable[[], Array]:
+        """What reads the group's rows of a left factor."""
+        if left.memory == "registers":
+            return lambda: self.values[left.name]
+        self._begin_read(left, unit.left, unit)
+        slot = self._slot_of(left.name)
+        rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+        return lambda: factor(left, unit, slot, "row")[rows]
+
+    def _begin_read(self, alloc: Alloc, proxy: str, unit: Unit) -> None:
+        """Note that a product reads the current slot of a factor, and count its conflicts. A unit
+        with rows `apart` reads tiles that are transposed for it, without any."""
+        slot = self._slot_of(alloc.name)
+        slot.check_read(self.clock, proxy)
+        if proxy == "async":
+            slot.reads[f"products of {self.agent}"] = self.used
+        else:
+            slot.reads[self.agent] = self.clock[self.agent]
+        if unit.apart is None:
+            conflicts = conflicts_of_columns(alloc.layout, alloc.shape, alloc.dtype.itemsize)
+            self._count(f"mma {alloc.name}", conflicts)
+
+    def _run_through(self, last: Callable[[], None]) -> None:
+        """Run the oldest products, up to one of them."""
+        while last in self.products:
+            self.products[0]()
+
+    def _drain(self, running: int) -> None:
+        """Wait for all products but those of the last `running` statements."""
+        while len(self.products) > running:
+            self.products[0]()
+        self.ended = max(self.ended, self.used - running)
+        self.begun = [(number, sums) for number, sums in self.begun if number > self.ended]
+        self.clock[f"products of {self.agent}"] = self.ended
+
+    # Registers.
 
     def _registers(self) -> Registers:
         """The registers that no product changes."""
@@ -265,12 +224,3 @@ class Agent:
         body = TileBody(self.machine.arrays, self.clock, variables, (rows, columns))
         body.number(compute.sides)
         self._registers().compute(compute, body)
-
-
-def _staying(program: TileProgram) -> frozenset[str]:
-    """Buffers that are filled once a tile of results, and not in each of its steps."""
-    filled = {fill.buffer for role in program.roles for fill in statements_of(role.body, Fill)}
-    for role in program.roles:
-        for loop in statements_of(role.body, StepLoop):
-            filled -= {fill.buffer for fill in statements_of(loop.body, Fill)}
-    return frozenset(filled)

@@ -47,12 +47,15 @@ from lamina.tiles.program import (
     UNITS,
     Advance,
     Ahead,
+    Arrive,
     Barrier,
     Drain,
     Fence,
     Fill,
     Mma,
     Pause,
+    Previous,
+    Product,
     Release,
     Resume,
     Role,
@@ -72,17 +75,25 @@ from lamina.tiles.program import (
 FULL, EMPTY = "full", "empty"
 # Last steps of a tile before which a group pauses, at most: they last as long as stores.
 MAX_LEAD = 4
+# The statements that order fills and uses, and say whose step they belong to.
+DERIVED = (
+    Wait, Arrive, Release, Pause, Resume, Ahead, Previous, Advance, Drain, Fence, Sync
+)  # fmt: skip
 # What becomes of a loop over steps, and what stands before and after it.
 _InStep = Callable[[StepLoop], tuple[Statement, ...]]
+
+
+def require_no_barriers(program: TileProgram) -> None:
+    """Raise TileError if a program has statements already that order its fills and uses."""
+    every = [statement for role in program.roles for statement in statements(role.body)]
+    if program.barriers or any(isinstance(statement, DERIVED) for statement in every):
+        raise TileError(f"tiles {program.name}: it has barriers already")
 
 
 def synchronised(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already, or if no two roles fill and use the same buffers."""
-    derived = (Wait, Release, Pause, Resume, Ahead, Advance, Drain, Fence, Sync)
-    every = [statement for role in program.roles for statement in statements(role.body)]
-    if program.barriers or any(isinstance(statement, derived) for statement in every):
-        raise TileError(f"tiles {program.name}: it has barriers already")
+    require_no_barriers(program)
     pair = _pair(program)
     barriers: list[Barrier] = []
     if pair.engine_fills:
@@ -106,6 +117,7 @@ class _Pair:
     consumers: Role
     fills: tuple[Fill, ...]
     mma: Mma
+    product: Product
     stages: int
 
     @property
@@ -121,7 +133,7 @@ class _Pair:
     @property
     def needs_fence(self) -> bool:
         """Do threads fill a buffer that the unit reads by the asynchronous proxy?"""
-        proxies = {self.mma.left: self.unit.left, self.mma.right: self.unit.right}
+        proxies = {self.product.left: self.unit.left, self.product.right: self.unit.right}
         by_threads = [fill for fill in self.fills if fill.agent == "threads"]
         return any(proxies[fill.buffer] == "async" for fill in by_threads)
 
@@ -135,10 +147,11 @@ def _pair(program: TileProgram) -> _Pair:
     (producer,), (consumers,) = filling, using
     fills = tuple(statements_of(producer.body, Fill))
     (mma,) = statements_of(consumers.body, Mma)
+    (product,) = mma.products
     filled = sorted(fill.buffer for fill in fills)
-    if filled != sorted((mma.left, mma.right)):
+    if filled != sorted((product.left, product.right)):
         raise TileError(f"tiles {program.name}: {', '.join(filled)} are filled, others are used")
-    return _Pair(producer, consumers, fills, mma, program.alloc(mma.left).stages)
+    return _Pair(producer, consumers, fills, mma, product, program.alloc(product.left).stages)
 
 
 def _synchronised_producer(pair: _Pair) -> Role:

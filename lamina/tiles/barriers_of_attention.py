@@ -7,8 +7,8 @@ The rules are those of `barriers.py`, with a pair of barriers for each buffer:
    inner products use k while v has not come yet.
 2. A wait stands before the first product that reads a slot, and an arrival behind the wait for the
    last one. Steps that a group leaves out, but its block brings, it gives back unread.
-3. Sums are awaited before they are used: those of inner products where computation begins, those
-   of outer products before they are rescaled.
+3. Products are drained before their sums are used: inner ones where computation begins, while
+   outer ones may run on; outer ones before their sums are rescaled.
 4. A loop that is `overlapped` is taken apart: the inner products of its first step; steps that
    begin inner products and the outer products of the step before; the outer products of the last
    step. Between these, tensor cores multiply while threads compute. A wait for the tiles of the
@@ -21,18 +21,18 @@ The rules are those of `barriers.py`, with a pair of barriers for each buffer:
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lamina.tiles.barriers import require_no_barriers
 from lamina.tiles.program import (
     Arrive,
-    Await,
     Barrier,
     Compute,
+    Drain,
     Fill,
     Mask,
-    Multiply,
+    Mma,
     Previous,
     Statement,
     StepLoop,
-    TileError,
     TileLoop,
     TileProgram,
     Wait,
@@ -47,8 +47,7 @@ def synchronised_attention(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already."""
     producer, consumers = program.roles
-    if program.barriers or statements_of(consumers.body, Wait):
-        raise TileError(f"tiles {program.name}: it has barriers already")
+    require_no_barriers(program)
     (filling,) = statements_of(producer.body, TileLoop)
     (using,) = statements_of(consumers.body, TileLoop)
     (steps,) = (loop for loop in filling.body if isinstance(loop, StepLoop))
@@ -109,23 +108,23 @@ def _with_waits_of_producer(loop: TileLoop) -> TileLoop:
 class _Step:
     """The statements of a step of the consumers: what begins products, and what follows."""
 
-    inner: Multiply
+    inner: Mma
     compute: Compute
     take: tuple[Statement, ...]
-    outer: Multiply
+    outer: Mma
     passing: tuple[str, ...]
 
     @staticmethod
     def of(loop: StepLoop, passing: Sequence[str]) -> "_Step":
         inner, compute, *take, outer = loop.body
-        assert isinstance(inner, Multiply)
+        assert isinstance(inner, Mma)
         assert isinstance(compute, Compute)
-        assert isinstance(outer, Multiply)
+        assert isinstance(outer, Mma)
         return _Step(inner, compute, tuple(take), outer, tuple(passing))
 
-    def _read(self, multiply: Multiply) -> list[str]:
+    def _read(self, mma: Mma) -> list[str]:
         """The buffers of passing tiles that products read."""
-        factors = {name for product in multiply.products for name in (product.left, product.right)}
+        factors = {name for product in mma.products for name in (product.left, product.right)}
         return [name for name in self.passing if name in factors]
 
     @property
@@ -144,18 +143,18 @@ class _Step:
         """Begin outer products, whose tiles have come."""
         return (*self.wait_for_outer, self.outer)
 
-    @property
-    def computed(self) -> Compute:
-        """The arithmetic, which first waits for inner products and gives their tiles back."""
+    def computed(self, running: int) -> Compute:
+        """The arithmetic, which first waits for inner products, while so many others run on, and
+        gives their tiles back."""
         read_later = self._read(self.outer)
         given_back = [name for name in self._read(self.inner) if name not in read_later]
-        ready = (_await(self.inner), *_arrivals(given_back))
+        ready = (Drain(running), *_arrivals(given_back))
         return replace(self.compute, body=(*ready, *self.compute.body))
 
     @property
     def end_outer(self) -> tuple[Statement, ...]:
         """Wait for outer products, and give their tiles back."""
-        return (_await(self.outer), *_arrivals(self._read(self.outer)))
+        return (Drain(0), *_arrivals(self._read(self.outer)))
 
     @property
     def skipped(self) -> tuple[Statement, ...]:
@@ -179,24 +178,23 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
         if has_masks:
             body.append(steps("before", step.skipped))
         if statement.steps == "overlapped":
-            previous = Previous(step.begin_outer), Previous(step.end_outer)
-            first = (*step.begin_inner, step.computed, *step.take)
-            others = (*step.begin_inner, previous[0], step.computed, *step.wait_for_outer)
-            others = (*others, previous[1], *step.take)
+            first = (*step.begin_inner, step.computed(running=0), *step.take)
+            others = (
+                *step.begin_inner, Previous(step.begin_outer), step.computed(running=1),
+                *step.wait_for_outer, Previous(step.end_outer), *step.take,
+            )  # fmt: skip
             last = (*step.begin_outer, *step.end_outer)
             body += [steps("first", first), steps("others", others)]
             body += [Arrive(EMPTY_ROWS), steps("last", last)]
         else:
-            every = (*step.begin_inner, step.computed, *step.take)
-            every = (*every, *step.begin_outer, *step.end_outer)
+            every = (
+                *step.begin_inner, step.computed(running=0), *step.take,
+                *step.begin_outer, *step.end_outer,
+            )  # fmt: skip
             body += [steps("computed", every), Arrive(EMPTY_ROWS)]
         if has_masks:
             body.append(steps("behind", step.skipped))
     return _with_ticket(loop, body)
-
-
-def _await(multiply: Multiply) -> Await:
-    return Await(tuple(product.sums for product in multiply.products))
 
 
 def _waits(buffers: Sequence[str]) -> list[Statement]:

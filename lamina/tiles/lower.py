@@ -48,7 +48,9 @@ from lamina.tiles.program import (
     Fill,
     Join,
     Mma,
+    Product,
     Role,
+    Set,
     Statement,
     StepLoop,
     Store,
@@ -125,9 +127,11 @@ class _Lowering:
     def _multiply(self) -> tuple[Statement, ...]:
         """What consumers do for a tile: multiply and store."""
         decisions = self.decisions
-        mma = Mma(SUMS, LEFT, RIGHT, decisions.unit, decisions.running)
+        product = Product(SUMS, LEFT, RIGHT)
+        mma = Mma((product,), decisions.unit, adds=True, running=decisions.running)
+        steps = self._steps((*self._transposes(), mma))
         join = (Join(SUMS),) if decisions.division.steps < decisions.steps.count else ()
-        return (self._steps((*self._transposes(), mma)), *join, self._epilogue())
+        return (Set(SUMS, 0.0), steps, *join, self._epilogue())
 
     def _transposes(self) -> tuple[Statement, ...]:
         """What changes tiles to how the unit reads them."""

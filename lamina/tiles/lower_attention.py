@@ -19,14 +19,14 @@ uses, which `barriers_of_attention.py` adds:
         set totals0 <- 0.0
         ...
         for overlapped step over r9 4
-          multiply inner0 = tile0 * tile1 by wgmma
+          mma inner0 = tile0 * tile1 by wgmma
           compute over ...
             reduce v1: f32 = max v0
             ...
             set parts0 <- v12
           rescale totals0 by factor
           set left0 <- parts0
-          multiply totals0 += left0 * tile2 by wgmma_of_registers
+          mma totals0 += left0 * tile2 by wgmma_of_registers
         compute ...
         epilogue
           ...
@@ -76,7 +76,7 @@ from lamina.tiles.program import (
     Epilogue,
     Fill,
     Mask,
-    Multiply,
+    Mma,
     Product,
     Reduce,
     Rescale,
@@ -222,11 +222,11 @@ class _Lowering:
         totals = [f"totals{number}" for number in outer_numbers]
         rescales = [Rescale(name, FACTOR) for name in totals if self._has_maximum]
         body: list[Statement] = [
-            Multiply(tuple(inner), "wgmma", adds=False),
+            Mma(tuple(inner), "wgmma", adds=False),
             self._elements(),
             *rescales,
             *(Set(f"left{number}", f"parts{number}") for number in outer_numbers),
-            Multiply(tuple(outer), "wgmma_of_registers", adds=True),
+            Mma(tuple(outer), "wgmma_of_registers", adds=True),
         ]
         loop = self._steps(body, "overlapped" if self.parts.is_ahead else "computed")
         return (*self._starts(totals), loop, *self._finish(totals), self._epilogue())

@@ -9,7 +9,7 @@ from typing import Any
 
 from lamina.tiles.memory import BarrierState, Clock, GlobalArray, Slot
 from lamina.tiles.orders import Part
-from lamina.tiles.program import UNITS, Barrier, Mma, TileProgram, statements_of
+from lamina.tiles.program import UNITS, Barrier, TileProgram
 
 Array = Any  # numpy.ndarray
 
@@ -34,9 +34,9 @@ class Machine:
             for parameter in program.parameters
         }
         self.partial_sums: dict[tuple[Part, int], tuple[Array, Clock]] = {}  # by part and group
-        products = [mma for role in program.roles for mma in statements_of(role.body, Mma)]
-        rounding = [mma for mma in products if UNITS[mma.unit].rounds]
-        self.rounded_buffers = {name for mma in rounding for name in (mma.left, mma.right)}
+        rounding = [mma for mma in program.mmas if UNITS[mma.unit].rounds]
+        rounded = [product for mma in rounding for product in mma.products]
+        self.rounded_buffers = {name for each in rounded for name in (each.left, each.right)}
         # What runs by itself: copies and products that have begun.
         self.under_way: list[Callable[[], None]] = []
         self.drawn = 0  # tickets that blocks have drawn, beyond the first one of each

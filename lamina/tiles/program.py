@@ -14,6 +14,7 @@
           fill right <- p1[0 | 512: 64*line < 512 | 1: 256*a10 < 512] by tma
     role consumers: warps=8 registers=240
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
+        set sums <- 0.0
         for step over line 8
           mma sums += left * right by wgmma running=1
         epilogue
@@ -176,18 +177,34 @@ class Transpose:
 
 
 @dataclass(frozen=True)
-class Mma:
-    """Add to `sums` the products of the tiles in the current slots, each group of four warps for
-    its 64 rows. In the first step of a block's part of a tile sums begin at 0.
-
-    running: how many products may still run when the next step begins
-    """
+class Product:
+    """``sums = left * right``, over the axis that both factors have. A left factor in shared memory
+    has 64 rows for each group of four warps; in registers each group has its own."""
 
     sums: str
     left: str
     right: str
+
+
+@dataclass(frozen=True)
+class Mma:
+    """Begin products of the tiles in the current slots, which are then waited for together; each
+    group of four warps multiplies its 64 rows.
+
+    adds: to the sums, which begin anew otherwise
+    running: how many such statements of a loop may still run when its next step begins, before the
+        barriers are derived
+    """
+
+    products: tuple[Product, ...]
     unit: str
-    running: int
+    adds: bool
+    running: int = 0
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """Of all products."""
+        return tuple(product.sums for product in self.products)
 
 
 @dataclass(frozen=True)
@@ -234,8 +251,17 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Arrive:
+    """Give back the current slot: each warp tells its barrier."""
+
+    barrier: str
+
+
+@dataclass(frozen=True)
 class Release:
-    """Give back the slots that are in use, the oldest first, until `but` of them are left.
+    """Give back the slots that are in use, the oldest first, until `but` of them are left: an
+    `Arrive` for each of them, of steps before. How many are in use depends on the step, and on
+    whether the group has paused.
 
     to: a barrier that is told, or a role that runs inside this one and fills the slot
     """
@@ -281,7 +307,7 @@ class Advance:
 
 @dataclass(frozen=True)
 class Drain:
-    """Wait until at most `running` products still run."""
+    """Wait until the products of at most `running` statements still run, the last ones begun."""
 
     running: int
 
@@ -296,43 +322,7 @@ class Sync:
     """Wait for all threads of the role."""
 
 
-# Products back to back: the left factor of one is computed from the sums of another one.
-
-
-@dataclass(frozen=True)
-class Product:
-    """``sums = left * right``, over the axis that both factors have. A left factor in shared memory
-    has 64 rows for each group of four warps; in registers each group has its own."""
-
-    sums: str
-    left: str
-    right: str
-
-
-@dataclass(frozen=True)
-class Multiply:
-    """Begin products of the tiles in the current slots, which are then waited for together.
-
-    adds: to the sums, which begin anew otherwise
-    """
-
-    products: tuple[Product, ...]
-    unit: str
-    adds: bool
-
-
-@dataclass(frozen=True)
-class Await:
-    """Wait for all products that were begun up to the last ones into these sums."""
-
-    sums: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Arrive:
-    """Give back the current slot: each warp tells its barrier."""
-
-    barrier: str
+# Registers: what is computed between products of which one has a factor from another one's sums.
 
 
 @dataclass(frozen=True)
@@ -458,8 +448,8 @@ class StepLoop:
 
 Statement = (
     TileLoop | StepLoop | Fill | Transpose | Mma | Map | Gather | Position | Store | Epilogue | Join
-    | Wait | Release | Pause | Resume | Ahead | Advance | Drain | Fence | Sync
-    | Multiply | Await | Arrive | Set | Reduce | Shift | Rescale | Compute | Previous | Mask
+    | Wait | Arrive | Release | Pause | Resume | Ahead | Advance | Drain | Fence | Sync
+    | Set | Reduce | Shift | Rescale | Compute | Previous | Mask
 )  # fmt: skip
 
 # Statements with a body.
@@ -508,14 +498,21 @@ class TileProgram:
     @property
     def sums(self) -> Alloc:
         """The sums of a tile, in registers: those that all steps add to."""
-        products = [mma for role in self.roles for mma in statements_of(role.body, Mma)]
-        names = [mma.sums for mma in products]
-        for role in self.roles:
-            for multiply in statements_of(role.body, Multiply):
-                names += [product.sums for product in multiply.products if multiply.adds]
-        if not names:
+        adding = [mma for mma in self.mmas if mma.adds]
+        if not adding:
             raise TileError(f"tiles {self.name}: no product adds to sums")
-        return self.alloc(names[0])
+        return self.alloc(adding[0].sums[0])
+
+    @property
+    def mmas(self) -> list[Mma]:
+        """What multiplies, in all roles."""
+        return [mma for role in self.roles for mma in statements_of(role.body, Mma)]
+
+    @property
+    def passing(self) -> frozenset[str]:
+        """Buffers that are filled in each step of a tile. All others stay for its steps."""
+        loops = [loop for role in self.roles for loop in statements_of(role.body, StepLoop)]
+        return frozenset(fill.buffer for loop in loops for fill in statements_of(loop.body, Fill))
 
     def barrier(self, name: str) -> Barrier:
         """The barrier of this name. Raises TileError if there is none."""

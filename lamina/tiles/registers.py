@@ -15,8 +15,8 @@ from lamina.tiles.program import (
     GROUP_ROWS,
     SHIFT_THRESHOLD,
     Arrive,
-    Await,
     Compute,
+    Drain,
     Reduce,
     Rescale,
     Set,
@@ -59,7 +59,7 @@ class Registers:
         body.values = _Settled(body.values | self._settled)
         for statement in compute.body:
             match statement:
-                case Await() | Arrive():
+                case Drain() | Arrive():
                     pass
                 case Map() | Gather() | Position():
                     body.run(statement)

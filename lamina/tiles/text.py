@@ -26,7 +26,6 @@ from lamina.tiles.program import (
     Ahead,
     Alloc,
     Arrive,
-    Await,
     Axis,
     Barrier,
     Compute,
@@ -37,7 +36,6 @@ from lamina.tiles.program import (
     Join,
     Mask,
     Mma,
-    Multiply,
     Parameter,
     Pause,
     Previous,
@@ -129,8 +127,8 @@ def statement_text(statement: Statement) -> str:
         case Fill(buffer, source, agent, barrier):
             to = f" to {barrier}" if barrier else ""
             return f"fill {buffer} <- {_source_text(source)} by {agent}{to}"
-        case Mma(sums, left, right, unit, running):
-            return f"mma {sums} += {left} * {right} by {unit} running={running}"
+        case Mma():
+            return _mma_text(statement)
         case Map(target, dtype, op, operands):
             words = " ".join(map(operand_text, operands))
             return f"map {target}: {SHORT[dtype]} = {op.name.lower()} {words}"
@@ -176,12 +174,6 @@ def _text_of_others(statement: Statement) -> str:
             return "ahead"
         case StepLoop(over, _, steps):
             return f"for {steps} step over {_extents_text(over)}"
-        case Multiply(products, unit, adds):
-            sign = "+=" if adds else "="
-            factors = [f"{each.sums} {sign} {each.left} * {each.right}" for each in products]
-            return f"multiply {', '.join(factors)} by {unit}"
-        case Await(sums):
-            return f"await {', '.join(sums)}"
         case Arrive(barrier):
             return f"arrive {barrier}"
         case Set(registers, value):
@@ -201,6 +193,13 @@ def _text_of_others(statement: Statement) -> str:
             return f"mask {index_text(place)} {within}"
         case _:
             raise FormatError(f"tiles: no text for {type(statement).__name__}")
+
+
+def _mma_text(mma: Mma) -> str:
+    sign = "+=" if mma.adds else "="
+    products = [f"{each.sums} {sign} {each.left} * {each.right}" for each in mma.products]
+    running = f" running={mma.running}" if mma.running else ""
+    return f"mma {', '.join(products)} by {mma.unit}{running}"
 
 
 def _tickets_text(tickets: Tickets | None) -> str:
@@ -376,14 +375,14 @@ def _tile_loop(
     )
 
 
-def _multiply(factors: str, unit: str) -> Multiply:
+def _mma(factors: str, unit: str, running: str | None) -> Mma:
     pattern = rf"({_NAME}) (\+?=) ({_NAME}) \* ({_NAME})"
     matches = [re.fullmatch(pattern, part) for part in factors.split(", ")]
     signs = {match[2] for match in matches if match}
     if None in matches or len(signs) != 1:
         raise FormatError(f"{factors!r} are no products that all add or all begin anew")
     products = tuple(Product(match[1], match[3], match[4]) for match in matches if match)
-    return Multiply(products, unit, adds=signs == {"+="})
+    return Mma(products, unit, adds=signs == {"+="}, running=int(running or 0))
 
 
 def _reduce(target: str, dtype: str, monoid: str, value: str) -> Reduce:
@@ -401,10 +400,6 @@ def _fill(
 ) -> Fill:
     source = Elements(_sides(sides), ()) if sides else _view(view or "")
     return Fill(buffer, source, agent, barrier or "")
-
-
-def _mma(sums: str, left: str, right: str, unit: str, running: str) -> Mma:
-    return Mma(sums, left, right, unit, int(running))
 
 
 def _map(target: str, dtype: str, op: str, operands: str) -> Map:
@@ -453,7 +448,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"fill ({_NAME}) <- (?:({_VIEW})|elements over ({_SIDES})) by (\w+)(?: to ({_NAME}))?",
      _fill),
     (rf"transpose ({_NAME}) by (\d+)", lambda buffer, apart: Transpose(buffer, int(apart))),
-    (rf"mma ({_NAME}) \+= ({_NAME}) \* ({_NAME}) by (\w+) running=(\d+)", _mma),
+    (rf"mma (.+) by ({_NAME})(?: running=(\d+))?", _mma),
     (rf"map ({_NAME}): (\w+) = (\w+) (.+)", _map),
     (rf"gather ({_NAME}): (\w+) = {_PLACE}", _gather),
     (rf"position ({_NAME}) = ({_INDEX})", lambda name, index: Position(name, _index(index))),
@@ -468,8 +463,6 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (r"ahead", lambda: Ahead(())),
     (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
     (r"drain (\d+)", lambda running: Drain(int(running))),
-    (rf"multiply (.+) by ({_NAME})", _multiply),
-    (rf"await ({_NAME}(?:, {_NAME})*)", lambda sums: Await(tuple(sums.split(", ")))),
     (rf"arrive ({_NAME})", Arrive),
     (rf"set ({_NAME}) <- (\S+)", lambda registers, value: Set(registers, _operand(value))),
     (rf"reduce ({_NAME}): (\w+) = (\w+) ({_NAME})", _reduce),

@@ -7,9 +7,7 @@
    index is one of a loop around it, or of a side of the tile. Stores write arrays that are written.
    What no view says is checked where it runs.
 4. Values are computed before they are used, and stored with their dtypes; fills have the dtypes of
-   their arrays, or of what computes them. The factors of an mma have the sides row and step, step
-   and column, in either order each, of the sums' sizes, as many stages, and the layout that its
-   unit reads. Rows are 64 for each group.
+   their arrays, or of what computes them.
 5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
    Its variables number the tiles, and those of a step loop the steps.
 6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
@@ -18,8 +16,12 @@
    The buffers have the steps before which it pauses.
 8. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
    squares. What is done ahead waits, fences and transposes alone, in a step.
+9. The two factors of a product share one axis, and its sums have the others: row and step, step and
+   column, row and column, in either order each. Rows are 64 for each group. Factors have as many
+   stages where steps fill both, more than products that run on, and the layout that the unit reads;
+   those in registers have 16 bits.
 
-`verify_attention.py` has those of products back to back.
+`verify_attention.py` has those of registers and of tickets.
 """
 
 from collections import Counter
@@ -40,17 +42,17 @@ from lamina.tiles.program import (
     Ahead,
     Alloc,
     Arrive,
-    Await,
     Compute,
+    Drain,
     Epilogue,
     Fence,
     Fill,
     Join,
     Mask,
     Mma,
-    Multiply,
     Pause,
     Previous,
+    Product,
     Reduce,
     Release,
     Resume,
@@ -80,7 +82,6 @@ from lamina.tiles.values import (
     View,
 )
 from lamina.tiles.verify_attention import (
-    has_back_to_back,
     registers_of,
     target_of,
     verify_computed,
@@ -121,7 +122,7 @@ def _names(program: TileProgram) -> Checks:
 def _allocs(program: TileProgram) -> Checks:
     """2. Sides of tiles."""
     registers = registers_of(program)
-    is_one_product = not has_back_to_back(program)
+    is_one_product = len(program.mmas) == 1
     if is_one_product:
         count = len(registers)
         yield count == 1, f"one result has {count} allocations of sums in registers"
@@ -230,7 +231,7 @@ def _body(
                 yield from _mma(program, role, statement)
             case Epilogue():
                 yield from _epilogue(program, statement, variables)
-            case Wait(barrier=name):
+            case Wait(barrier=name) | Arrive(barrier=name):
                 program.barrier(name)
             case Release(to=name) if name in {other.name for other in program.roles}:
                 yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"
@@ -249,7 +250,7 @@ def _body(
                 yield from _in_other_step(statement)
                 yield from _body(program, role, inside, variables)
             case _:
-                yield from verify_registers(program, role, statement)
+                yield from verify_registers(program, statement)
 
 
 def _in_other_step(statement: Ahead | Previous) -> Checks:
@@ -259,7 +260,7 @@ def _in_other_step(statement: Ahead | Previous) -> Checks:
         yield all(isinstance(each, allowed) for each in statement.body), "a fill or use is ahead"
         return
     yield (
-        all(isinstance(each, (Wait, Multiply, Await, Arrive)) for each in statement.body),
+        all(isinstance(each, (Wait, Mma, Drain, Arrive)) for each in statement.body),
         "for the step before, there are products and barriers alone",
     )
 
@@ -277,8 +278,10 @@ def _compute(
             yield from _computed(program, statement, shape, known, variables)
             known[statement.target] = _dtype_of(statement)
             continue
-        if isinstance(statement, (Await, Arrive)):
-            yield from verify_registers(program, role, statement)
+        if isinstance(statement, Arrive):
+            program.barrier(statement.barrier)
+            continue
+        if isinstance(statement, Drain):
             continue
         yield from verify_computed(program, statement, known)
         target = target_of(statement)
@@ -294,7 +297,8 @@ def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Ch
         [pause.least for pause in pauses] == [resume.least for resume in resumes],
         "a pause has no resume of the same steps",
     )
-    (stages,) = {program.alloc(mma.left).stages for mma in statements_of(step, Mma)} or {0}
+    products = [product for mma in statements_of(step, Mma) for product in mma.products]
+    stages = min((program.alloc(product.right).stages for product in products), default=0)
     for pause in pauses:
         yield role.groups == 2, f"{role.groups} groups: of two, one pauses for the other"
         yield (
@@ -339,26 +343,58 @@ def _transpose(program: TileProgram, transpose: Transpose) -> Checks:
 
 
 def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:
+    """9. Products that begin together."""
     yield mma.unit in UNITS, f"a unit is one of {', '.join(UNITS)}, not {mma.unit}"
-    sums, left, right = (program.alloc(name) for name in (mma.sums, mma.left, mma.right))
-    yield sums.memory == "registers", f"{sums.name} are not in registers"
-    yield left.stages == right.stages, f"{left.name} and {right.name} have other stages"
-    yield left.stages > mma.running, f"{mma.running} products run in {left.stages} stages"
-    rows, columns = sums.shape
-    steps = _sizes(left).get("step")
-    yield _sizes(left) == {"row": rows, "step": steps}, f"{left.name} has other rows than the sums"
-    yield (
-        _sizes(right) == {"column": columns, "step": steps},
-        f"{right.name} has other columns or steps than the sums and {left.name}",
+    yield bool(mma.products), "no products"
+    for product in mma.products:
+        yield from _product(program, role, product)
+        left, right = program.alloc(product.left), program.alloc(product.right)
+        yield from _factors(left, right, mma.unit)
+        for factor in (left, right):
+            if factor.memory == "shared":
+                stages = factor.stages
+                yield stages > mma.running, f"{mma.running} products run in {stages} stages"
+        passing = [alloc for alloc in (left, right) if alloc.name in program.passing]
+        counts = {alloc.stages for alloc in passing}
+        yield len(counts) <= 1, f"{left.name} and {right.name} have other stages"
+
+
+def _product(program: TileProgram, role: Role, product: Product) -> Checks:
+    """9., of the axes of a product."""
+    sums, left, right = (
+        program.alloc(name) for name in (product.sums, product.left, product.right)
     )
+    yield sums.memory == "registers" and sums.dtype is float32, f"{sums.name} are no sums"
+    left_sizes, right_sizes, sums_sizes = _sizes(left), _sizes(right), _sizes(sums)
+    common = left_sizes.keys() & right_sizes.keys()
+    names = ", ".join(sorted(common))
+    yield len(common) == 1, f"{left.name} and {right.name} share the axes {names}"
+    (axis,) = common
+    yield left_sizes[axis] == right_sizes[axis], f"{left.name} and {right.name} have other {axis}s"
+    others = {name: size for name, size in (left_sizes | right_sizes).items() if name != axis}
+    yield others == sums_sizes, f"{sums.name} have other sides than {left.name} and {right.name}"
+    rows = sums_sizes.get("row", 0)
     yield rows == role.groups * GROUP_ROWS, f"{rows} rows for {role.groups} groups of {GROUP_ROWS}"
-    layout = UNITS[mma.unit].layout
-    for factor in (left, right):
-        yield factor.layout == layout, f"{mma.unit} reads {layout}, and {factor.name} has another"
 
 
-def _sizes(alloc: Alloc) -> dict[str, int | None]:
+def _sizes(alloc: Alloc) -> dict[str, int]:
     return {axis.name: axis.size for axis in alloc.axes}
+
+
+def _factors(left: Alloc, right: Alloc, unit: str) -> Checks:
+    """9., of how a unit reads both factors."""
+    is_of_registers = UNITS[unit].left == "registers"
+    yield (
+        is_of_registers == (left.memory == "registers"),
+        f"{unit} reads {left.name} in {left.memory}",
+    )
+    yield left.dtype is right.dtype, f"{left.name} and {right.name} have other dtypes"
+    if is_of_registers:
+        yield left.dtype.itemsize == 2, f"{left.name} has no 16 bits"
+    layout = UNITS[unit].layout
+    for factor in (left, right):
+        is_readable = factor.memory == "registers" or factor.layout == layout
+        yield is_readable, f"{unit} reads {layout}, and {factor.name} has another"
 
 
 def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) -> Checks:

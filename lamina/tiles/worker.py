@@ -35,7 +35,6 @@ from lamina.tiles.program import (
     Ahead,
     Alloc,
     Arrive,
-    Await,
     Compute,
     Drain,
     Epilogue,
@@ -44,7 +43,6 @@ from lamina.tiles.program import (
     Join,
     Mask,
     Mma,
-    Multiply,
     Pause,
     Previous,
     Release,
@@ -109,14 +107,10 @@ class Worker(Agent):
                     self.number -= 1
                     yield from self._body(previous, variables)
                     self.number += 1
-                case Multiply():
-                    self._multiply(statement)
-                case Await():
-                    self._await(statement)
                 case Arrive(barrier):
                     self._arrive(self._barrier(barrier, self.number), GROUP_WARPS)
                 case Compute(body=body):
-                    waits = tuple(part for part in body if isinstance(part, (Await, Arrive)))
+                    waits = tuple(part for part in body if isinstance(part, (Drain, Arrive)))
                     yield from self._body(waits, variables)
                     self._compute(statement, variables)
                 case Set() | Rescale():
@@ -177,7 +171,6 @@ class Worker(Agent):
                 yield from self._body((statement,), variables)
 
     def _steps(self, loop: StepLoop, part: Part, variables: Mapping[str, int]) -> Events:
-        self.is_first_step = True
         self.part = part
         for number in range(part.first, part.first + part.count):
             self.steps_left = part.first + part.count - number
@@ -186,7 +179,6 @@ class Worker(Agent):
                 self.slices.pop(0)()
             self.step += 1
             self.number = self.step
-            self.is_first_step = False
             if self.role.inside:
                 yield StepEnd()
 

@@ -20,6 +20,7 @@ role producer: warps=1
       fill right <- p1[0 | 80: 64*line < 100 | 1: 64*b < 80] by tma
 role consumers: warps=8
   for tile in whole tiles=4 steps=2 blocks=3 share=4 over a 2, b 2
+    set sums <- 0.0
     for step over line 2
       mma sums += left * right by wgmma running=1
     epilogue
@@ -66,10 +67,11 @@ role producer: inside consumers
       fill right <- p1[0 | 1: 64*b < 80 | 80: 32*line < 100] by tma
 role consumers: warps=8
   for tile in whole tiles=4 steps=4 blocks=3 share=8 over a 2, b 2
+    set sums <- 0.0
     for step over line 4
       transpose left by 8
       transpose right by 16
-      mma sums += left * right by fma running=0
+      mma sums += left * right by fma
     epilogue
       store p2[0 | 80: 128*a < 200 | 1: 64*b < 80] <- sums
 """

@@ -23,7 +23,7 @@ from lamina.tiles.interpreter import interpret
 from lamina.tiles.program import (
     BODIES,
     Arrive,
-    Await,
+    Drain,
     Statement,
     TileError,
     TileLoop,
@@ -168,7 +168,6 @@ def test_attention_is_what_its_kernel_says(name: str, monkeypatch: pytest.Monkey
         ("inner0 = tile0 * tile1", "totals0 = tile0 * tile1", "totals0 have other sides than"),
         ("by wgmma_of_registers", "by wgmma", "wgmma reads left0 in registers"),
         ("alloc left0: registers bf16", "alloc left0: registers f32", "have other dtypes"),
-        ("await inner0", "await inner1", "inner1 are no sums in registers"),
         ("arrive empty_rows", "arrive rows", "no barrier 'rows'"),
         ("set shift <- -inf", "set shifts <- -inf", "shifts are no registers"),
         ("max v4", "max v9", "v9 is not computed before"),
@@ -191,7 +190,7 @@ def test_each_invariant_is_checked(
 
 
 # What orders fills and uses, and how a test says which one it leaves out.
-ORDERING = (Wait, Arrive, Await)
+ORDERING = (Wait, Arrive, Drain)
 
 
 def without(body: tuple[Statement, ...], number: int, count: list[int]) -> tuple[Statement, ...]:
@@ -211,7 +210,7 @@ def without(body: tuple[Statement, ...], number: int, count: list[int]) -> tuple
 
 
 def mutants(program: TileProgram) -> Iterator[tuple[str, TileProgram]]:
-    """A program without one of its waits, arrivals or awaits, and which one it is."""
+    """A program without one of its waits, arrivals or drains, and which one it is."""
     for role in program.roles:
         ordering = [part for part in statements(role.body) if isinstance(part, ORDERING)]
         for number, statement in enumerate(ordering):

@@ -203,7 +203,7 @@ def test_tiles_that_are_not_as_fused_multiply_adds_read_them_give_other_sums(
 
 def test_a_slot_that_was_read_is_not_changed() -> None:
     """The tiles of a step are transposed once more, after its product."""
-    product = "      mma sums += left * right by fma running=0\n"
+    product = "      mma sums += left * right by fma\n"
     text = with_barriers(BY_FMA, product, product + "      transpose left by 8\n")
     assert caught(text) == {UnorderedError}
 

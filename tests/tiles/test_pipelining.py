@@ -21,7 +21,7 @@ from lamina.schedule.gpu.pipelining import Depth, Order, Overlap, Roles
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.search import search
-from lamina.tiles.program import Epilogue, Mma, statements
+from lamina.tiles.program import Epilogue, statements
 from tests.tiles.test_lower import (
     FAMILIES,
     integers,
@@ -115,7 +115,8 @@ def test_moves_are_what_the_program_has(monkeypatch: pytest.MonkeyPatch) -> None
     assert (loop.order, loop.blocks) == ("whole", 2)
     every = [one for role in program.roles for one in statements(role.body)]
     assert [one.slices for one in every if isinstance(one, Epilogue)] == [2]
-    assert [program.alloc(one.left).stages for one in every if isinstance(one, Mma)] == [3]
+    (product,) = (product for mma in program.mmas for product in mma.products)
+    assert program.alloc(product.left).stages == 3
     assert [role.inside for role in program.roles] == ["", ""]
     assert to_text(next(iter(of.planned.plans.values())).moves).endswith(moves.replace("; ", "\n"))
 

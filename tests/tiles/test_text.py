@@ -28,6 +28,7 @@ from lamina.tiles.program import (
     Mma,
     Parameter,
     Pause,
+    Product,
     Release,
     Resume,
     Role,
@@ -87,12 +88,13 @@ STORES = st.builds(Store, VIEWS | PLACES, NAMES | VIEWS | NUMBERS, st.just("") |
 EPILOGUES = st.builds(
     Epilogue, tuples(COMPUTED | STORES), sides=st.just(()) | SIDES_OF_TILES
 ) | st.builds(Epilogue, tuples(COMPUTED | STORES), NAMES, SIZES)
+PRODUCTS = st.builds(Product, NAMES, NAMES, NAMES)
 SIMPLE = st.one_of(
     st.builds(
         Fill, NAMES, VIEWS | ELEMENTS, st.sampled_from(["threads", "tma"]), st.just("") | NAMES
     ),
     st.builds(Transpose, NAMES, SIZES),
-    st.builds(Mma, NAMES, NAMES, NAMES, NAMES, SIZES),
+    st.builds(Mma, one_or_more(PRODUCTS), NAMES, st.booleans(), SIZES),
     st.builds(Join, NAMES),
     st.builds(Wait, NAMES, st.booleans()),
     st.builds(Release, NAMES, SIZES),
@@ -156,11 +158,11 @@ def edited(old: str, new: str) -> str:
         (lambda: "", "line 1: expected 'tiles NAME'"),
         (lambda: edited("p1: bf16", "p1: b16"), "line 4: 'b16' is no dtype"),
         (lambda: edited("linear", "diagonal"), "line 9: 'diagonal' is no layout"),
-        (lambda: edited("mma sums +=", "mma sums ="), "'mma sums = left"),
+        (lambda: edited("left * right", "left + right"), "are no products"),
         (lambda: edited("64*b <", "b*b <"), "line 14: 'b*b' is no term of an index"),
         (lambda: edited("= cast", "= round_up"), "'round_up' is no operation"),
         (lambda: edited("cast sums", "cast -"), "'-' is no operand"),
-        (lambda: edited("    epilogue", "        epilogue"), "line 19: it is indented too far"),
+        (lambda: edited("    epilogue", "        epilogue"), "line 20: it is indented too far"),
         (lambda: edited("      map v0: bf16 = cast sums", "      sync"), "and stores alone"),
         (lambda: edited("role producer: warps=1", "rule producer"), "is no declaration"),
     ],

@@ -2,7 +2,7 @@
 
 Loops, roles, buffers, barriers and their order are printed from the program. What fills read, and
 the arithmetic between products and after them, is printed from the nest (`attention_elements.py`).
-The body of a `Compute` says this arithmetic as well, for the interpreter: of it only `Await` and
+The body of a `Compute` says this arithmetic as well, for the interpreter: of it only `Drain` and
 `Arrive` are printed. Both come from one nest, and have to be changed together.
 
 Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
@@ -40,12 +40,12 @@ from lamina.tiles.program import (
     GROUP_ROWS,
     Alloc,
     Arrive,
-    Await,
     Compute,
+    Drain,
     Epilogue,
     Fill,
     Mask,
-    Multiply,
+    Mma,
     Previous,
     Product,
     Rescale,
@@ -165,7 +165,7 @@ class AttentionProgramPrinter(AttentionPrinter):
         """Print what becomes of a tile of rows, once its ticket is known."""
         self._lines(tile_lines(loop))
         self._lines(self.indices(self.grid, "tile"))
-        computes = bool(statements_of(loop.body, Multiply))
+        computes = bool(statements_of(loop.body, Mma))
         self.print_bounds(of_group=computes)
         if computes:
             self._print_registers_of_tile()
@@ -212,11 +212,11 @@ class AttentionProgramPrinter(AttentionPrinter):
                 self._print_wait(statement, place)
             case Arrive():
                 self._print_arrival(statement, place)
-            case Multiply():
-                self._print_multiply(statement, place)
-                under_way.append(tuple(product.sums for product in statement.products))
-            case Await(sums):
-                self._print_await(sums, under_way)
+            case Mma():
+                self._print_mmas(statement, place)
+                under_way.append(statement.sums)
+            case Drain(running):
+                self._print_drain_of(running, under_way)
             case Previous(body):
                 before = _Place(f"({place.number} - 1)", f"({place.step} - 1)")
                 for inside in body:
@@ -282,11 +282,11 @@ class AttentionProgramPrinter(AttentionPrinter):
             self._walk([tile.step_axis], "0")
             self.print_copy(fill, alloc, tile.store, copy, slot, corner)
 
-    def _print_multiply(self, multiply: Multiply, place: _Place) -> None:
+    def _print_mmas(self, mma: Mma, place: _Place) -> None:
         """Print products of 16 elements of each line at a time, and mark their end."""
         self.line("wgmma_fence();")
-        for product in multiply.products:
-            self._print_product_of(product, multiply.adds, place)
+        for product in mma.products:
+            self._print_product_of(product, mma.adds, place)
         self.line("wgmma_commit();")
 
     def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
@@ -325,14 +325,13 @@ class AttentionProgramPrinter(AttentionPrinter):
         panel = alloc.shape[0] * LINE_BYTES // CHUNK_BYTES
         return f"({alloc.name}{slot}{more}) / {CHUNK_BYTES} + ({panel} << 16)"
 
-    def _print_await(self, sums: tuple[str, ...], under_way: list[tuple[str, ...]]) -> None:
-        """Print the wait for products into these sums, and for all that were begun before; the sums
-        may be read then."""
-        later = under_way[under_way.index(sums) + 1 :]
-        del under_way[: under_way.index(sums) + 1]
-        self.line(f"wgmma_wait<{len(later)}>();")
-        for name in sums:
-            self._print_hold(name)
+    def _print_drain_of(self, running: int, under_way: list[tuple[str, ...]]) -> None:
+        """Print the wait for all products but the last `running`; the sums of the others may be
+        read then."""
+        self.line(f"wgmma_wait<{running}>();")
+        while len(under_way) > running:
+            for name in under_way.pop(0):
+                self._print_hold(name)
 
     def _print_hold(self, name: str) -> None:
         self.line(f"UNROLLED for (f32 &x : {name}) hold(x);")
@@ -347,7 +346,7 @@ class AttentionProgramPrinter(AttentionPrinter):
             return
         with self.block(f"elements({place.step}, [&]() INLINED {{", tail="});"):
             for statement in compute.body:
-                if isinstance(statement, (Await, Arrive)):
+                if isinstance(statement, (Drain, Arrive)):
                     self._print_statement_at(statement, place, under_way)
         if under_way:  # keeps arithmetic before the wait for these
             for part in statements_of(compute.body, Set):

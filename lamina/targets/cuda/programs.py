@@ -58,6 +58,7 @@ from lamina.tiles.program import (
     Release,
     Resume,
     Role,
+    Set,
     Statement,
     StepLoop,
     Sync,
@@ -100,6 +101,7 @@ class _Product:
         (producer_steps,) = statements_of(producer.body, StepLoop)
         (tile_loop,) = statements_of(consumers.body, TileLoop)
         (mma,) = statements_of(consumers.body, Mma)
+        (product,) = mma.products
         (epilogue,) = statements_of(consumers.body, Epilogue)
         fills = statements_of(producer.body, Fill)
         return _Product(
@@ -109,9 +111,9 @@ class _Product:
             tile_loop,
             mma,
             epilogue,
-            left=program.alloc(mma.left),
-            right=program.alloc(mma.right),
-            sums=program.alloc(mma.sums),
+            left=program.alloc(product.left),
+            right=program.alloc(product.right),
+            sums=program.alloc(product.sums),
             buffers=tuple(fill.buffer for fill in fills),
             agents=frozenset(fill.agent for fill in fills),
             waits=bool(statements_of(consumers.body, Wait)),
@@ -215,7 +217,7 @@ class ProgramPrinter(EpiloguePrinter):
         """Print where tiles and lines of results lie: lines first, as swizzles begin at whole KiB
         and all tiles are such."""
         self.line("extern __shared__ __align__(1024) u8 shared[];")
-        factors = (self.product.mma.left, self.product.mma.right)
+        factors = (self.product.left.name, self.product.right.name)
         shared = [alloc for alloc in self.tile_program.allocs if alloc.memory == "shared"]
         for alloc in sorted(shared, key=lambda alloc: alloc.name in factors):
             self.offset_of[alloc.name] = self.shared_bytes
@@ -345,8 +347,6 @@ class ProgramPrinter(EpiloguePrinter):
         self._lines(self.loop_text.start)
         self._lines(self.indices(self.grid, "tile"))
         self.name_sums(self.decisions.reduction)
-        if not self.product.runs_by_itself:
-            self.line(f"UNROLLED for (f32 &sum : {self.product.mma.sums}) sum = 0;")
         for statement in loop.body:
             if isinstance(statement, StepLoop):
                 self._print_steps_of_tile(statement)
@@ -421,6 +421,9 @@ class ProgramPrinter(EpiloguePrinter):
 
     def _print_statement(self, statement: Statement) -> None:
         match statement:
+            case Set(registers, 0.0):  # wgmma of the first step begins sums anew instead
+                if not self.product.runs_by_itself:
+                    self.line(f"UNROLLED for (f32 &sum : {registers}) sum = 0;")
             case Mma():
                 self._print_mma(statement)
             case Wait(barrier):  # `before` or not is in the parity: `_first_parity`
@@ -468,7 +471,7 @@ class ProgramPrinter(EpiloguePrinter):
             unit=mma.unit,
             left=product.left,
             right=product.right,
-            sums=mma.sums,
+            sums=product.sums.name,
             count=product.sums_of_thread,
             first_step=self.loop_text.first,
         )
@@ -502,7 +505,7 @@ class ProgramPrinter(EpiloguePrinter):
         """Print the wait for products, after which, if none runs, sums may be read."""
         self.line(f"wgmma_wait<{running}>();")
         if not running:
-            self.line(f"UNROLLED for (f32 &sum : {self.product.mma.sums}) hold(sum);")
+            self.line(f"UNROLLED for (f32 &sum : {self.product.sums.name}) hold(sum);")
 
 
 def _first_parity(role: Role) -> int:
