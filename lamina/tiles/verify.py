@@ -3,33 +3,29 @@
 1. Names are unique; every name that a statement has is declared, and is of the right kind.
 2. One product has one allocation in registers, of sums of float32. Tiles in shared memory have
    whole lines of 128 bytes, a multiple of eight, so that a swizzle stays inside a tile.
-3. Views have the array's elements alone: of every tile, what is inside both ends. A variable of an
-   index is one of a loop around it, or of a side of the tile. Stores write arrays that are written.
-   What no view says is checked where it runs.
-4. Values are computed before they are used, and stored with their dtypes; fills have the dtypes of
-   their arrays, or of what computes them.
-5. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
+3. A tile loop is the outermost loop of a role; every role has the same sequence of tiles and steps.
    Its variables number the tiles, and those of a step loop the steps.
-6. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
+4. A role that runs inside another one has fills alone. The copy engine reports to a barrier in a
    program that has any. All threads together have the registers of a multiprocessor at most.
-7. A pause is in a step, of a role of two groups, with a resume for the same steps after the mma.
+5. A pause is in a step, of a role of two groups, with a resume for the same steps after the mma.
    The buffers have the steps before which it pauses.
-8. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
-   squares. What is done ahead waits, fences and transposes alone, in a step.
-9. The two factors of a product share one axis, and its sums have the others: row and step, step and
+6. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
+   squares. What is done ahead waits, fences and transposes alone, in a step; what is
+   done for the step before is products and barriers alone.
+7. The two factors of a product share one axis, and its sums have the others: row and step, step and
    column, row and column, in either order each. Rows are 64 for each group. Factors have as many
    stages where steps fill both, more than products that run on, and the layout that the unit reads;
    those in registers have 16 bits.
+8. Where tiles go by tickets, loops over steps have all that masks leave, each once and in order.
+   Masks depend on the tile, and leave out the first or the last steps.
 
-`verify_attention.py` has those of registers and of tickets.
+`verify_values.py` has those of views, values and registers: 9 to 11.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from math import prod
 
-from lamina.core.dtypes import DType, bool_, float32, int64
-from lamina.ir.ops import Group
+from lamina.core.dtypes import float32
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.tiles.layouts import BANKS, SQUARE
 from lamina.tiles.program import (
@@ -55,8 +51,10 @@ from lamina.tiles.program import (
     Product,
     Reduce,
     Release,
+    Rescale,
     Resume,
     Role,
+    Set,
     Shift,
     Statement,
     StepLoop,
@@ -71,28 +69,31 @@ from lamina.tiles.program import (
     statements_of,
 )
 from lamina.tiles.values import (
-    Computed,
-    Digits,
     Extent,
     Gather,
-    Index,
     Map,
-    Operand,
     Position,
     View,
 )
-from lamina.tiles.verify_attention import (
+from lamina.tiles.verify_values import (
+    Checks,
+    Variables,
+    dtype_of,
     registers_of,
-    target_of,
-    verify_computed,
-    verify_registers,
-    verify_tickets,
+    verify_change,
+    verify_compute,
+    verify_elements,
+    verify_epilogue,
+    verify_view,
 )
 
 MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocessor
 
-Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
-Variables = Mapping[str, int]  # how many values each has
+# The steps of loops in a role that brings all, and in one that computes those of a group.
+_COMPUTED = (("computed",), ("overlapped",), ("first", "others", "last"))
+SEQUENCES = {
+    ("brought",), *_COMPUTED, *(("before", *steps, "behind") for steps in _COMPUTED)
+}  # fmt: skip
 
 
 def verify_tiles(program: TileProgram) -> None:
@@ -143,7 +144,7 @@ def _allocs(program: TileProgram) -> Checks:
 
 
 def _loops(program: TileProgram) -> Checks:
-    """5. Each role has one loop over tiles, and all have the same tiles and steps."""
+    """3. Each role has one loop over tiles, and all have the same tiles and steps."""
     loops = [
         (role.name, loop)
         for role in program.roles
@@ -166,7 +167,7 @@ def _loops(program: TileProgram) -> Checks:
             (loop.share < loop.steps) == (loop.order in ("shared", "equal")),
             f"{loop.share} steps of a block are not in the order {loop.order}",
         )
-        yield from verify_tickets(loop)
+        yield from _tickets(loop)
         covered = loop.blocks * loop.share
         yield (
             covered >= loop.tiles * loop.steps,
@@ -181,6 +182,28 @@ def _loops(program: TileProgram) -> Checks:
                 )
 
 
+def _tickets(loop: TileLoop) -> Checks:
+    """8. The steps of a loop over tiles that go by tickets, and its masks."""
+    words = [inner.steps for inner in loop.body if isinstance(inner, StepLoop)]
+    yield (
+        (loop.tickets is not None) == (loop.order == "tickets"),
+        f"tickets in the order {loop.order}",
+    )
+    if loop.tickets is None:
+        yield set(words) <= {"part"}, f"steps {', '.join(words)} of a tile without tickets"
+        return
+    yield tuple(words) in SEQUENCES, f"steps {', '.join(words)} are not those of a tile in order"
+    rows = loop.tickets.rows
+    yield loop.tiles % rows == 0, f"{loop.tiles} tiles are no arrays of {rows}"
+    yield loop.tickets.together > 0, "no array is read at a time"
+    names = {extent.name for extent in loop.over}
+    for mask in statements_of(loop.body, Mask):
+        yield mask.slope != 0, "a mask leaves out no step, or all"
+        yield mask.low <= mask.high, f"a mask from {mask.low} to {mask.high}"
+        unknown = {name for name, _ in mask.place.terms} - names
+        yield not unknown, f"a mask by {', '.join(sorted(unknown))}, which number no tile"
+
+
 def _sizes_of(over: tuple[Extent, ...]) -> dict[str, int]:
     """How many values each variable has."""
     return {extent.name: extent.size for extent in over}
@@ -191,7 +214,7 @@ def _count(over: tuple[Extent, ...]) -> int:
 
 
 def _roles(program: TileProgram) -> Checks:
-    """6. Roles inside roles, and registers."""
+    """4. Roles inside roles, and registers."""
     registers = sum(32 * role.warps * role.registers for role in program.roles)
     yield registers <= MAX_REGISTERS, f"{registers} registers; a block has {MAX_REGISTERS}"
     for role in program.roles:
@@ -208,8 +231,7 @@ def _roles(program: TileProgram) -> Checks:
 def _body(
     program: TileProgram, role: Role, body: tuple[Statement, ...], variables: Variables
 ) -> Checks:
-    """1., 3. and 4., of the statements of a body; `variables` are those of the loops around it."""
-    values = {alloc.name for alloc in program.allocs if alloc.memory == "registers"}
+    """1., 9. and 10., of the statements of a body; `variables` are those of the loops around it."""
     for statement in body:
         match statement:
             case TileLoop(over=over, body=inside):
@@ -230,7 +252,7 @@ def _body(
             case Mma():
                 yield from _mma(program, role, statement)
             case Epilogue():
-                yield from _epilogue(program, statement, variables)
+                yield from verify_epilogue(program, statement, variables)
             case Wait(barrier=name) | Arrive(barrier=name):
                 program.barrier(name)
             case Release(to=name) if name in {other.name for other in program.roles}:
@@ -241,20 +263,22 @@ def _body(
                 yield program.role(name).inside == role.name, f"{name} is not inside {role.name}"
                 yield count > 0, f"{name} advances by {count}, not by 1 or more"
             case Join(sums=name):
-                yield name in values, f"{name} are no sums in registers"
+                yield name in registers_of(program), f"{name} are no sums in registers"
             case Map() | Gather() | Position() | Store() | Reduce() | Shift():
                 yield False, "what computes or stores is outside of an epilogue or a computation"
             case Compute():
-                yield from _compute(program, role, statement, variables)
+                yield from verify_compute(program, statement, variables)
             case Ahead(body=inside) | Previous(body=inside):
                 yield from _in_other_step(statement)
                 yield from _body(program, role, inside, variables)
+            case Set() | Rescale():
+                yield from verify_change(program, statement, registers_of(program))
             case _:
-                yield from verify_registers(program, statement)
+                pass
 
 
 def _in_other_step(statement: Ahead | Previous) -> Checks:
-    """8. and 10., of what is done for the step after or before the current one."""
+    """6., of what is done for the step after or before the current one."""
     if isinstance(statement, Ahead):
         allowed = (Wait, Sync, Fence, Transpose)
         yield all(isinstance(each, allowed) for each in statement.body), "a fill or use is ahead"
@@ -265,33 +289,8 @@ def _in_other_step(statement: Ahead | Previous) -> Checks:
     )
 
 
-def _compute(
-    program: TileProgram, role: Role, compute: Compute, variables: Variables
-) -> Checks:
-    """1., 4. and 10., of arithmetic on registers."""
-    known: dict[str, DType] = dict.fromkeys((*variables, *_along(compute.sides)), int64)
-    known |= registers_of(program)
-    sizes = (side.end for side in compute.sides)
-    shape = next(sizes), next(sizes)
-    for statement in compute.body:
-        if isinstance(statement, (Map, Gather, Position)):
-            yield from _computed(program, statement, shape, known, variables)
-            known[statement.target] = _dtype_of(statement)
-            continue
-        if isinstance(statement, Arrive):
-            program.barrier(statement.barrier)
-            continue
-        if isinstance(statement, Drain):
-            continue
-        yield from verify_computed(program, statement, known)
-        target = target_of(statement)
-        if target is not None:
-            name, dtype = target
-            known[name] = dtype
-
-
 def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Checks:
-    """7. Pauses."""
+    """5. Pauses."""
     pauses, resumes = statements_of(step, Pause), statements_of(step, Resume)
     yield (
         [pause.least for pause in pauses] == [resume.least for resume in resumes],
@@ -314,14 +313,11 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     yield fill.agent in AGENTS, f"an agent is one of {', '.join(AGENTS)}, not {fill.agent}"
     if isinstance(fill.source, View):
         dtype = program.parameter(fill.source.array).dtype
-        yield from _view(program, fill.source, alloc.shape, variables)
+        yield from verify_view(program, fill.source, alloc.shape, variables)
     else:
-        known = dict.fromkeys((*variables, *_along(fill.source.sides)), int64)
-        for statement in fill.source.body:
-            yield from _computed(program, statement, alloc.shape, known, variables)
-            known[statement.target] = _dtype_of(statement)
         yield bool(fill.source.body), f"nothing computes {fill.buffer}"
-        dtype = _dtype_of(fill.source.body[-1])
+        yield from verify_elements(program, fill.source, alloc.shape, variables)
+        dtype = dtype_of(fill.source.body[-1])
     yield dtype is alloc.dtype, f"a fill of {alloc.dtype.name} with {dtype.name}"
     by_engine = fill.agent == "tma" and bool(program.barriers)
     yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
@@ -331,7 +327,7 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
 
 
 def _transpose(program: TileProgram, transpose: Transpose) -> Checks:
-    """8. Squares of tiles."""
+    """6. Squares of tiles."""
     alloc, apart = program.alloc(transpose.buffer), transpose.apart
     yield alloc.memory == "shared", f"{alloc.name} is not in shared memory"
     yield alloc.dtype is float32, f"squares of {alloc.dtype.name} are transposed, not of float32"
@@ -343,7 +339,7 @@ def _transpose(program: TileProgram, transpose: Transpose) -> Checks:
 
 
 def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:
-    """9. Products that begin together."""
+    """7. Products that begin together."""
     yield mma.unit in UNITS, f"a unit is one of {', '.join(UNITS)}, not {mma.unit}"
     yield bool(mma.products), "no products"
     for product in mma.products:
@@ -360,7 +356,7 @@ def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:
 
 
 def _product(program: TileProgram, role: Role, product: Product) -> Checks:
-    """9., of the axes of a product."""
+    """7., of the axes of a product."""
     sums, left, right = (
         program.alloc(name) for name in (product.sums, product.left, product.right)
     )
@@ -382,7 +378,7 @@ def _sizes(alloc: Alloc) -> dict[str, int]:
 
 
 def _factors(left: Alloc, right: Alloc, unit: str) -> Checks:
-    """9., of how a unit reads both factors."""
+    """7., of how a unit reads both factors."""
     is_of_registers = UNITS[unit].left == "registers"
     yield (
         is_of_registers == (left.memory == "registers"),
@@ -395,125 +391,3 @@ def _factors(left: Alloc, right: Alloc, unit: str) -> Checks:
     for factor in (left, right):
         is_readable = factor.memory == "registers" or factor.layout == layout
         yield is_readable, f"{unit} reads {layout}, and {factor.name} has another"
-
-
-def _epilogue(program: TileProgram, epilogue: Epilogue, variables: Variables) -> Checks:
-    """4. Values are computed before they are used; once the value that is kept is there, nothing
-    else is. The tile of results is that of the sums."""
-    sums = program.sums
-    places = dict.fromkeys((*variables, *_along(epilogue.sides)), int64)
-    known = {**places, **registers_of(program)}
-    kept, slices = epilogue.kept, epilogue.slices
-    made = {part.target for part in epilogue.body if not isinstance(part, Store)}
-    yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"
-    columns = sums.shape[1]
-    has_slices = slices > 0 and columns % slices == 0
-    yield not kept or has_slices, f"{columns} columns are not {slices} equal slices"
-    for statement in epilogue.body:
-        if isinstance(statement, Store):
-            yield from _store(program, statement, sums, known, variables)
-            continue
-        yield from _computed(program, statement, sums.shape, known, variables)
-        known = dict(places) if statement.target == kept else known
-        known[statement.target] = _dtype_of(statement)
-
-
-def _along(sides: tuple[Digits, ...]) -> list[str]:
-    """The variables along the sides of a tile."""
-    return [extent.name for side in sides for extent in side.over]
-
-
-def _dtype_of(statement: Computed) -> DType:
-    return int64 if isinstance(statement, Position) else statement.dtype
-
-
-def _computed(
-    program: TileProgram, statement: Computed, shape: tuple[int, int], known: Mapping[str, DType],
-    variables: Variables,
-) -> Checks:  # fmt: skip
-    """1. and 4., of what computes a value."""
-    yield statement.target not in known, f"{statement.target} is computed twice"
-    match statement:
-        case Map(op=op, operands=operands):
-            yield op in Group.ELEMENTWISE, f"{op.name} is not elementwise"
-            for operand in operands:
-                yield from _operand(program, operand, shape, known, variables)
-        case Gather(array=array, index=index, condition=condition):
-            dtype = program.parameter(array).dtype
-            yield dtype is statement.dtype, f"{array} has {dtype.name}, and not {statement.target}"
-            yield from _terms(index, condition, known)
-        case Position(index=index):
-            yield from _terms(index, "", known)
-
-
-def _terms(index: Index, condition: str, known: Mapping[str, DType]) -> Checks:
-    """3. The terms of an index, and the condition of an access."""
-    for name, _ in index.terms:
-        yield name in known, f"{name} is no variable, and not computed before"
-        yield name not in known or not known[name].is_float, f"{name} is no integer"
-    yield condition in ("", *known), f"{condition} is not computed before"
-    if condition in known:
-        yield known[condition] is bool_, f"{condition} is a condition, and no bool"
-
-
-def _store(
-    program: TileProgram, store: Store, sums: Alloc, known: Mapping[str, DType],
-    variables: Variables,
-) -> Checks:  # fmt: skip
-    yield from _operand(program, store.value, sums.shape, known, variables)
-    array = program.parameter(store.to.array)
-    yield array.written, "a store into what is only read"
-    if isinstance(store.value, str):
-        dtype = known[store.value]
-        yield array.dtype is dtype, f"a store of {dtype.name} into {array.dtype.name}"
-    if store.through:
-        lines = program.alloc(store.through)
-        yield lines.memory == "shared", f"{lines.name} is not in shared memory"
-        yield lines.stages == 1, f"a store goes through {lines.name}, which has several stages"
-        yield (
-            lines.dtype is array.dtype,
-            f"a store of {array.dtype.name} through {lines.dtype.name}",
-        )
-    if isinstance(store.to, View):
-        yield from _view(program, store.to, sums.shape, variables)
-    else:
-        yield from _terms(store.to.index, store.to.condition, known)
-
-
-def _operand(
-    program: TileProgram, operand: Operand, shape: tuple[int, int], known: Mapping[str, DType],
-    variables: Variables,
-) -> Checks:  # fmt: skip
-    """1. and 4., of what a map or a store takes."""
-    if isinstance(operand, View):
-        yield from _view(program, operand, shape, variables)
-    elif isinstance(operand, str):
-        yield operand in known, f"{operand} is not computed before"
-
-
-def _view(program: TileProgram, view: View, shape: tuple[int, int], variables: Variables) -> Checks:
-    """3. Views."""
-    parameter = program.parameter(view.array)
-    for index in (view.offset, *(side.first for side in view.sides)):
-        for name, _ in index.terms:
-            yield name in variables, f"{name} is no variable of a loop around it"
-    low, high = _bounds(view.offset, variables)
-    for side, size in zip(view.sides, shape, strict=True):
-        first, last = _bounds(side.first, variables)
-        yield first >= 0, f"a tile of {view.array} begins at {first}"
-        last_inside = min(last + size, side.end) - 1
-        low += min(side.stride * last_inside, 0)
-        high += max(side.stride * last_inside, 0)
-    yield (
-        low >= 0 and high < parameter.size,
-        f"{view.array} has the elements 0 to {parameter.size - 1}, and a view {low} to {high}",
-    )
-
-
-def _bounds(index: Index, variables: Variables) -> tuple[int, int]:
-    """The lowest and the highest value of an index, both included."""
-    low = high = index.constant
-    for name, factor in index.terms:
-        end = factor * (variables.get(name, 1) - 1)
-        low, high = low + min(end, 0), high + max(end, 0)
-    return low, high

@@ -23,7 +23,6 @@ from lamina.runtime import cpu
 from lamina.tiles.arithmetic import digits
 from lamina.tiles.orders import StepRanges
 from lamina.tiles.program import Mask, TileLoop, TileProgram, statements_of
-from lamina.tiles.verify_attention import has_back_to_back
 
 # Of the scores. Tiles of 64 or 128 rows are 5 or 3, and of as many columns 8 or 4: the number of a
 # kernel's tiles tells what it adds up over. The last tile of each is ragged.
@@ -129,7 +128,7 @@ def bounds_of(mask: MaskFunction | None, is_causal: bool) -> list[Bounds]:
     return [
         Bounds(planned.source.kernels[program.name], program)
         for program in planned.tiles.values()
-        if isinstance(program, TileProgram) and has_back_to_back(program)
+        if isinstance(program, TileProgram) and len(program.mmas) > 1
     ]
 
 
