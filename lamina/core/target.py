@@ -27,7 +27,6 @@ class Target:
         up four products in one instruction
     adds_atomically: whether threads can combine integers of 32 and 64 bits at one place in memory,
         in any order, each by one instruction
-    has_tile_programs: whether kernels with products are printed from tile programs (lamina/tiles/)
     """
 
     kind: str
@@ -39,7 +38,12 @@ class Target:
     vector_bytes: int
     engines: frozenset[str] = frozenset()
     adds_atomically: bool = False
-    has_tile_programs: bool = False
+
+    @property
+    def has_tile_programs(self) -> bool:
+        """Whether kernels with products are printed from tile programs (lamina/tiles/): only
+        CUDA C++ is."""
+        return self.kind == "cuda"
 
 
 # NVIDIA's data sheets; shared memory is what one block can opt in to.
@@ -48,22 +52,22 @@ CUDA = {
     for row in (
         Target(
             "cuda", "sm_75", multiprocessors=40, warp=32, shared_bytes=64 << 10,
-            l2_bytes=4 << 20, vector_bytes=16, adds_atomically=True, has_tile_programs=True,
+            l2_bytes=4 << 20, vector_bytes=16, adds_atomically=True,
         ),
         Target(
             "cuda", "sm_80", multiprocessors=108, warp=32, shared_bytes=163 << 10,
             l2_bytes=40 << 20, vector_bytes=16, engines=frozenset({"tensor_cores"}),
-            adds_atomically=True, has_tile_programs=True,
+            adds_atomically=True,
         ),
         Target(
             "cuda", "sm_86", multiprocessors=84, warp=32, shared_bytes=99 << 10,
             l2_bytes=6 << 20, vector_bytes=16, engines=frozenset({"tensor_cores"}),
-            adds_atomically=True, has_tile_programs=True,
+            adds_atomically=True,
         ),
         Target(
             "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10,
             l2_bytes=50 << 20, vector_bytes=16, engines=frozenset({"tensor_cores", "tma", "wgmma"}),
-            adds_atomically=True, has_tile_programs=True,
+            adds_atomically=True,
         ),
     )
 }  # fmt: skip

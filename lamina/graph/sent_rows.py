@@ -65,7 +65,7 @@ def sums_as_rows(node: Node) -> Node | None:
     if scattered is None:
         return None
     axis, rest = scattered.axis, scattered.rest
-    index, rows = _unrepeated(scattered.index, axis), _narrow(scattered.rows)
+    index, rows = _unrepeated(scattered.index, axis), _before_widening(scattered.rows)
     sent_as_rows = sum(
         prod(one.shape) * bytes_of_gathering(one.dtype, combine.ranks) for one in (index, rows)
     )
@@ -134,15 +134,15 @@ def _unrepeated(index: Node, axis: int) -> Node:
     return source if has_all_rows else index
 
 
-def _narrow(node: Node) -> Node:
-    """The numbers in fewer bits, if they were cast from a narrower float."""
+def _before_widening(node: Node) -> Node:
+    """The numbers in fewer bits, if they were cast from a narrower float, or else `node`."""
     if node.op is Op.CAST:
         (source,) = node.src
         is_wider = source.dtype.kind == "float" and source.dtype.itemsize < node.dtype.itemsize
         return source if is_wider else node
     if node.op in (Op.RESHAPE, Op.PERMUTE):
         (source,) = node.src
-        return Node(node.op, (_narrow(source),), node.arg)
+        return Node(node.op, (_before_widening(source),), node.arg)
     return node
 
 
@@ -158,7 +158,7 @@ def _is_earlier(rest: Node, rows: Node) -> bool:
 
 def _sum_of_ranks(node: Node, combine: Combine) -> Node:
     """`node` of all ranks, added up."""
-    narrow = _narrow(node)
+    narrow = _before_widening(node)
     gathering = bytes_of_gathering(narrow.dtype, combine.ranks)
     if narrow is node or gathering >= bytes_of_summing(node.dtype, combine.ranks):
         return Node(Op.ALL_REDUCE, (node,), combine)

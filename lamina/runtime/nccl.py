@@ -28,9 +28,10 @@ from lamina.runtime.windows import WindowLibrary, Windows
 Group = tuple[int, int]  # ranks and stride
 BYTE = DTYPES["uint8"]
 OF_WINDOWS = ("all_reduce", "all_gather", "reduce_scatter")  # that NCCL has kernels for windows for
-# Of the result of an all_gather: from so many bytes on the GPUs' copy engines gather it, which take
-# no multiprocessor from kernels. Two H200s tell each other in about 35 us that they may begin and
-# have ended, as a timeline shows; kernels alone gather 1 MiB in 16 us. Chosen, not measured.
+# Least bytes of the result of an all_gather that copy engines gather, and not kernels. They take
+# no multiprocessor from other kernels, but two H200s need about 35 us to tell each other that they
+# may begin and have ended, as a timeline shows: smaller results are there sooner by kernels, which
+# gather 1 MiB in 16 us. Chosen: where both take as long is not measured.
 MIN_COPIED_BYTES = 1 << 20
 # After so many seconds a rank that has ended is missed: it did its part before it ended.
 SECONDS_AFTER_AN_END = 30.0

@@ -36,11 +36,18 @@ from lamina.tiles.program import GROUP_ROWS
 
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
 PANEL = 64  # elements of a line of 128 bytes
-SHALLOW, DEEP = 4, 8  # stages of the buffers, powers of two; or as many as fit if that is fewer
-# Of an L2 cache of 50 MB of an H100, the part for tiles that pass by.
+# Stages of the buffers of tiles that pass by, unless a schedule says how many: DEEP where shared
+# memory has room for them, or else SHALLOW, or else as many as fit. Powers of two, as texts divide
+# the numbers of steps by them. Chosen: no measurement of others is kept.
+SHALLOW, DEEP = 4, 8
+# Bytes of tiles that pass by, such as keys and values, of all arrays (heads) whose rows blocks
+# compute at a time: a third of the second-level cache of an H100, 50 MiB, so that they stay in it
+# beside rows and results. Chosen: no measurement of other shares is kept.
 CACHED_BYTES = 16 << 20
-# Registers of a thread for sums and factors up to which the inner products of a step run beside the
-# outer products of the step before.
+# Registers of a thread for sums and packed factors, at most, where the inner products of a step run
+# beside the outer products of the step before: forward attention of 128 keys in a tile and 128
+# elements in a row has 64 + 64 + 32. Threads of two groups have 240: 80 are left for addresses and
+# arithmetic. Chosen: no measurement of more is kept.
 AHEAD_REGISTERS = 160
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def gathered_windows(node: Node) -> Node | None:
     if windows is None or not _is_stored_sooner(windows):
         return None
     in_rows = _in_rows(windows.once, windows.inner, factor)
-    narrow = _narrowed(other)
+    narrow = _floats_of_16_bits(other)
     if narrow is not None and set(windows.inner).issubset(node.arg.axes):
         other = _in_rows(without_repeats(narrow), windows.inner, other)
     return build.reduce(ADD, node.arg.axes, other * in_rows)
@@ -77,7 +77,7 @@ def _has_windows(factor: Node) -> bool:
 def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
     """The windows of a factor of a product of matrices; None where it has none that threads would
     gather."""
-    narrow = _narrowed(factor)
+    narrow = _floats_of_16_bits(factor)
     if narrow is None or not _has_windows(factor):
         return None
     once, other_once = without_repeats(narrow), without_repeats(other)
@@ -126,14 +126,14 @@ class _Walk:
         return _Walk(is_summed, channels)
 
 
-def _narrowed(x: Node) -> Node | None:
-    """The numbers as floats of 16 bits, if they were cast from these; None if not."""
+def _floats_of_16_bits(x: Node) -> Node | None:
+    """The floats of 16 bits that `x` was cast from, moved as `x` is; None if it was not."""
     if x.op is Op.CAST:
         (source,) = x.src
         return source if source.dtype.is_float and source.dtype.bits == 16 else None
     if x.op not in Group.MOVEMENT or len(x.src) != 1:
         return None
-    narrow = _narrowed(x.src[0])
+    narrow = _floats_of_16_bits(x.src[0])
     return None if narrow is None else Node(x.op, (narrow,), x.arg)
 
 

@@ -41,9 +41,10 @@ SCATTER_THREADS = 4
 # (576, 1888) by the transpose of (64, 1888) 472 iterations took an H200 265 us.
 ARRIVAL = 5e-7
 
-# What the predicted time of tiles of rows is multiplied by before it is compared with that of
-# single rows: they read less, but hold more in registers, which no prediction counts. An estimate.
-MARGIN = 1.03
+# A ratio of times: what the predicted time of tiles of rows is multiplied by before it is compared
+# with that of single rows. They hold more in registers, which no prediction counts. Chosen: no
+# measurement of it is kept.
+ROW_TILE_PENALTY = 1.03
 
 SECTOR = 8  # elements of 4 bytes that memory moves at least
 # Elements of a row that a thread holds by itself: one access of 16 bits, two of float32.
@@ -106,7 +107,7 @@ def _best_loops(
         return plan
 
     def seconds(candidate: GpuPlanner) -> float:
-        return _predicted(candidate) * (MARGIN if candidate.has_row_tile else 1.0)
+        return _predicted(candidate) * (ROW_TILE_PENALTY if candidate.has_row_tile else 1.0)
 
     return min(candidates, key=seconds)
 

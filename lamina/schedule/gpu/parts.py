@@ -75,7 +75,7 @@ def untiled_products_in_parts(node: Node) -> Node | None:
     if not is_sum or products < MIN_PRODUCTS_IN_PARTS:
         return None
     wanted = min(UNTILED_SUMS // results, products // results // MIN_PART_PRODUCTS)
-    if wanted < MIN_PARTS or (_is_matrix_product(node) and not _is_narrow(node)):
+    if wanted < MIN_PARTS or (_is_matrix_product(node) and not _is_below_tiles(node)):
         return None
     for number, axis in enumerate(node.arg.axes):
         extent = node.src[0].shape[axis]
@@ -85,7 +85,7 @@ def untiled_products_in_parts(node: Node) -> Node | None:
     return None
 
 
-def _is_narrow(node: Node) -> bool:
+def _is_below_tiles(node: Node) -> bool:
     """Is this a long float32 product of too few rows or columns for tiles?"""
     reuse = reuse_of(node)
     return reuse is not None and not _has_tiles(reuse)

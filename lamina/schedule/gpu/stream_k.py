@@ -8,9 +8,9 @@ from math import ceil, isqrt
 from lamina.loops.nest import Pipelining
 from lamina.schedule.gpu.atoms import Atom, product_atoms
 
-# How long it takes to write, or to read, the partial sums of a tile: as long as so many of its
-# steps at full rate. An estimate: the mean of 5 to write and 3 to read, by which parts are
-# shortened (`lamina/tiles/orders.py`). No measurement of these is kept.
+# The time to write, or to read, the partial sums of a tile, in steps of that tile at full rate. An
+# estimate: the mean of 5 to write and 3 to read, by which parts are shortened
+# (`lamina/tiles/orders.py`). No measurement of these is kept.
 PARTIAL_SUMS_STEPS = 4
 # How long it takes to wait for another block and to find its sums, in the unit of `StreamK.time`:
 # as long as 4 steps of a tile of 128 rows and 256 columns. An estimate as well. It keeps products
