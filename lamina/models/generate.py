@@ -12,7 +12,7 @@ from lamina.frontend.jit import jit
 from lamina.frontend.realize import fetch
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
-from lamina.models.sampling import Sampling, best, drawn, recent_of
+from lamina.models.sampling import Sampling, best, drawn, drawn_with_limits, recent_of
 
 __all__ = ["Generator"]
 
@@ -65,13 +65,21 @@ class Generator:
 
         @jit
         def sampled(
+            ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor
+        ) -> Tensor:
+            texts = [cache.prefix(room) for cache in caches]
+            logits = network(ids, texts, places[0], only=places[1])[:, 0]
+            return drawn(logits, numbers, keys)
+
+        @jit
+        def limited(
             ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor, recent: Tensor
         ) -> Tensor:
             texts = [cache.prefix(room) for cache in caches]
             logits = network(ids, texts, places[0], only=places[1])[:, 0]
-            return drawn(logits, numbers, keys, recent)
+            return drawn_with_limits(logits, numbers, keys, recent)
 
-        self._greedy, self._sampled = greedy, sampled
+        self._greedy, self._sampled, self._limited = greedy, sampled, limited
 
     def tokens(
         self, prompt: Sequence[int], limit: int, sampling: Sampling | None = None
@@ -140,14 +148,17 @@ class Generator:
         places = self._places(step.first, step.last)
         new = step.ids[: step.last + 1]
         room = self._room(step.first + len(new))
+        numbers = Tensor([sampling.numbers()], float32, device)
+        keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
+        chosen: Tensor
         if sampling.is_plain:
-            chosen: Tensor = self._greedy(ids, places, room)
+            chosen = self._greedy(ids, places, room)
+        elif not sampling.is_limited:
+            chosen = self._sampled(ids, places, room, numbers, keys)
         else:
-            numbers = Tensor([sampling.numbers()], float32, device)
-            keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
             recent = recent_of([*self._held[: step.first], *new])
             last = Tensor([recent], int64, device)
-            chosen = self._sampled(ids, places, room, numbers, keys, last)
+            chosen = self._limited(ids, places, room, numbers, keys, last)
         self._held[step.first :] = new
         return chosen
 

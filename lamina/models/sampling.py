@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from lamina import random
 from lamina.core.dtypes import float32, int64
 from lamina.errors import ArgumentError
-from lamina.frontend.functions.creation import zeros
-from lamina.frontend.functions.elementwise import exp, where
+from lamina.frontend.functions.creation import arange, zeros
+from lamina.frontend.functions.elementwise import exp, log, where
+from lamina.frontend.functions.indexing import take_along_axis
+from lamina.frontend.functions.padding import pad
 from lamina.frontend.functions.scatter import scatter_add
 from lamina.frontend.tensor import Tensor
 
@@ -21,6 +23,7 @@ _SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # the positive numbers that float32 has i
 _QUARTERINGS = 10
 # Tokens are looked at that are at least exp(-24) = 4e-11 times as probable as the best.
 _LEAST_EXPONENT = -24.0
+_BLOCK = 256  # tokens: about the square root of a vocabulary's size
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,16 @@ class Sampling:
     @property
     def is_plain(self) -> bool:
         """Whether the best token by the logits is taken always."""
-        return self.temperature == 0.0 and self._penalties == (1.0, 0.0, 0.0)
+        return self.temperature == 0.0 and not self._has_penalties
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether penalties, `top_k` or `top_p` leave out tokens or change what is probable."""
+        return self.top_k > 0 or self.top_p < 1.0 or self._has_penalties
+
+    @property
+    def _has_penalties(self) -> bool:
+        return self._penalties != (1.0, 0.0, 0.0)
 
     @property
     def _penalties(self) -> tuple[float, float, float]:
@@ -94,23 +106,51 @@ def best(logits: Tensor) -> Tensor:
     return logits.argmax(axis=-1).cast(int64)
 
 
-def drawn(logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor) -> Tensor:
+def drawn(logits: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
     """Tokens drawn from logits (batch, vocabulary), each row as the `Sampling` says whose numbers,
-    float32 (7,), and key, uint32 (2,), are in that row, after the tokens `recent_of` its text:
-    int64 (batch,).
+    float32 (7,), and key, uint32 (2,), are in that row, if it is not limited: int64 (batch,)."""
+    logits = logits.contiguous()
+    return _drawn(logits, _weights(logits, numbers), numbers, keys)
 
-    The maximum of logits with noise of Gumbel's distribution is a draw from their softmax."""
-    temperature, top_k, top_p, min_p = (numbers[:, at : at + 1] for at in range(4))
+
+def drawn_with_limits(logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor) -> Tensor:
+    """As `drawn`, limited or not, after the tokens `recent_of` its text in each row."""
     logits = _penalized(logits, numbers[:, 4:], recent).contiguous()
-    is_drawn = temperature > 0.0
-    scaled = logits - logits.max(axis=-1, keepdims=True)
-    scaled = scaled / where(is_drawn, temperature, 1.0)
-    weights = exp(scaled)  # beside the best one's, which is 1
+    top_k, top_p = numbers[:, 1:2], numbers[:, 2:3]
+    weights = _weights(logits, numbers)
     weights = where(weights >= _least_of(weights, top_k), weights, 0.0).contiguous()
-    is_kept = (weights >= _nucleus(weights, top_p)) & (weights >= min_p) & (weights > 0.0)
-    noisy = scaled + random.gumbel(logits.shape, key=keys)
-    chosen = best(where(is_kept, noisy, -float("inf")))
-    return where(is_drawn[:, 0], chosen, best(logits))
+    weights = where(weights >= _nucleus(weights, top_p), weights, 0.0)
+    return _drawn(logits, weights, numbers, keys)
+
+
+def _weights(logits: Tensor, numbers: Tensor) -> Tensor:
+    """How probable tokens are beside the best one, whose weight is 1."""
+    temperature = numbers[:, 0:1]
+    scaled = logits - logits.max(axis=-1, keepdims=True)
+    return exp(scaled / where(temperature > 0.0, temperature, 1.0))
+
+
+def _drawn(logits: Tensor, weights: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
+    """A token by its weight, where that is `min_p` at least; the best one at the temperature 0."""
+    temperature, min_p = numbers[:, 0], numbers[:, 3:4]
+    chosen = _drawn_place(where(weights >= min_p, weights, 0.0), keys)
+    return where(temperature > 0.0, chosen, best(logits))
+
+
+def _drawn_place(weights: Tensor, keys: Tensor) -> Tensor:
+    """A place of each row, drawn by its weight: (batch, count) to int64 (batch,).
+
+    The maximum of logarithms with noise of Gumbel's distribution is a draw by the weights. A block
+    of places is drawn by the sum of its weights, then a place of that block: 49,152 places need
+    192 + 256 random numbers, which take longer to compute than all else."""
+    batch, count = weights.shape
+    blocks = -(-count // _BLOCK)
+    padded = pad(weights, ((0, 0), (0, blocks * _BLOCK - count)))
+    noise = random.gumbel((batch, blocks + _BLOCK), key=keys)
+    sums = padded.reshape((batch, blocks, _BLOCK)).sum(axis=-1)
+    first = best(log(sums) + noise[:, :blocks]).unsqueeze(-1) * _BLOCK
+    in_block = take_along_axis(padded, first + arange(_BLOCK, device=weights.device), axis=1)
+    return first[:, 0] + best(log(in_block) + noise[:, blocks:])
 
 
 def _penalized(logits: Tensor, penalties: Tensor, recent: Tensor) -> Tensor:

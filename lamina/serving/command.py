@@ -99,9 +99,9 @@ def _room(options: Namespace, model: Model) -> Room:
 
 
 def _warm_up(batch: Batch) -> None:
-    """Compile the programs of short texts, alone and with others, drawn and not, before somebody
-    waits."""
-    for sampling in (Sampling(1.0), Sampling()):
+    """Compile the programs of short texts, alone and with others, drawn with limits, without and
+    not at all, before somebody waits."""
+    for sampling in (Sampling(1.0), Sampling(1.0, top_p=0.9), Sampling()):
         for _ in range(2):
             batch.add(Text([0], 3, sampling))
         while batch.waiting or batch.active:

@@ -6,7 +6,7 @@ whichever texts it is for and however long they are. There are a few of each kin
     widths     1 text, 4, 16 and so on up to the slots; rows without a text compute for nobody
     lengths    room for 128 positions of each text, for twice as many, and so on: attention reads
                all of the room that a program has
-    draws      the most probable tokens alone, or tokens drawn as each text asks for
+    draws      the most probable tokens alone; tokens drawn from all; or as each text asks for
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
-from lamina.models.sampling import RECENT, Sampling, best, drawn
+from lamina.models.sampling import RECENT, Sampling, best, drawn, drawn_with_limits
 
 __all__ = ["Engine", "Room", "Row"]
 
@@ -68,13 +68,21 @@ class Engine:
 
         @jit
         def sampled(
+            ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor
+        ) -> Tensor:
+            texts = [cache.texts(table) for cache in caches]
+            return drawn(network(ids, texts, first, only=last)[:, 0], numbers, keys)
+
+        @jit
+        def limited(
             ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor,
             recent: Tensor,
         ) -> Tensor:  # fmt: skip
             texts = [cache.texts(table) for cache in caches]
-            return drawn(network(ids, texts, first, only=last)[:, 0], numbers, keys, recent)
+            logits = network(ids, texts, first, only=last)[:, 0]
+            return drawn_with_limits(logits, numbers, keys, recent)
 
-        self._greedy, self._sampled = greedy, sampled
+        self._greedy, self._sampled, self._limited = greedy, sampled, limited
 
     def read(self, row: Row) -> int:
         """Compute a chunk of a prompt; the token that follows it."""
@@ -102,20 +110,27 @@ class Engine:
         inputs = [self._tensor(one) for one in (ids, first, last, table)]
         if all(row.sampling.is_plain for row in rows):
             result = self._greedy(*inputs)
-        else:
+        elif not any(row.sampling.is_limited for row in rows):
             result = self._sampled(*inputs, *self._draws(rows, width))
+        else:
+            result = self._limited(*inputs, *self._draws(rows, width), self._recent(rows, width))
         return [int(token) for token in result.numpy()]
 
     def _draws(self, rows: Sequence[Row], width: int) -> list[Tensor]:
-        """What `drawn` needs beside logits: numbers, keys and recent tokens."""
+        """The numbers and keys that `drawn` needs beside logits."""
         numbers = np.zeros((width, len(Sampling().numbers())), np.float32)
         keys = np.zeros((width, 2), np.uint32)
-        recent = np.full((width, RECENT), -1)
         for at, row in enumerate(rows):
             numbers[at] = row.sampling.numbers()
             keys[at] = row.sampling.key(row.first + len(row.tokens) - 1)
+        return [self._tensor(numbers), self._tensor(keys)]
+
+    def _recent(self, rows: Sequence[Row], width: int) -> Tensor:
+        """The tokens that penalties count."""
+        recent = np.full((width, RECENT), -1)
+        for at, row in enumerate(rows):
             recent[at] = row.recent
-        return [self._tensor(one) for one in (numbers, keys, recent)]
+        return self._tensor(recent)
 
     def _table_size(self, end: int) -> int:
         """The pages of a text in the shortest program that has room for `end` tokens."""

@@ -8,7 +8,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor
 from lamina.errors import ArgumentError
-from lamina.models.sampling import Sampling, best, drawn, recent_of
+from lamina.models.sampling import Sampling, best, drawn, drawn_with_limits, recent_of
 
 # Of 70 tokens the last 64 count; token 39, which is not among these, is not penalized.
 TEXT = [39] * 6 + [int(one) for one in np.random.default_rng(2).integers(0, 20, 64)]
@@ -24,7 +24,12 @@ def softmax(x: np.ndarray) -> np.ndarray:
 @lm.jit
 def draw(numbers: Tensor, keys: Tensor) -> Tensor:
     logits = Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1))
-    return drawn(logits, numbers, keys, Tensor([RECENT_TOKENS] * len(keys)))
+    return drawn_with_limits(logits, numbers, keys, Tensor([RECENT_TOKENS] * len(keys)))
+
+
+@lm.jit
+def draw_from_all(numbers: Tensor, keys: Tensor) -> Tensor:
+    return drawn(Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1)), numbers, keys)
 
 
 def tokens(sampling: Sampling, count: int, rows: int = 50) -> np.ndarray:
@@ -84,6 +89,39 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: Sampling) -> N
     assert (np.abs(found - count * wanted) <= 5 * deviation + 1e-9).all()
 
 
+def test_tokens_of_all_blocks_are_drawn_as_often_as_they_are_probable() -> None:
+    """600 tokens are two blocks and a part of one; some of each block have no share."""
+    logits = (np.random.default_rng(1).standard_normal(600) * 1.5).astype(np.float32)
+    logits[::3] = -np.inf
+    sampling, count = Sampling(0.8, min_p=0.01), 20000
+    numbers = Tensor([sampling.numbers()] * count, lm.float32)
+    keys = Tensor([sampling.key(row) for row in range(count)], lm.uint32)
+    function = lm.jit(lambda x, numbers, keys: drawn(x.expand((count, -1)), numbers, keys))
+    found = np.bincount(function(Tensor(logits[None]), numbers, keys).numpy(), minlength=600)
+    wanted = softmax(logits / 0.8)
+    wanted = np.where(wanted >= 0.01 * wanted.max(), wanted, 0.0)
+    wanted /= wanted.sum()
+    assert not found[wanted == 0].any()
+    deviation = np.sqrt(count * wanted * (1 - wanted))
+    assert (np.abs(found - count * wanted) <= 5 * deviation + 1e-9).all()
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.3, seed=5), Sampling(0.6, min_p=0.1), Sampling()])
+def test_without_limits_tokens_are_those_of_the_program_with_limits(sampling: Sampling) -> None:
+    assert not sampling.is_limited
+    numbers = Tensor([sampling.numbers()] * 50, lm.float32)
+    keys = Tensor([sampling.key(row) for row in range(50)], lm.uint32)
+    np.testing.assert_array_equal(draw_from_all(numbers, keys).numpy(), tokens(sampling, 50))
+
+
+def test_what_needs_limits() -> None:
+    limited = [
+        Sampling(1.0, 0.9), Sampling(1.0, top_k=3), Sampling(repetition_penalty=2.0),
+        Sampling(1.0, frequency_penalty=0.1), Sampling(1.0, presence_penalty=-1.0),
+    ]  # fmt: skip
+    assert all(one.is_limited and not one.is_plain for one in limited)
+
+
 def test_a_seed_and_a_step_decide_the_draw() -> None:
     first = draws(Sampling(1.0, seed=1), 50)
     np.testing.assert_array_equal(first, draws(Sampling(1.0, seed=1), 50))
@@ -106,7 +144,7 @@ def test_penalties_change_the_best_token() -> None:
         theirs = penalize(torch.tensor([TEXT[-64:]]), torch.tensor(logits)).numpy()
         numbers = Tensor([Sampling(repetition_penalty=1.7).numbers()], lm.float32)
         keys = Tensor([[0, 0]], lm.uint32)
-        ours = drawn(Tensor(logits), numbers, keys, Tensor([RECENT_TOKENS]))
+        ours = drawn_with_limits(Tensor(logits), numbers, keys, Tensor([RECENT_TOKENS]))
         assert ours.item() == theirs.argmax()
 
 
@@ -114,8 +152,8 @@ def test_a_short_text_has_few_recent_tokens() -> None:
     assert recent_of([3, 4]) == [3, 4] + [-1] * 62
     numbers = Tensor([Sampling(frequency_penalty=2.0).numbers()], lm.float32)
     keys, logits = Tensor([[0, 0]], lm.uint32), Tensor([[0.0, 1.0, 2.0, 3.0]])
-    assert drawn(logits, numbers, keys, Tensor([recent_of([3])])).item() == 2
-    assert drawn(logits, numbers, keys, Tensor([recent_of([])])).item() == 3
+    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([3])])).item() == 2
+    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([])])).item() == 3
 
 
 def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
@@ -124,8 +162,8 @@ def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
     for step in range(5):
         keys = Tensor([one.key(step) for one in rows], lm.uint32)
         alone = [
-            drawn(Tensor([LOGITS]), Tensor([one.numbers()], lm.float32),
-                  Tensor([one.key(step)], lm.uint32), Tensor([RECENT_TOKENS])).item()
+            drawn_with_limits(Tensor([LOGITS]), Tensor([one.numbers()], lm.float32),
+                              Tensor([one.key(step)], lm.uint32), Tensor([RECENT_TOKENS])).item()
             for one in rows
         ]  # fmt: skip
         assert draw(numbers, keys).tolist() == alone
