@@ -7,6 +7,7 @@ compiler. `RUNNERS` is the table of what differs from one kind of device to anot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -166,8 +167,17 @@ def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> P
 
 
 def with_code(planned: Planned, options: Options) -> Planned:
-    """A printed program with what runs, and so the program that it needs once."""
-    assert planned.source is not None
-    code = runner(options).load(planned.source, planned.launches, options)
+    """A printed program with what runs, and so the program that it needs once: compilers work on
+    both at the same time."""
     once = planned.once
-    return replace(planned, code=code, once=None if once is None else with_code(once, options))
+    if once is None:
+        return replace(planned, code=_code_of(planned, options))
+    with ThreadPoolExecutor(1) as worker:
+        coming = worker.submit(with_code, once, options)
+        code = _code_of(planned, options)
+        return replace(planned, code=code, once=coming.result())
+
+
+def _code_of(planned: Planned, options: Options) -> Code:
+    assert planned.source is not None
+    return runner(options).load(planned.source, planned.launches, options)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from lamina.core.dtypes import BY_NAME
@@ -129,11 +129,14 @@ def read(parts: Any) -> StoredProgram:
 def compiler() -> str:
     """A digest of the names, sizes and times of all files of this package: an edited compiler finds
     none of what it wrote before."""
-    return digest(*_files_of(Path(__file__).parent))
+    return digest(*_files_of(os.path.dirname(__file__)))
 
 
-def _files_of(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".py", ".c"):
-            state = path.stat()
-            yield f"{path.relative_to(folder)} {state.st_size} {state.st_mtime_ns}"
+def _files_of(folder: str) -> Iterator[str]:
+    for parent, subfolders, names in os.walk(folder):
+        subfolders.sort()
+        for name in sorted(names):
+            if name.endswith((".py", ".c")):
+                path = os.path.join(parent, name)
+                state = os.stat(path)
+                yield f"{path[len(folder):]} {state.st_size} {state.st_mtime_ns}"
