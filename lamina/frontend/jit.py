@@ -81,14 +81,17 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return jit, (self.function,)  # programs belong to the tensors that they captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        options, is_traced = current(), tracers.get() is not None
+        is_traced = tracers.get() is not None
         if self._quick and not (is_traced or kwargs or runs):
-            try:  # what short programs wait for: of tensors alone, each passed once
-                known, call, check = self._quick[len({*args}), *map(_kind_and_grad, args)]
+            try:  # what short programs wait for: of tensors alone
+                known, call, check = self._quick[*map(_kind_and_grad, args),]
             except (AttributeError, LookupError, TypeError):
                 known = None
-            if known is options and (check is None or check(args)):
+            # Each is passed once.
+            is_known = known is current() and (len(args) < 2 or len({*args}) == len(args))
+            if is_known and (check is None or check(args)):
                 return call(args)
+        options = current()
         by_id: dict[int, Tensor] = {}
         of_names = _signature(kwargs, by_id) if kwargs else ()
         key = options, of_names, *map(_signature, args, repeat(by_id))  # other calls wait for this
@@ -145,7 +148,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         # A key with a gradient would keep that alive.
         if not is_each_once or any(tensor._grad is not None for tensor in tensors):
             return
-        key = len(args), *map(_kind_and_grad, args)
+        key = (*map(_kind_and_grad, args),)
         noted = program.noted
         if program.is_pure:
             self._quick[key] = options, program.call if noted is None else noted.call, None

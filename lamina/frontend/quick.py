@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, cast
 
 from lamina.frontend import realize as memory
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from lamina.runtime.cpu import CpuProgram
     from lamina.runtime.cuda import CudaProgram
 
+_MAX_KEPT = 2  # jobs of one program that wait for a call
 _REFERENCES = 2  # to what a table alone has: from there, and from the argument of getrefcount
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What a quick call keeps for the next one.
+    """What a quick call keeps for a later one.
 
-    job: as the program's code takes it. nodes: the BUFFER node of each result, or None where its
+    job: as the program's code takes it. nodes: the BUFFER node of each result, or none where their
         memory is not kept. scratch: what the kernels need in between
     """
 
     job: Any
-    nodes: list[Any]
+    nodes: list[Node]
     scratch: Buffer | None
 
 
@@ -99,10 +100,10 @@ class _QuickCall:
         assert quick is not None
         self.device, self.arena, self.kernels = program.device, arena, len(planned.program.steps)
         self.code = cast("CpuProgram | CudaProgram", planned.code)
+        self.run_job: Callable[[Any], object] = self.code.call
         self.sizes = [slot.nbytes for slot in own]
         # Whether results and scratch memory stay for the next call.
         self.is_kept = arena + sum(self.sizes) <= quick.max_kept_bytes
-        self.devices = [program.device for _ in self.sizes]
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
         self.rebuilt = _rebuilt(program)
         known = program.captured_buffers(captured)  # with the arrays in front that calls keep
@@ -114,40 +115,64 @@ class _QuickCall:
         # before these the scratch memory.
         count = len(self.read)
         self.read_places = [(one.tensor, one.input - len(inputs)) for one in program.argument_reads]
-        self.result_places = list(enumerate(range(-count - len(self.sizes), -count)))
+        self.result_numbers = range(len(self.sizes))
+        self.result_places = range(-count - len(self.sizes), -count)
         self.scratch_place = -count - len(self.sizes) - 1
-        # What no call has now, at most one. Calls of other threads that begin meanwhile make
-        # their own.
+        # What no call has now, at most two, so that a caller who has the results of the last call
+        # until the next one returns finds both again. Calls of other threads make their own.
         self.kept: list[_Kept] = []
 
     def _begin(self) -> _Kept:
+        """A job without memory of its own."""
         unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
-        return _Kept(self.code.job([*unknown, *self.read]), [None for _ in self.sizes], None)
+        return _Kept(self.code.job([*unknown, *self.read]), [], None)
 
-    def _renew_result(self, own: _Kept, number: int) -> None:
-        """Give the result of that number other memory."""
+    def _allocate(self, own: _Kept) -> None:
+        """Give a job that has no results memory for them, and scratch memory."""
+        if self.arena and own.scratch is None:
+            own.scratch = Buffer(self.arena, self.device)
+            own.job[self.scratch_place] = own.scratch.pointer
+        own.nodes = [self._new_result(own.job, number) for number in self.result_numbers]
+
+    def _new_result(self, job: Any, number: int) -> Node:
+        """New memory for the result of that number, which the job writes."""
         buffer = Buffer(self.sizes[number], self.device)
-        own.nodes[number] = Node.unique(buffer, *self.kinds[number], self.device)
-        own.job[self.result_places[number][1]] = buffer.pointer
+        job[self.result_places[number]] = buffer.pointer
+        return Node.unique(buffer, *self.kinds[number], self.device)
 
-    def call(self, tensors: Sequence[Tensor]) -> Any:
-        """Run the program on the tensors of its arguments."""
+    def _unshared(self, shared: _Kept) -> _Kept:
+        """In place of a job that has results which somebody has, one that has none."""
         try:
             own = self.kept.pop()
         except IndexError:
             own = self._begin()
-        job, nodes, references = own.job, own.nodes, sys.getrefcount
-        if self.arena and own.scratch is None:
-            own.scratch = Buffer(self.arena, self.device)
-            job[self.scratch_place] = own.scratch.pointer
-        for number, _ in self.result_places:
+        self.kept.append(shared)
+        if not own.nodes:
+            self._allocate(own)
+        for number in self.result_numbers:
+            if _is_shared(own.nodes, number):
+                own.nodes[number] = self._new_result(own.job, number)
+        return own
+
+    def call(self, tensors: Sequence[Tensor]) -> Any:
+        """Run the program on the tensors of its arguments."""
+        kept = self.kept
+        try:
+            own = kept.pop()
+        except IndexError:
+            own = self._begin()
+        if not own.nodes:
+            self._allocate(own)
+        nodes = own.nodes
+        for number in self.result_numbers:  # `_is_shared`, without a call
             if (
-                nodes[number] is None
-                or references(nodes[number]) > _REFERENCES
-                or references(nodes[number].arg.storage) > _REFERENCES
+                getrefcount(nodes[number]) > _REFERENCES
+                or getrefcount(nodes[number].arg.storage) > _REFERENCES
                 or nodes[number].arg.storage.overwritten
             ):
-                self._renew_result(own, number)
+                own = self._unshared(own)
+                break
+        job = own.job
         for number, place in self.read_places:
             tensor = tensors[number]
             # Most are in memory of their own, which is found in fewer steps here.
@@ -156,12 +181,26 @@ class _QuickCall:
                 storage = memory.memory_of(tensor)
             job[place] = storage.pointer
         counter.kernels += self.kernels
-        self.code.call(job)
-        values = [*map(Tensor.of, nodes, self.devices)]
+        self.run_job(job)
+        device = self.device
+        values: list[Tensor] = []
+        for node in own.nodes:
+            values.append(Tensor.of(node, device))
         if not self.is_kept:
-            own.nodes, own.scratch = [None for _ in self.sizes], None
-        self.kept[:] = [own]
+            own.nodes, own.scratch = [], None
+        if len(kept) < _MAX_KEPT:
+            kept.append(own)
         return self.rebuilt(values)
+
+
+def _is_shared(nodes: list[Node], number: int) -> bool:
+    """Whether somebody has the result in the node of that number, or has written over it."""
+    # The node is bound to no name: whether that counts depends on the version of Python.
+    return (
+        getrefcount(nodes[number]) > _REFERENCES
+        or getrefcount(nodes[number].arg.storage) > _REFERENCES
+        or nodes[number].arg.storage.overwritten
+    )
 
 
 def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
@@ -171,5 +210,7 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
         return itemgetter(numbers[tree])
     if type(tree) is tuple and all(type(one) is Place for one in tree):
         places = [numbers[place] for place in tree]
+        if places == [*range(len(set(numbers)))]:
+            return tuple
         return lambda values: tuple([values[place] for place in places])
     return lambda values: map_tree(lambda place: values[numbers[place]], tree, Place)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.runtime.buffer import heap_of
 
 VALUES = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
 
@@ -54,6 +55,40 @@ def test_memory_of_a_result_that_nobody_has_is_used_again() -> None:
         addresses.add(lm.frontend.realize.memory_of(double).pointer)
         del double
     assert len(addresses) == 1
+
+
+def test_who_has_the_last_result_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = lm.jit(lambda x: (x * 2, x - 1))
+    arguments = [lm.asarray(VALUES * scale) for scale in range(6)]
+    double, less = called(function, arguments[0])
+    double, less = function(arguments[0])
+    heap = heap_of(double.device)
+    taken: list[int] = []
+    take = heap.take
+    monkeypatch.setattr(heap, "take", lambda size: taken.append(size) or take(size))
+    for argument in arguments:
+        double, less = function(argument)
+    assert not taken
+    np.testing.assert_array_equal(double.numpy(), VALUES * 10)
+    np.testing.assert_array_equal(less.numpy(), VALUES * 5 - 1)
+
+
+def test_a_result_that_got_another_value_is_written_again() -> None:
+    function = lm.jit(lambda x: x * 2)
+    x = lm.asarray(VALUES)
+    for _ in range(4):
+        double = called(function, x)
+        double.assign(double + 1).realize()
+        np.testing.assert_array_equal(double.numpy(), VALUES * 2 + 1)
+        del double
+        np.testing.assert_array_equal((function(x) + 1).numpy(), VALUES * 2 + 1)
+
+
+def test_one_tensor_as_two_arguments() -> None:
+    function = lm.jit(lambda x, y: x - 1 if x is y else x + y)
+    x, y = lm.asarray(VALUES), lm.asarray(VALUES * 3)
+    np.testing.assert_array_equal(called(function, x, y).numpy(), VALUES + VALUES * 3)
+    np.testing.assert_array_equal(function(x, x).numpy(), VALUES - 1)
 
 
 @pytest.mark.parametrize("shape", [(8, 12), (512, 512)])
