@@ -1,8 +1,8 @@
 """The parts of products back to back, such as attention, and how their blocks compute them.
 
-In ``softmax(q @ k.T) @ v`` rows are queries, steps are keys, the inner product is ``q @ k.T``, and
-the outer one adds up ``p @ v`` over tiles of, say, 64 keys. A tile of queries stays in shared
-memory while those of keys and values pass by.
+In ``softmax(q @ k.T) @ v`` rows are queries, the inner product is ``q @ k.T``, and the outer one
+adds up ``p @ v`` over keys. A step is a tile of, say, 64 keys. A tile of queries stays in shared
+memory while those of keys and values pass by. Other products back to back have the same names.
 """
 
 from collections.abc import Mapping
@@ -54,13 +54,13 @@ AHEAD_REGISTERS = 160
 class FactorTile:
     """A tile of a factor.
 
-    step_axis  along its rows, which are read as a whole
+    k_axis  along its rows, which are read as a whole
     shape      its rows, and the elements of a row, padded to whole lines
-    passes_by  whether it has steps as rows, which pass by; tiles of rows stay
+    passes_by  whether it has keys as rows, which pass by; tiles of rows stay
     """
 
     store: Store
-    step_axis: Node
+    k_axis: Node
     shape: Shape
     passes_by: bool
 
@@ -72,24 +72,24 @@ class FactorTile:
 
     @property
     def is_transposed(self) -> bool:
-        """Do its lines have rows or steps, and not the elements of a row?"""
+        """Do its lines have rows or keys, and not the elements of a row?"""
         return is_tile_transposed(self.store)
 
 
 @dataclass(frozen=True)
-class StepLoops:
-    """The sub-loops of the steps: the tile, the group of 8 steps in it, and in a group the lane and
+class KeyLoops:
+    """The sub-loops of keys: the tile, the group of 8 keys in it, and in a group the lane and
     one of two neighbours, as columns of inner products."""
 
     tile: Node
-    group: Node
+    column_group: Node
     lane: Node
     neighbour: Node
 
     @property
-    def steps_of_tile(self) -> int:
-        """Steps of one tile: 64 in 8 groups."""
-        return points([self.group, self.lane, self.neighbour])
+    def keys_of_tile(self) -> int:
+        """Keys of one tile: 64 in 8 groups."""
+        return points([self.column_group, self.lane, self.neighbour])
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,18 @@ class RegisterLoops:
 @dataclass(frozen=True)
 class Reductions:
     """The reductions of products back to back: inner products; sums of rows, and outer products,
-    both over all steps; and the exponential that all terms over the steps have as a factor."""
+    both over all keys; and the exponential that all terms over the keys have as a factor."""
 
     inner: list[Node]
     of_rows: list[Node]
     outer: list[Node]
     exp_factor: ExpFactor
-    steps: StepLoops
+    keys: KeyLoops
 
 
 @dataclass(frozen=True)
 class MaskBound:
-    """A mask whose index depends on the tile of steps: it leaves tiles out.
+    """A mask whose index depends on the tile of keys: it leaves tiles out.
 
     The index is positive where an element is masked, as ``key - query`` of a causal mask. With
     tiles of 64 keys and 128 queries to a block, in two groups of 64,
@@ -183,16 +183,16 @@ class BackToBackParts:
         maximum vary along `row_half` alone.
         """
         reductions = [node for node in self.nest.kernel.nodes if node.op is Op.LOOP_REDUCE]
-        # The order of the sub-loops that `Tensorize` splits the steps into.
-        (step_axes,) = {bound_axes(node) for node in reductions if len(bound_axes(node)) > 1}
-        over_steps = [node for node in reductions if bound_axes(node) == step_axes]
-        inner = [node for node in reductions if node not in over_steps]
+        # The order of the sub-loops that `Tensorize` splits the keys into.
+        (key_axes,) = {bound_axes(node) for node in reductions if len(bound_axes(node)) > 1}
+        over_keys = [node for node in reductions if bound_axes(node) == key_axes]
+        inner = [node for node in reductions if node not in over_keys]
         unrolled = set(vars(self.registers).values())
-        outer = [node for node in over_steps if unrolled <= free_axes(node)]
-        exp_factor = exp_factor_of(over_steps)
+        outer = [node for node in over_keys if unrolled <= free_axes(node)]
+        exp_factor = exp_factor_of(over_keys)
         assert exp_factor is not None
-        of_rows = [node for node in over_steps if node not in (*outer, exp_factor.row_max)]
-        return Reductions(inner, of_rows, outer, exp_factor, StepLoops(*step_axes))
+        of_rows = [node for node in over_keys if node not in (*outer, exp_factor.row_max)]
+        return Reductions(inner, of_rows, outer, exp_factor, KeyLoops(*key_axes))
 
     @cached_property
     def tiles(self) -> list[FactorTile]:
@@ -201,15 +201,15 @@ class BackToBackParts:
         For heads of 80 and tiles of 128 keys: q (128, 128), which stays, then k and v, (128, 128)
         each. Rows of 80 elements are padded to two lines of PANEL = 64.
         """
-        steps = self.reductions.steps
+        keys = self.reductions.keys
         tiles = []
         for store in dict.fromkeys(self.nest.tiles):
-            (step_axis,) = k_axes(store)
-            elements = ceil(step_axis.arg.size / PANEL) * PANEL
-            # A tile of keys has its rows by the number of the tile of steps.
-            passes_by = steps.tile in free_axes(store.index)
-            rows = steps.steps_of_tile if passes_by else self.atom.m
-            tiles.append(FactorTile(store, step_axis, (rows, elements), passes_by))
+            (k_axis,) = k_axes(store)
+            elements = ceil(k_axis.arg.size / PANEL) * PANEL
+            # A tile of keys has its rows by the number of the tile of keys.
+            passes_by = keys.tile in free_axes(store.index)
+            rows = keys.keys_of_tile if passes_by else self.atom.m
+            tiles.append(FactorTile(store, k_axis, (rows, elements), passes_by))
         return sorted(tiles, key=lambda tile: tile.passes_by)
 
     @property
@@ -229,7 +229,7 @@ class BackToBackParts:
     @cached_property
     def result_sides(self) -> tuple[ResultSide, ResultSide]:
         """The rows of results are those of the first factor, such as queries, and the columns those
-        of the last one, such as values, whose tile has them as steps: `Tensorize` reads them as a
+        of the last one, such as values, whose tile has them as k: `Tensorize` reads them as a
         whole."""
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
         registers, lane = self.registers, self.rows_inside[-1]
@@ -251,9 +251,9 @@ class BackToBackParts:
 
     @cached_property
     def masks(self) -> list[MaskBound]:
-        """The masks that leave out tiles of steps."""
+        """The masks that leave out tiles of keys."""
         masks: list[MaskBound] = []
-        tile = self.reductions.steps.tile
+        tile = self.reductions.keys.tile
         for condition, mask in masks_of(self.reductions.exp_factor.exponent).items():
             terms, constant = ix.terms_of(mask.index)
             slope = terms.pop(tile, 0)
@@ -270,7 +270,7 @@ class BackToBackParts:
     @property
     def is_last_first(self) -> bool:
         """Whether rows that come last take longest, so that blocks take these first: where later
-        tiles of steps are masked, as those above a diagonal, later rows have more of them. Of
+        tiles of keys are masked, as those above a diagonal, later rows have more of them. Of
         several masks the last one decides: it is only an order."""
         return bool(self.masks) and self.masks[-1].slope > 0
 
@@ -288,7 +288,7 @@ class BackToBackParts:
     @property
     def arrays_together(self) -> int:
         """How many arrays' passing tiles the cache has room for, one at least."""
-        steps = self.reductions.steps.tile.arg.size
+        steps = self.reductions.keys.tile.arg.size
         passing_bytes: int = steps * sum(tile.nbytes for tile in self.tiles if tile.passes_by)
         return max(CACHED_BYTES // passing_bytes, 1)
 
@@ -298,9 +298,9 @@ class BackToBackParts:
         the schedule says so, where registers hold a whole tile of sums beside all others. Raises
         FormatError, naming the move, if they cannot."""
         reductions = self.reductions
-        steps = reductions.steps.steps_of_tile
-        sums_of_outer = self.atom.n // 2 + steps // 4  # its sums, and its packed left factor
-        registers = len(reductions.inner) * steps // 2 + len(reductions.outer) * sums_of_outer
+        keys = reductions.keys.keys_of_tile
+        sums_of_outer = self.atom.n // 2 + keys // 4  # its sums, and its packed left factor
+        registers = len(reductions.inner) * keys // 2 + len(reductions.outer) * sums_of_outer
         fits = registers <= AHEAD_REGISTERS
         asked = self.nest.pipelining.ahead
         if asked is None:

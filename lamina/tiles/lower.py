@@ -100,7 +100,7 @@ class _Lowering:
         row, column = Axis("row", atom.m), Axis("column", atom.n)
         buffers: list[Alloc] = []
         for name, side, tile in zip((LEFT, RIGHT), (row, column), self.nest.tiles, strict=True):
-            axes = (side, Axis("step", self._line_elements))
+            axes = (side, Axis("k", self._line_elements))
             if is_tile_transposed(tile):
                 axes = axes[::-1]
             buffers.append(Alloc(name, "shared", atom.dtype, stages, axes, SWIZZLE_128))

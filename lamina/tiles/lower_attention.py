@@ -4,9 +4,9 @@ Forward attention of 2 heads of 256 queries and keys with 64 elements, without w
 uses, which `barriers_of_attention.py` adds:
 
     alloc tile0: shared bf16[2][row 128, element 64] swizzle(3, 4, 3)
-    alloc tile1: shared bf16[8][step 64, element 64] swizzle(3, 4, 3)
-    alloc tile2: shared bf16[8][step 64, column 64] swizzle(3, 4, 3)
-    alloc inner0: registers f32[1][row 128, step 64] linear
+    alloc tile1: shared bf16[8][key 64, element 64] swizzle(3, 4, 3)
+    alloc tile2: shared bf16[8][key 64, element 64] swizzle(3, 4, 3)
+    alloc inner0: registers f32[1][row 128, key 64] linear
     ...
     role producer: warps=4 registers=24
       for tile in tickets ...
@@ -140,10 +140,10 @@ class _Lowering:
         """Lines for results, the buffers, and the registers."""
         parts, reductions = self.parts, self.parts.reductions
         atom, dtype = parts.atom, parts.atom.dtype
-        row, step = Axis("row", atom.m), Axis("step", reductions.steps.steps_of_tile)
+        row, key = Axis("row", atom.m), Axis("key", reductions.keys.keys_of_tile)
         allocs = row_line_allocs(parts.nest, parts.row_stores, atom.m)
         for number, tile in enumerate(parts.tiles):
-            first = step if tile.passes_by else row
+            first = key if tile.passes_by else row
             axes = (first, Axis("element", tile.shape[1]))
             if tile.is_transposed:
                 axes = axes[::-1]
@@ -155,11 +155,11 @@ class _Lowering:
 
         of_row, element = Axis("one", 1), Axis("element", atom.n)
         for number in range(len(reductions.inner)):
-            registers(f"inner{number}", step)
+            registers(f"inner{number}", key)
         for number in range(len(reductions.outer)):
             registers(f"totals{number}", element)
-            registers(f"parts{number}", step)
-            registers(f"left{number}", step, dtype)
+            registers(f"parts{number}", key)
+            registers(f"left{number}", key, dtype)
         for number in range(len(reductions.of_rows)):
             registers(f"row_sums{number}", of_row)
         if self._has_maximum:
@@ -172,7 +172,7 @@ class _Lowering:
     def _tiles(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
         """The loop over tiles of rows, which a block takes by tickets."""
         parts = self.parts
-        tiles, steps = points(parts.grid), parts.reductions.steps.tile.arg.size
+        tiles, steps = points(parts.grid), parts.reductions.keys.tile.arg.size
         over = tile_variables(parts.grid)
         tickets = Tickets(parts.row_tiles, parts.arrays_together, parts.is_last_first)
         share = steps * -(-tiles // self.blocks)
@@ -185,7 +185,7 @@ class _Lowering:
         return (loop,)
 
     def _steps(self, body: Sequence[Statement], steps: str) -> StepLoop:
-        tile = self.parts.reductions.steps.tile
+        tile = self.parts.reductions.keys.tile
         return StepLoop(extents([tile]), tuple(body), steps)
 
     def _fills(self) -> tuple[Statement, ...]:
@@ -198,11 +198,11 @@ class _Lowering:
         return (*fills[:staying], self._steps(fills[staying:], "brought"))
 
     def _first(self, tile: FactorTile) -> Index:
-        """The first row of a tile: of a tile of steps by the number of that."""
-        index, steps = tile.store.index, self.parts.reductions.steps
+        """The first row of a tile: of a tile of keys by the number of that."""
+        index, keys = tile.store.index, self.parts.reductions.keys
         if not tile.passes_by:
             return first_of_tile(self.parts.nest, index)
-        return index_of(without(index, (steps.group, steps.lane, steps.neighbour)))
+        return index_of(without(index, (keys.column_group, keys.lane, keys.neighbour)))
 
     # What consumers do.
 
@@ -232,7 +232,7 @@ class _Lowering:
         return (*self._starts(totals), loop, *self._finish(totals), self._epilogue())
 
     def _starts(self, totals: Sequence[str]) -> list[Statement]:
-        """What all steps add up to begins at 0, and maxima at -inf."""
+        """What all keys add up to begins at 0, and maxima at -inf."""
         row_sums = [f"row_sums{number}" for number in range(len(self.parts.reductions.of_rows))]
         starts: list[Statement] = [Set(name, 0.0) for name in (*totals, *row_sums)]
         if self._has_maximum:
@@ -257,15 +257,15 @@ class _Lowering:
             (rounded,) = (node for node in factors if row_half in free_axes(node))
             body.compute([rounded.src[0]])
             body.statements.append(Set(f"parts{number}", body.names[rounded.src[0]]))
-        steps = reductions.steps
-        step_loops = (steps.tile, steps.group, steps.lane, steps.neighbour)
-        first = Index(((extents([steps.tile])[0].name, steps.steps_of_tile),))
-        sides = self._row_digits, Digits(first, extents(step_loops))
+        keys = reductions.keys
+        key_loops = (keys.tile, keys.column_group, keys.lane, keys.neighbour)
+        first = Index(((extents([keys.tile])[0].name, keys.keys_of_tile),))
+        sides = self._row_digits, Digits(first, extents(key_loops))
         return Compute(sides, tuple(body.statements))
 
     def _move_shift(self, body: "_RegisterBody", row_max: Node) -> None:
         """Append the maximum of each row so far and the shift from this tile on, which then stands
-        for the one of all steps."""
+        for the one of all keys."""
         exp_factor = self.parts.reductions.exp_factor
         body.compute([exp_factor.exponent])
         of_tile = body.reduce(MAX, body.names[exp_factor.exponent])
@@ -278,7 +278,7 @@ class _Lowering:
         body.names[exp_factor.shift] = target
 
     def _add_to_sum_of_row(self, body: "_RegisterBody", name: str, term: Node) -> None:
-        """Append what adds a term, at all steps of a tile, to a sum of each row."""
+        """Append what adds a term, at all keys of a tile, to a sum of each row."""
         body.compute([term])
         added = body.reduce(ADD, body.names[term])
         before = body.map(Op.MUL, name, FACTOR) if self._has_maximum else name

@@ -4,8 +4,8 @@
     parameter p0: bf16[262144]
     parameter p1: bf16[262144]
     parameter p2: bf16[262144] written
-    alloc left: shared bf16[4][row 128, step 64] swizzle(3, 4, 3)
-    alloc right: shared bf16[4][step 64, column 256] swizzle(3, 4, 3)
+    alloc left: shared bf16[4][row 128, k 64] swizzle(3, 4, 3)
+    alloc right: shared bf16[4][k 64, column 256] swizzle(3, 4, 3)
     alloc sums: registers f32[1][row 128, column 256] linear
     role producer: warps=4 registers=24
       for tile in whole tiles=8 steps=8 blocks=4 share=16 over a4 4, a10 2
@@ -121,7 +121,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Axis:
-    """A side of a tile, "row", "column" or "step", and its size."""
+    """A side of a tile and its size: "row", "column" or "k"; "key" or "element" of attention."""
 
     name: str
     size: int

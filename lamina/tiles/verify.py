@@ -12,7 +12,7 @@
 6. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
    squares. What is done ahead waits, fences and transposes alone, in a step; what is
    done for the step before is products and barriers alone.
-7. The two factors of a product share one axis, and its sums have the others: row and step, step and
+7. The two factors of a product share one axis, and its sums have the others: row and k, k and
    column, row and column, in either order each. Rows are 64 for each group. Factors have as many
    stages where steps fill both, more than products that run on, and the layout that the unit reads;
    those in registers have 16 bits.
@@ -366,7 +366,8 @@ def _product(program: TileProgram, role: Role, product: Product) -> Checks:
     names = ", ".join(sorted(common))
     yield len(common) == 1, f"{left.name} and {right.name} share the axes {names}"
     (axis,) = common
-    yield left_sizes[axis] == right_sizes[axis], f"{left.name} and {right.name} have other {axis}s"
+    are_equal = left_sizes[axis] == right_sizes[axis]
+    yield are_equal, f"{left.name} and {right.name} have other sizes along {axis}"
     others = {name: size for name, size in (left_sizes | right_sizes).items() if name != axis}
     yield others == sums_sizes, f"{sums.name} have other sides than {left.name} and {right.name}"
     rows = sums_sizes.get("row", 0)

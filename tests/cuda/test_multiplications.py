@@ -22,7 +22,7 @@ WARP = 32
 def tiles_of(rows: int, columns: int, steps: int, dtype: DType, turned: int) -> tuple[Alloc, Alloc]:
     """The buffers of both factors, whose lines lie along steps unless they are turned."""
     sides = ("left", Axis("row", rows)), ("right", Axis("column", columns))
-    step = Axis("step", steps)
+    step = Axis("k", steps)
     left, right = (
         Alloc(name, "shared", dtype, 1, (step, axis) if turned else (axis, step), SWIZZLE_128)
         for name, axis in sides

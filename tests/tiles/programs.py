@@ -9,8 +9,8 @@ tiles by_engine
 parameter p0: bf16[20000]
 parameter p1: bf16[8000]
 parameter p2: bf16[20000] written
-alloc left: shared bf16[2][row 128, step 64] swizzle(3, 4, 3)
-alloc right: shared bf16[2][step 64, column 64] swizzle(3, 4, 3)
+alloc left: shared bf16[2][row 128, k 64] swizzle(3, 4, 3)
+alloc right: shared bf16[2][k 64, column 64] swizzle(3, 4, 3)
 alloc lines: shared bf16[1][row 128, column 64] swizzle(3, 4, 3)
 alloc sums: registers f32[1][row 128, column 64] linear
 role producer: warps=1
@@ -57,8 +57,8 @@ tiles by_fma
 parameter p0: f32[20000]
 parameter p1: f32[8000]
 parameter p2: f32[20000] written
-alloc left: shared f32[2][row 128, step 32] swizzle(3, 4, 3)
-alloc right: shared f32[2][column 64, step 32] swizzle(3, 4, 3)
+alloc left: shared f32[2][row 128, k 32] swizzle(3, 4, 3)
+alloc right: shared f32[2][column 64, k 32] swizzle(3, 4, 3)
 alloc sums: registers f32[1][row 128, column 64] linear
 role producer: inside consumers
   for tile in whole tiles=4 steps=4 blocks=3 share=8 over a 2, b 2

@@ -164,7 +164,7 @@ def test_attention_is_what_its_kernel_says(name: str, monkeypatch: pytest.Monkey
     ("old", "new", "says"),
     [
         ("for first step", "for others step", "steps before, others, others, last, behind are not"),
-        ("inner0 = tile0 * tile1", "inner0 = tile1 * tile1", "share the axes element, step"),
+        ("inner0 = tile0 * tile1", "inner0 = tile1 * tile1", "share the axes element, key"),
         ("inner0 = tile0 * tile1", "totals0 = tile0 * tile1", "totals0 have other sides than"),
         ("by wgmma_of_registers", "by wgmma", "wgmma reads left0 in registers"),
         ("alloc left0: registers bf16", "alloc left0: registers f32", "have other dtypes"),

@@ -56,12 +56,12 @@ class Factor:
 
     value      an element, as an expression over the axes
     row_axes   number the rows of a tile; there may be several tiles along them
-    step_axes  number the elements of a row
+    k_axes     number the elements of a row
     """
 
     value: Node
     row_axes: Axes
-    step_axes: Axes
+    k_axes: Axes
 
 
 @dataclass(frozen=True)

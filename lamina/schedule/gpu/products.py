@@ -185,8 +185,8 @@ def _is_left(factor: Factor, other: Factor, walks: _Walks, is_tf32: bool) -> boo
     ``300 * s + n``, neighbours are along n, so that x is the left factor.
     """
     if is_tf32:
-        is_factor_transposed = is_transposed(factor.value, factor.row_axes, factor.step_axes)
-        is_other_transposed = is_transposed(other.value, other.row_axes, other.step_axes)
+        is_factor_transposed = is_transposed(factor.value, factor.row_axes, factor.k_axes)
+        is_other_transposed = is_transposed(other.value, other.row_axes, other.k_axes)
         if is_factor_transposed != is_other_transposed:
             return is_factor_transposed
     return walks.priority(factor.row_axes) < walks.priority(other.row_axes)
@@ -199,7 +199,7 @@ def _is_mostly_empty(left: Factor, right: Factor) -> bool:
     enough, hence the fourth: a line of a tile has 32 or 64. So (8, 4096) by (4096, 512) is worth
     tiles, (8, 32) by (32, 512) is not.
     """
-    extents = (points(left.row_axes), points(right.row_axes), points(left.step_axes) // 4)
+    extents = (points(left.row_axes), points(right.row_axes), points(left.k_axes) // 4)
     too_short = [extent for extent in extents if extent < MIN_SIDE]
     return len(too_short) >= 2
 
@@ -214,7 +214,7 @@ def is_transposed(value: Node, rows: Sequence[Node], steps: Sequence[Node]) -> b
 def _are_gathered(factors: Sequence[Factor]) -> bool:
     """Do threads gather lines of tiles, as axes with neighbours in memory are too short to be these
     alone: 3 x 7 x 7 steps, or rows?"""
-    steps = factors[0].step_axes
+    steps = factors[0].k_axes
     if len(steps) > 1 and any(is_minor(each.value, axis) for each in factors for axis in steps):
         return True
     return any(len(each.row_axes) > 1 and not is_minor(each.value, steps[-1]) for each in factors)
@@ -285,9 +285,9 @@ def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:
     rows, columns = points(left.row_axes), points(right.row_axes)
     # Each point of all other row axes has a product of rows by columns, such as each of a batch.
     count = points(kernel.row_axes) // (rows * columns)
-    lines = ceil(points(left.step_axes) * left.value.dtype.itemsize / LINE_BYTES)
+    lines = ceil(points(left.k_axes) * left.value.dtype.itemsize / LINE_BYTES)
     (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
-    repetitions = points(reduced) // points(left.step_axes)
+    repetitions = points(reduced) // points(left.k_axes)
     return Products(rows, columns, lines * repetitions, count)
 
 

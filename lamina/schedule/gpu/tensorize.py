@@ -255,7 +255,7 @@ def _indices_along(axes: Axes, as_one: Node) -> dict[Node, Node]:
 def _lies_across(factor: Factor) -> bool:
     """Do neighbours in memory lie along the rows of a factor, and not along its steps? Its tile is
     then transposed where it can be, as fills copy neighbours."""
-    return is_transposed(factor.value, factor.row_axes, factor.step_axes)
+    return is_transposed(factor.value, factor.row_axes, factor.k_axes)
 
 
 def _fill_of(
@@ -271,9 +271,9 @@ def _fill_of(
     Of ``a[i, k] * b[k, j]`` the tile of a has the axes (i, k), and that of b, if it is transposed,
     (k, j).
     """
-    order = (*factor.row_axes, *factor.step_axes)
+    order = (*factor.row_axes, *factor.k_axes)
     if has_transposed_tile:
-        order = (*factor.step_axes, *factor.row_axes)
+        order = (*factor.k_axes, *factor.row_axes)
     axes = tuple(tile_axes.get(axis, axis) for axis in order)
     element = ix.replaced(factor.value, tile_axes)
     return Store(NO_PARAMETER, row_index, element, axes)

@@ -34,7 +34,7 @@ from lamina.targets.cuda.attention_elements import AttentionElementPrinter
 from lamina.targets.cuda.tiles import call, end_of
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point
-from lamina.tiles.attention import FactorTile, StepLoops
+from lamina.tiles.attention import FactorTile, KeyLoops
 from lamina.tiles.decisions import RESERVED_BYTES, k_axes, row_axes
 
 EXTRA_FILL_THREADS = 128  # a group of four warps, which help to fill tiles
@@ -44,20 +44,20 @@ class AttentionPrinter(AttentionElementPrinter):
     """One kernel, which may have products back to back."""
 
     def _print_back_to_back(self) -> None:
-        """Print the loop over tiles of steps, and keep what these add up to: all reductions over
-        the steps."""
+        """Print the loop over tiles of keys, and keep what these add up to: all reductions over
+        the keys."""
         self.threads += EXTRA_FILL_THREADS
         self.shared_bytes = self.target.shared_bytes - RESERVED_BYTES  # which the text divides up
         self.has_all_registers = True
-        tiles, steps = self.parts.tiles, self.parts.reductions.steps
+        tiles, keys = self.parts.tiles, self.parts.reductions.keys
         self._print_tiles(tiles)
         self._print_registers()
-        corner = self.corner(steps.group, steps.lane, steps.neighbour)
+        corner = self.corner(keys.column_group, keys.lane, keys.neighbour)
         self.line("const int group = warp_group();")
-        self.line(f"const {self.index} {self.axis_name(steps.lane)} = THREAD % 4;")
-        self._print_fill_tiles(tiles, steps, corner)
+        self.line(f"const {self.index} {self.axis_name(keys.lane)} = THREAD % 4;")
+        self._print_fill_tiles(tiles, keys, corner)
         self._print_loop()
-        self._set_persistent_loop(tiles, steps)
+        self._set_persistent_loop(tiles, keys)
         self.print_finish()
         self.place_lines(self.parts.row_stores)
         self.print_rows_of_results()
@@ -92,7 +92,7 @@ class AttentionPrinter(AttentionElementPrinter):
             self.line(call("TILE", number, number + 1, *layout))
         reductions = self.parts.reductions
         counts = map(len, (tiles, reductions.inner, reductions.outer, reductions.of_rows))
-        self.line(call("BACK_TO_BACK", *counts, reductions.steps.steps_of_tile, self.atom.n))
+        self.line(call("BACK_TO_BACK", *counts, reductions.keys.keys_of_tile, self.atom.n))
         for number in range(len(tiles)):
             self.line(call("LIES", number))
 
@@ -110,16 +110,16 @@ class AttentionPrinter(AttentionElementPrinter):
                 self.line(f"auto &{name}{number} = {array}[{number}];")
 
     def _print_fill_tiles(
-        self, tiles: Sequence[FactorTile], steps: StepLoops, corner: Point
+        self, tiles: Sequence[FactorTile], keys: KeyLoops, corner: Point
     ) -> None:
         """Print the function that fills one of the tiles: ``FILL_TILES(i32, k1_tile) { if (tile ==
         0) { ... } if (tile == 1) { ... } };``. Its arguments are `tile`, the number of the tile,
-        and that of the tile of steps, here k1_tile."""
-        head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
-        with self.block(head, (steps.tile,), "};"):
+        and that of the tile of keys, here k1_tile."""
+        head = f"FILL_TILES({self.index}, {self.axis_name(keys.tile)}) {{"
+        with self.block(head, (keys.tile,), "};"):
             for number, tile in enumerate(tiles):
                 with self.block(f"if (tile == {number}) {{"):
-                    start = self._walk([tile.step_axis], "0")
+                    start = self._walk([tile.k_axis], "0")
                     self._print_fill_tile(f"tile{number}", tile, start, corner)
 
     def _print_fill_tile(self, name: str, tile: FactorTile, start: str, corner: Point) -> None:
@@ -147,7 +147,7 @@ class AttentionPrinter(AttentionElementPrinter):
             self._walk(elements)
             self.line(f"return {self.value_of_root(store.value, {}).text};")
 
-    def _set_persistent_loop(self, tiles: Sequence[FactorTile], steps: StepLoops) -> None:
+    def _set_persistent_loop(self, tiles: Sequence[FactorTile], keys: KeyLoops) -> None:
         """Set the loop around the body, in which a block takes one tile of rows after another. At
         most as many blocks start as there are multiprocessors.
 
@@ -156,7 +156,7 @@ class AttentionPrinter(AttentionElementPrinter):
         v; and 1 as the last rows take longest, so that blocks begin with these.
         """
         workers = points(self.grid)
-        passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
+        passing_bytes = keys.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
         tail = call(
             "PERSISTENT_LOOP", workers, self.parts.row_tiles, passing_bytes,
             int(self.parts.is_last_first),

@@ -1,5 +1,5 @@
 """CUDA C++ of the arithmetic of products back to back, such as attention: what is computed from the
-sums of inner products, which tiles of steps a mask leaves out, and what follows the last tile.
+sums of inner products, which tiles of keys a mask leaves out, and what follows the last tile.
 
 A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
 of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
@@ -51,7 +51,7 @@ class AttentionElementPrinter(ProgramPrinter):
     # Masks.
 
     def print_bounds(self, of_group: bool) -> None:
-        """Print which tiles of steps pass by: those from `first` on, below `stop`, one at least.
+        """Print which tiles of keys pass by: those from `first` on, below `stop`, one at least.
         The others are masked as a whole, as `StepRanges` (lamina/tiles/orders.py) has it. With
         `of_group`, a group of four warps computes those from `from` on, below `to`.
 
@@ -62,7 +62,7 @@ class AttentionElementPrinter(ProgramPrinter):
             const i32 first = 0, stop = max(min(64, (64 - lowest0) / 64), first + 1);
             const i32 from = first, to = max(min(stop, (64 - group_lowest0) / 64), from + 1);
         """
-        masks, steps = self.parts.masks, self.parts.reductions.steps.tile.arg.size
+        masks, steps = self.parts.masks, self.parts.reductions.keys.tile.arg.size
         groups = self.parts.groups
         first, begin, stop, end = ["0"], ["first"], [str(steps)], ["stop"]
         for number, mask in enumerate(masks):
@@ -102,23 +102,23 @@ class AttentionElementPrinter(ProgramPrinter):
 
     def _masked_test(self, mask: MaskBound, most: str) -> str:
         place = self.index_text(mask.place, {})
-        tile = self.axis_name(self.parts.reductions.steps.tile)
+        tile = self.axis_name(self.parts.reductions.keys.tile)
         return f"{place} + {mask.high} + {mask.by_group} * {most} + {mask.slope} * {tile} > 0"
 
     # What is computed from the sums of inner products.
 
     def print_elements(self) -> None:
-        """Print the function that computes, for a tile of steps, the left factors of outer products
+        """Print the function that computes, for a tile of keys, the left factors of outer products
         and what else is summed up, once `ready` has waited for inner products. In tiles without
         masked elements the conditions of masks are known."""
-        reductions, steps = self.parts.reductions, self.parts.reductions.steps
+        reductions, keys = self.parts.reductions, self.parts.reductions.keys
         # Inner products stand for themselves, so that conditions beneath them stay as they are.
         known = {node: node for node in reductions.inner}
         for mask in self.parts.masks:
             known[mask.condition] = const(not mask.masks_where, bool_)
         tests = self._masked_tests()
-        indices, unrolled = (steps.tile, steps.lane), (steps.group, steps.neighbour)
-        tile = self.axis_name(steps.tile)
+        indices, unrolled = (keys.tile, keys.lane), (keys.column_group, keys.neighbour)
+        tile = self.axis_name(keys.tile)
         head = f"const auto elements = [&](const {self.index} {tile}, auto ready) INLINED {{"
         with self.block(head, (), "};"):
             if tests:
@@ -129,17 +129,17 @@ class AttentionElementPrinter(ProgramPrinter):
                 self._print_tile_elements(known)
 
     def _print_tile_elements(self, known: Known) -> None:
-        """Print what a thread computes from its inner products of one tile of steps.
+        """Print what a thread computes from its inner products of one tile of keys.
 
         In order: the maximum of each row so far and its shift, terms of sums of rows, and the left
         factors of outer products, such as ``exp(scores - shift)``. `known` replaces nodes by what
         they are in this tile: conditions by constants where no element is masked.
         """
         reductions = self.parts.reductions
-        steps, row_half = reductions.steps, self.parts.registers.row_half
+        keys, row_half = reductions.keys, self.parts.registers.row_half
         elements = {
-            4 * point[steps.group] + 2 * point[row_half] + point[steps.neighbour]: point
-            for point in self.points((steps.group, row_half, steps.neighbour))
+            4 * point[keys.column_group] + 2 * point[row_half] + point[keys.neighbour]: point
+            for point in self.points((keys.column_group, row_half, keys.neighbour))
         }
         for number, reduction in enumerate(reductions.inner):
             for element, point in elements.items():
@@ -193,13 +193,13 @@ class AttentionElementPrinter(ProgramPrinter):
 
         The method is FlashAttention-2 (Dao, 2023), without most of its rescaling.
         """
-        exp_factor, steps = self.parts.reductions.exp_factor, self.parts.reductions.steps
+        exp_factor, keys = self.parts.reductions.exp_factor, self.parts.reductions.keys
         row_max = exp_factor.row_max
         assert row_max is not None
         # What the maximum and the shift are up to this tile: running maxima along the tiles. Their
         # texts are kept below, so that these nodes are never printed as scans.
-        so_far = Node(Op.LOOP_SCAN, (row_max, steps.tile), LoopReduce(MAX))
-        shift = Node(Op.LOOP_SCAN, (exp_factor.shift, steps.tile), LoopReduce(MAX))
+        so_far = Node(Op.LOOP_SCAN, (row_max, keys.tile), LoopReduce(MAX))
+        shift = Node(Op.LOOP_SCAN, (exp_factor.shift, keys.tile), LoopReduce(MAX))
         wanted = ix.replaced(exp_factor.shift, {row_max: so_far})
         for half, row in enumerate(self.points((self.parts.registers.row_half,))):
             of_row = call("max_of_row", self._joined(MAX, exponent, row)).removesuffix(";")
@@ -231,10 +231,10 @@ class AttentionElementPrinter(ProgramPrinter):
     def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:
         """The expression that combines, in a balanced tree, `term` at all elements that a thread
         has of one row and tile: of 8 groups and two neighbours, 16 values."""
-        steps = self.parts.reductions.steps
+        keys = self.parts.reductions.keys
         values: list[Values] = [
             (self.value_of_root(term, row | point),)
-            for point in self.points((steps.group, steps.neighbour))
+            for point in self.points((keys.column_group, keys.neighbour))
         ]
         return self.tree(monoid, values)[0].text
 

@@ -150,7 +150,7 @@ class AttentionProgramPrinter(AttentionPrinter):
         self.line(f"take_registers<{role.registers}>();")
         self.line("const int group = warp_group();")
         self._lines(self.indices(self.rows_inside, "THREAD"))
-        lane = self.axis_name(self.parts.reductions.steps.lane)
+        lane = self.axis_name(self.parts.reductions.keys.lane)
         self.line(f"const {self.index} {lane} = THREAD % 4;")
         self.print_row_functions(self.row_lines(self.parts.row_stores))
         axes = [*self.grid, *self.rows_inside]
@@ -238,14 +238,14 @@ class AttentionProgramPrinter(AttentionPrinter):
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
 
     def _print_step_loop(self, loop: StepLoop) -> None:
-        steps = self.parts.reductions.steps
-        step = self.axis_name(steps.tile)
+        keys = self.parts.reductions.keys
+        step = self.axis_name(keys.tile)
         begin, end = ENDS[loop.steps]
         bounds = f"u32 number = before + {begin}; number < before + {end}; number++"
         head = f"NOT_UNROLLED for ({bounds}) {{"
         if loop.steps in ("first", "last"):
             head = "{"
-        with self.block(head, (steps.tile,)):
+        with self.block(head, (keys.tile,)):
             if loop.steps in ("first", "last"):
                 self.line(f"const u32 number = before + {begin};")
             self.line(f"const {self.index} {step} = number - before;")
@@ -275,11 +275,11 @@ class AttentionProgramPrinter(AttentionPrinter):
         number = int(fill.buffer.removeprefix("tile"))
         tile, copy = self.parts.tiles[number], self.parts.copies[number]
         assert copy is not None
-        alloc, steps = self.tile_program.alloc(fill.buffer), self.parts.reductions.steps
-        corner = self.corner(steps.group, steps.lane, steps.neighbour)
+        alloc, keys = self.tile_program.alloc(fill.buffer), self.parts.reductions.keys
+        corner = self.corner(keys.column_group, keys.lane, keys.neighbour)
         slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
         with self.block("{"):
-            self._walk([tile.step_axis], "0")
+            self._walk([tile.k_axis], "0")
             self.print_copy(fill, alloc, tile.store, copy, slot, corner)
 
     def _print_mmas(self, mma: Mma, place: _Place) -> None:

@@ -242,7 +242,7 @@ def tile_panel_bytes(alloc: Alloc) -> int:
 
 def is_transposed(alloc: Alloc) -> bool:
     """Do the lines of a factor's tile have its rows or columns, and not its steps?"""
-    return alloc.axes[0].name == "step"
+    return alloc.axes[0].name == "k"
 
 
 def _part_chunks(alloc: Alloc) -> int:
