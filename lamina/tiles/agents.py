@@ -97,7 +97,7 @@ class Agent:
     def _wait(self, wait: Wait) -> Waiting:
         barrier, phase = self._phase(wait)
         parity = phase % 2
-        when = "the phase before use" if wait.before else "use"
+        when = "the phase before use" if wait.acquires else "use"
         return Waiting(
             lambda: barrier.completed % 2 == parity,
             f"{when} {self.number} of barrier {wait.barrier}",
@@ -108,7 +108,7 @@ class Agent:
         over. Hardware compares the last bit of the number alone."""
         barrier = self._barrier(wait.barrier, self.number)
         use_of_slot = self.number // barrier.declared.stages
-        return barrier, use_of_slot if wait.before else use_of_slot + 1
+        return barrier, use_of_slot if wait.acquires else use_of_slot + 1
 
     def _pass(self, wait: Wait) -> None:
         barrier, phase = self._phase(wait)

@@ -25,7 +25,7 @@ from lamina.tiles.decisions import (
     MAX_ROW_STORES,
     RESERVED_BYTES,
     ResultSide,
-    Rows,
+    RowLayout,
     copy_of_tile,
     is_tile_transposed,
     k_axes,
@@ -238,7 +238,7 @@ class BackToBackParts:
         return ResultSide(first.index, rows), ResultSide(column, columns)
 
     @cached_property
-    def row_stores(self) -> Mapping[Store, Rows]:
+    def row_stores(self) -> Mapping[Store, RowLayout]:
         """The stores by whole rows, and these."""
         inside = {*self._bound_to("thread"), *self._bound_to("unroll")}
         return stores_by_rows(self.nest, *self.result_sides, inside)

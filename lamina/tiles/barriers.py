@@ -6,7 +6,7 @@ buffers in another one, the consumers.
 role of its own, and used by two groups of four warps that leave one product running:
 
     the producer, in a step                  the consumers, in a step
-      wait before empty                        wait full
+      acquire empty                            wait full
       fill left <- ... by tma to full          mma sums += left * right
       fill right <- ... by tma to full         drain 1
                                                release empty but 1
@@ -157,7 +157,7 @@ def _pair(program: TileProgram) -> _Pair:
 def _synchronised_producer(pair: _Pair) -> Role:
     """The producer, with a wait before each step, unless it runs inside the consumers; the copy
     engine reports to the barrier."""
-    waits = () if pair.producer.inside else (Wait(EMPTY, before=True),)
+    waits = () if pair.producer.inside else (Wait(EMPTY, acquires=True),)
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         return (replace(loop, body=(*waits, *map(_reporting, loop.body))),)

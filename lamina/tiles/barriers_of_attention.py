@@ -90,13 +90,13 @@ def _with_waits_of_producer(loop: TileLoop) -> TileLoop:
         match statement:
             case Fill():
                 if not is_empty:
-                    body.append(Wait(EMPTY_ROWS, before=True))
+                    body.append(Wait(EMPTY_ROWS, acquires=True))
                     is_empty = True
                 body.append(replace(statement, barrier=FULL_ROWS))
             case StepLoop():
                 filled: list[Statement] = []
                 for fill in statements_of(statement.body, Fill):
-                    filled.append(Wait(empty_of(fill.buffer), before=True))
+                    filled.append(Wait(empty_of(fill.buffer), acquires=True))
                     filled.append(replace(fill, barrier=full_of(fill.buffer)))
                 body.append(replace(statement, body=tuple(filled)))
             case _:
@@ -176,7 +176,7 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
 
         body.append(Wait(FULL_ROWS))
         if has_masks:
-            body.append(steps("before", step.skipped))
+            body.append(steps("skipped_before", step.skipped))
         if statement.steps == "overlapped":
             first = (*step.begin_inner, step.computed(running=0), *step.take)
             others = (
@@ -193,7 +193,7 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
             )  # fmt: skip
             body += [steps("computed", every), Arrive(EMPTY_ROWS)]
         if has_masks:
-            body.append(steps("behind", step.skipped))
+            body.append(steps("skipped_behind", step.skipped))
     return _with_ticket(loop, body)
 
 

@@ -70,7 +70,7 @@ class ResultSide:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """Whole rows of results that a store writes.
 
     pitch        elements from row to row
@@ -109,7 +109,7 @@ class ProductDecisions:
     division: StreamK
     copies: tuple[EngineCopy | None, EngineCopy | None]
     result_bytes: int
-    row_stores: Mapping[Store, Rows]
+    row_stores: Mapping[Store, RowLayout]
     has_producers: bool = False
     depth: int = 0
     kept: Node | None = None
@@ -257,13 +257,13 @@ def in_range(sides: Iterable[ResultSide]) -> Node:
 
 def stores_by_rows(
     nest: Nest, rows: ResultSide, columns: ResultSide, inside: Collection[Node]
-) -> dict[Store, Rows]:
+) -> dict[Store, RowLayout]:
     """The stores whose results tensor cores' threads can write by whole rows, as many as a block
     has lines for, and the rows of each. Without tensor cores there are none.
 
     inside: the axes inside a tile
     """
-    rows_of: dict[Store, Rows] = {}
+    rows_of: dict[Store, RowLayout] = {}
     if ATOMS[nest.product].instruction == "fma":
         return rows_of
     condition = in_range((rows, columns))
@@ -291,7 +291,7 @@ def stride_along(index: Node, row: Node) -> int:
 
 def _rows(
     kernel: Kernel, store: Store, row: Node, column: Node, inside: Collection[Node]
-) -> Rows | None:
+) -> RowLayout | None:
     """The rows that `store` writes; None if it does not write rows of elements of 2 or 4 bytes,
     which `targets/cuda/results.py` stores. The last chunk of a row may have what pads it: nothing
     else begins within a chunk.
@@ -310,7 +310,7 @@ def _rows(
     strides, offset = ix.terms_of(rest)
     size = kernel.parameters[store.parameter].size
     elements = gcd(offset, pitch, size, *strides.values(), CHUNK_BYTES // itemsize)
-    return Rows(pitch, elements * itemsize)
+    return RowLayout(pitch, elements * itemsize)
 
 
 def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
@@ -358,7 +358,9 @@ def _long_nodes(kernel: Kernel, reduction: Node) -> set[Node]:
     return {node for node in nodes if node.op in Group.TRANSCENDENTAL}
 
 
-def _kept_value(kernel: Kernel, reduction: Node, row_stores: Mapping[Store, Rows]) -> Node | None:
+def _kept_value(
+    kernel: Kernel, reduction: Node, row_stores: Mapping[Store, RowLayout]
+) -> Node | None:
     """The value that threads can keep of each result until the steps of the next tile, if any.
 
     Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a

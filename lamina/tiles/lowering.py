@@ -21,7 +21,7 @@ from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER
 from lamina.tiles.computed import Body, axis_name
 from lamina.tiles.decisions import (
     ResultSide,
-    Rows,
+    RowLayout,
     in_range,
     is_tile_transposed,
     k_axes,
@@ -92,7 +92,9 @@ def tile_variables(grid: Axes) -> tuple[Extent, ...]:
     return extents([axis for axis in grid if axis.arg.size > 1] or grid[-1:])
 
 
-def row_line_allocs(nest: Nest, row_stores: Mapping[KernelStore, Rows], rows: int) -> list[Alloc]:
+def row_line_allocs(
+    nest: Nest, row_stores: Mapping[KernelStore, RowLayout], rows: int
+) -> list[Alloc]:
     """Lines of shared memory for each store by whole rows, of so many rows."""
     allocs: list[Alloc] = []
     for store in row_stores:
@@ -128,7 +130,7 @@ class Results:
 
     nest: Nest
     sides: tuple[ResultSide, ResultSide]
-    row_stores: Mapping[KernelStore, Rows]
+    row_stores: Mapping[KernelStore, RowLayout]
 
     def epilogue(
         self, names: Mapping[Node, str], kept: Node | None = None, slices: int = 0

@@ -126,7 +126,7 @@ def tile_of_ticket(tickets: Tickets, tiles: int, ticket: int) -> int:
     """The tile of a ticket: of 6 arrays of 4 rows, of which 2 are read together, the last rows
     first, the tickets 0 to 3 are row 3 of array 0, row 3 of array 1, row 2 of array 0, row 2 of
     array 1, and the tiles 3, 7, 2 and 6."""
-    rows = tickets.rows
+    rows = tickets.row_tiles
     start, rest = divmod(ticket, tickets.together * rows)
     start *= tickets.together
     arrays = min(tickets.together, tiles // rows - start)
@@ -174,8 +174,8 @@ class StepRanges:
             "first": computed[:1],
             "others": computed[1:],
             "last": computed[-1:],
-            "before": range(brought.start, computed.start),
-            "behind": range(computed.stop, brought.stop),
+            "skipped_before": range(brought.start, computed.start),
+            "skipped_behind": range(computed.stop, brought.stop),
         }[which]
 
 

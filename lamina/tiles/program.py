@@ -244,10 +244,11 @@ class Join:
 @dataclass(frozen=True)
 class Wait:
     """Wait until a phase of the barrier of the current slot has ended: the phase of this use of the
-    slot, or, if `before`, the one before it, which for the first use counts as ended."""
+    slot, or, if it `acquires` the slot for this use, the one before it, which for the first use
+    counts as ended."""
 
     barrier: str
-    before: bool = False
+    acquires: bool = False
 
 
 @dataclass(frozen=True)
@@ -399,11 +400,11 @@ class Tickets:
     """The order in which blocks take tiles: first those of as many arrays (heads) as are read
     `together`, and of these the first rows of each array, or the last ones.
 
-    rows: tiles of an array. is_last_first: whether the last rows of an array come first
+    row_tiles: of an array. is_last_first: whether the last rows of an array come first
     barrier: which tells the roles of a block what ticket it has
     """
 
-    rows: int
+    row_tiles: int
     together: int
     is_last_first: bool
     barrier: str = ""
@@ -435,10 +436,10 @@ class StepLoop:
     over: the variables that the number of a step stands for, the fastest last
     steps: which it has. "part": those of the block's part. Where masks leave out steps: "brought",
         those that the block needs, and of these "computed", those that a group of four warps needs.
-        "before" and "behind" are the steps brought that a group leaves out. A loop that is
-        "overlapped" has those computed. `barriers_of_attention.py` takes it apart: "first" has the
-        inner products of the first step, "others" those of a step and the outer products of the
-        step before, and "last" the outer products of the last step
+        "skipped_before" and "skipped_behind" are the steps brought that a group leaves out. A loop
+        that is "overlapped" has those computed. `barriers_of_attention.py` takes it apart: "first"
+        has the inner products of the first step, "others" those of a step and the outer products of
+        the step before, and "last" the outer products of the last step
     """
 
     over: tuple[Extent, ...]

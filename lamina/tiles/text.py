@@ -145,8 +145,8 @@ def statement_text(statement: Statement) -> str:
             return f"epilogue{of_sides}" + (f" keeping {kept} in {slices} slices" if kept else "")
         case Join(sums):
             return f"join {sums}"
-        case Wait(barrier, before):
-            return f"wait {'before ' if before else ''}{barrier}"
+        case Wait(barrier, acquires):
+            return f"{'acquire' if acquires else 'wait'} {barrier}"
         case Release(to, but):
             return f"release {to} but {but}"
         case Pause(last, least, _):
@@ -207,7 +207,7 @@ def _tickets_text(tickets: Tickets | None) -> str:
         return ""
     last = " last first" if tickets.is_last_first else ""
     to = f" to {tickets.barrier}" if tickets.barrier else ""
-    return f" by {tickets.rows} rows of {tickets.together}{last}{to}"
+    return f" by {tickets.row_tiles} row tiles of {tickets.together}{last}{to}"
 
 
 def _extents_text(over: tuple[Extent, ...]) -> str:
@@ -364,12 +364,12 @@ def _parse_statement(text: str) -> Statement:
 
 
 def _tile_loop(
-    order: str, tiles: str, steps: str, blocks: str, share: str, over: str, rows: str | None,
+    order: str, tiles: str, steps: str, blocks: str, share: str, over: str, row_tiles: str | None,
     together: str | None, last: str | None, barrier: str | None,
 ) -> TileLoop:  # fmt: skip
     tickets = None
-    if rows and together:
-        tickets = Tickets(int(rows), int(together), bool(last), barrier or "")
+    if row_tiles and together:
+        tickets = Tickets(int(row_tiles), int(together), bool(last), barrier or "")
     return TileLoop(
         order, int(tiles), int(steps), int(blocks), int(share), _extents(over), (), tickets
     )
@@ -441,7 +441,7 @@ def _epilogue(sides: str | None, kept: str | None, slices: str | None) -> Epilog
 # What a line of a statement looks like, and what makes it of the groups.
 _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})"
-     rf"(?: by (\d+) rows of (\d+)( last first)?(?: to ({_NAME}))?)?",
+     rf"(?: by (\d+) row tiles of (\d+)( last first)?(?: to ({_NAME}))?)?",
      _tile_loop),
     (rf"for (?:(\w+) )?step over ({_EXTENTS})",
      lambda steps, over: StepLoop(_extents(over), (), steps or "part")),
@@ -455,7 +455,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"store (?:({_VIEW})|{_PLACE}) <- ({_VIEW}|\S+)(?: through ({_NAME}))?", _store),
     (rf"epilogue(?: over ({_SIDES}))?(?: keeping ({_NAME}) in (\d+) slices)?", _epilogue),
     (rf"join ({_NAME})", Join),
-    (rf"wait (before )?({_NAME})", lambda before, barrier: Wait(barrier, bool(before))),
+    (rf"(wait|acquire) ({_NAME})", lambda word, barrier: Wait(barrier, word == "acquire")),
     (rf"release ({_NAME}) but (\d+)", lambda to, but: Release(to, int(but))),
     (r"pause before last (\d+) of at least (\d+)",
      lambda last, least: Pause(int(last), int(least), ())),

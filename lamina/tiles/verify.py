@@ -92,7 +92,7 @@ MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocess
 # The steps of loops in a role that brings all, and in one that computes those of a group.
 _COMPUTED = (("computed",), ("overlapped",), ("first", "others", "last"))
 SEQUENCES = {
-    ("brought",), *_COMPUTED, *(("before", *steps, "behind") for steps in _COMPUTED)
+    ("brought",), *_COMPUTED, *(("skipped_before", *steps, "skipped_behind") for steps in _COMPUTED)
 }  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _tickets(loop: TileLoop) -> Checks:
         yield set(words) <= {"part"}, f"steps {', '.join(words)} of a tile without tickets"
         return
     yield tuple(words) in SEQUENCES, f"steps {', '.join(words)} are not those of a tile in order"
-    rows = loop.tickets.rows
+    rows = loop.tickets.row_tiles
     yield loop.tiles % rows == 0, f"{loop.tiles} tiles are no arrays of {rows}"
     yield loop.tickets.together > 0, "no array is read at a time"
     names = {extent.name for extent in loop.over}

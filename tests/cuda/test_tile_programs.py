@@ -150,7 +150,7 @@ def test_a_program_decides_what_is_printed() -> None:
     assert four.count("const auto store_slice") == 4
     threads = printed(parse(text.replace("registers=24", "registers=40")))
     assert "give_registers<40>();" in threads
-    late = printed(parse(text.replace("wait before empty", "wait empty")))
+    late = printed(parse(text.replace("acquire empty", "wait empty")))
     assert "u32 slot = 0, parity = 0;" in late
 
 
@@ -167,7 +167,7 @@ def test_a_program_that_has_no_text_is_refused() -> None:
     text = to_text(program_of(of))
     waits = "      wait full\n"
     for more, says in (
-        ("      wait before empty\n", "no parity"),
+        ("      acquire empty\n", "no parity"),
         ("      map v9: f32 = cast sums\n", "no text for Map"),
     ):
         kernel_printer = CudaPrinter(plan.nest, plan.name, lm.core.target.DEFAULT_CUDA)

@@ -101,20 +101,20 @@ def test_a_missing_wait_for_a_fill_is_found() -> None:
 
 
 def test_a_missing_wait_for_a_release_is_found() -> None:
-    assert UnorderedError in caught(with_barriers(BY_ENGINE, "      wait before empty\n", ""))
+    assert UnorderedError in caught(with_barriers(BY_ENGINE, "      acquire empty\n", ""))
 
 
 def test_a_wrong_parity_is_found() -> None:
-    early = with_barriers(BY_ENGINE, "wait full", "wait before full")
+    early = with_barriers(BY_ENGINE, "wait full", "acquire full")
     assert caught(early) & {UnfilledError, PhaseError}
-    late = with_barriers(BY_ENGINE, "wait before empty", "wait empty")
+    late = with_barriers(BY_ENGINE, "acquire empty", "wait empty")
     assert caught(late) == {DeadlockError}
 
 
 def test_a_phase_that_a_waiter_missed_is_found() -> None:
     """A barrier of fewer slots than its buffer, and a producer that waits for nobody: the phase of
     a use is over when another one with the same last bit ends."""
-    text = with_barriers(BY_ENGINE, "      wait before empty\n", "")
+    text = with_barriers(BY_ENGINE, "      acquire empty\n", "")
     text = text.replace("shared bf16[2]", "shared bf16[8]")
     text = text.replace("blocks=3 share=4", "blocks=1 share=8")
     messages: list[str] = []

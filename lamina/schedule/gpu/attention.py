@@ -3,21 +3,21 @@
 The left factor of an outer product is computed from the sums of inner products, tile by tile, and
 never stored. Forward attention has one inner product, the scores, and one outer product::
 
-    scores = q @ k.T          rows by steps; reduced over the elements of a row of q
-    out = f(scores) @ v       rows by columns; reduced over the steps
+    scores = q @ k.T          rows by keys; reduced over the elements of a row of q
+    out = f(scores) @ v       rows by columns; reduced over the keys
 
-All that is summed up over the steps has one factor ``exp(exponent - shift)``. The shift of a row is
+All that is summed up over the keys has one factor ``exp(exponent - shift)``. The shift of a row is
 the maximum of its exponents as a rule. It need not be known in advance: when the maximum of the
-steps so far rises, sums so far are rescaled (online softmax; Milakov and Gimelshein 2018, Dao et
+keys so far rises, sums so far are rescaled (online softmax; Milakov and Gimelshein 2018, Dao et
 al. 2022).
 
 Forward attention by its reductions, which the functions below name::
 
-    s[row, step]       = sum_d q[row, d] * k[step, d]                    inner product
-    m[row]             = max_step s                                      over the steps
-    e[row, step]       = exp(s - m)                                      exponent s, shift m
-    total[row]         = sum_step e                                      over the steps
-    out[row, column]   = sum_step cast(e) * v[step, column]              outer product
+    s[row, key]        = sum_d q[row, d] * k[key, d]                     inner product
+    m[row]             = max_key s                                       over the keys
+    e[row, key]        = exp(s - m)                                      exponent s, shift m
+    total[row]         = sum_key e                                       over the keys
+    out[row, column]   = sum_key cast(e) * v[key, column]               outer product
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,10 +40,10 @@ MIN_SIDE = 16
 # registers of the sums, or the shared memory of the multistage buffer.
 MAX_ROW_ELEMENTS = 128
 MAX_PRODUCTS = 4  # two inner and two outer ones, as gradients of attention have
-# Accumulators of a thread, float32 registers of 255, where its inner products have 128 steps.
+# Accumulators of a thread, float32 registers of 255, where its inner products have 128 keys.
 # Forward attention has 64 + 32 with columns of 64 elements, 64 + 64 with columns of 128; its
 # gradients have up to 2 * 64 + 2 * 64. Up to FEW, registers suffice for 256 rows a block, of twice
-# the threads; up to MANY, for 128 steps a tile. Beyond, a tile has 64 steps. The limits are between
+# the threads; up to MANY, for 128 keys a tile. Beyond, a tile has 64 keys. The limits are between
 # the sums that kernels have (96, 128 and 256) and not fitted to registers: values, masks and
 # addresses take some of these too, how many is the compiler's choice.
 FEW_ACCUMULATORS = 96
@@ -66,7 +66,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class ExpFactor:
-    """The factor ``exp(exponent - shift)`` of everything that is summed up over the steps.
+    """The factor ``exp(exponent - shift)`` of everything that is summed up over the keys.
 
     exp       this node
     exponent  computed from inner products
@@ -85,32 +85,32 @@ class BackToBack:
     """What tiles need to know of a kernel of products back to back.
 
     column     the axis that numbers the columns of the results
-    step       the axis that outer products reduce
-    step_tile  steps of a tile
+    key        the axis that outer products reduce
+    key_tile   keys of a tile
     max_rows   the rows of the largest block whose threads have registers for the sums
     factors    both of each inner product, that of the rows first, then the right ones of the outer
                products
     """
 
     column: Node
-    step: Node
-    step_tile: int
+    key: Node
+    key_tile: int
     max_rows: int
     factors: tuple[Factor, ...]
     exp_factor: ExpFactor
 
     def with_masked_ends(self, kernel: Kernel) -> Kernel:
-        """`kernel` with exponents of -inf beyond the last step, where a tile has more: 300 steps
-        take five tiles of 64, and 20 steps of the last one add exp(-inf), which is 0.
+        """`kernel` with exponents of -inf beyond the last key, where a tile has more: 300 keys
+        take five tiles of 64, and 20 keys of the last one add exp(-inf), which is 0.
 
-        Of the axis `step` the condition ``step < 300`` always holds. Tiling puts
+        Of the axis `key` the condition ``key < 300`` always holds. Tiling puts
         ``64 * tile + 8 * group + ...`` in its place, which goes up to 319.
         """
-        steps = self.step.arg.size
-        if steps % self.step_tile == 0:
+        keys = self.key.arg.size
+        if keys % self.key_tile == 0:
             return kernel
         exponent = self.exp_factor.exponent
-        in_range = Node(Op.LT, (self.step, const(steps, int64)))
+        in_range = Node(Op.LT, (self.key, const(keys, int64)))
         masked = Node(Op.WHERE, (in_range, exponent, const(-inf, float32)))
         stores = [
             replace(store, value=ix.replaced(store.value, {exponent: masked}))
@@ -124,14 +124,14 @@ class _Reductions:
     """The reductions of a kernel by what they are for.
 
     inner       need no other reduction: inner products
-    over_steps  all others, each over the axis `step`: outer products, sums and the maximum of rows
+    over_keys  all others, each over the axis `key`: outer products, sums and the maximum of rows
     outer       those of them that have the axis `column` of the results: outer products
     """
 
     inner: list[Node]
-    over_steps: list[Node]
+    over_keys: list[Node]
     outer: list[Node]
-    step: Node
+    key: Node
     column: Node
 
 
@@ -150,9 +150,9 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     properties:
 
     - each store writes one element a point of the rows, and all reductions are of float32;
-    - its reductions are inner products and those over the steps, as `_roles` tells them apart, and
+    - its reductions are inner products and those over the keys, as `_roles` tells them apart, and
       all of the former, and all of the latter along columns, are products that fit in tiles;
-    - what is summed up over the steps has one factor ``exp(exponent - shift)``;
+    - what is summed up over the keys has one factor ``exp(exponent - shift)``;
     - one axis is the rows of all left factors and of no right one;
     - there are MAX_PRODUCTS products at most;
     - all factors that are read have 16 bits, one dtype, and are computed without reductions.
@@ -163,7 +163,7 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     roles = _roles(reductions)
     if roles is None:
         return None
-    exp_factor = exp_factor_of(roles.over_steps)
+    exp_factor = exp_factor_of(roles.over_keys)
     inner = _all_of(_inner_product(node, roles) for node in roles.inner)
     outer = _all_of(_outer_product(node, roles) for node in roles.outer)
     if exp_factor is None or inner is None or outer is None:
@@ -178,8 +178,8 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     if not _are_of_16_bits(values) or _need_any(values, reductions):
         return None
     columns = roles.column.arg.size
-    step_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
-    return BackToBack(roles.column, roles.step, step_tile, max_rows, factors, exp_factor)
+    key_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
+    return BackToBack(roles.column, roles.key, key_tile, max_rows, factors, exp_factor)
 
 
 def _all_of(products: Iterable[_Product | None]) -> list[_Product] | None:
@@ -207,21 +207,21 @@ def _roles(reductions: list[Node]) -> _Reductions | None:
     """The reductions of a kernel by what they are for; None unless they are so:
 
     - Inner ones need no other one. They have results along one axis that all others reduce, the
-      step, and along more, the rows: the scores have s[row, step].
+      key, and along more, the rows: the scores have s[row, key].
     - All others have results along just one axis that no inner one has, the column. Not each of
       them has it: out[row, column] does, m[row] does not.
     """
     inner = [node for node in reductions if not _need_any(operands_of(node), reductions)]
-    over_steps = [node for node in reductions if node not in inner]
+    over_keys = [node for node in reductions if node not in inner]
     inner_axes = _free_axes_of(inner)
-    column_axes = _free_axes_of(over_steps) - inner_axes
-    step_axes = {axis for node in over_steps for axis in bound_axes(node)}
-    has_rows = step_axes < inner_axes
-    if len(column_axes) != 1 or len(step_axes) != 1 or not has_rows:
+    column_axes = _free_axes_of(over_keys) - inner_axes
+    key_axes = {axis for node in over_keys for axis in bound_axes(node)}
+    has_rows = key_axes < inner_axes
+    if len(column_axes) != 1 or len(key_axes) != 1 or not has_rows:
         return None
-    (column,), (step,) = column_axes, step_axes
-    outer = [node for node in over_steps if column in free_axes(node)]
-    return _Reductions(inner, over_steps, outer, step, column)
+    (column,), (key,) = column_axes, key_axes
+    outer = [node for node in over_keys if column in free_axes(node)]
+    return _Reductions(inner, over_keys, outer, key, column)
 
 
 def _free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
@@ -230,18 +230,18 @@ def _free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
 
 
 def _inner_product(reduction: Node, roles: _Reductions) -> _Product | None:
-    """An inner product, whose right factor alone has steps, as k[step, d] does; None if the
+    """An inner product, whose right factor alone has keys, as k[key, d] does; None if the
     reduction is none, or reduces several axes, as a row of a tile has elements along one."""
     reduced = bound_axes(reduction)
-    sides = _sides(reduction, roles.step)
+    sides = _sides(reduction, roles.key)
     if sides is None or len(reduced) > 1 or not _fits_row(reduced[0]):
         return None
     left, right = sides
-    return _Product(left, right, reduced[0]) if roles.step in free_axes(right) else None
+    return _Product(left, right, reduced[0]) if roles.key in free_axes(right) else None
 
 
 def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
-    """An outer product, whose right factor alone has columns, as v[step, column] does; None if the
+    """An outer product, whose right factor alone has columns, as v[key, column] does; None if the
     reduction is none. Its left factor is computed in float32, and rounded as the program says:
     tensor cores take it out of registers with 16 bits."""
     sides = _sides(reduction, roles.column)
@@ -249,7 +249,7 @@ def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
         return None
     left, right = sides
     is_rounded = left.op is Op.CAST and left.src[0].dtype is float32
-    if not is_rounded or roles.step not in free_axes(right):
+    if not is_rounded or roles.key not in free_axes(right):
         return None
     return _Product(left, right, roles.column)
 
@@ -291,8 +291,8 @@ def _factors(
 
     Equal factors have one tile. So that an array which both kinds of products read is one factor,
     the column has the name of a reduced axis of its size, if there is one. With 64 of d and of
-    column, ``q[row, d] * k[step, d]`` and ``ds[row, step] * k[step, column]`` read q[row, d],
-    k[step, d] and once more k[step, d]. A tile is read as a whole, so that the name does not matter
+    column, ``q[row, d] * k[key, d]`` and ``ds[row, key] * k[key, column]`` read q[row, d],
+    k[key, d] and once more k[key, d]. A tile is read as a whole, so that the name does not matter
     to it.
     """
     column = roles.column
@@ -301,8 +301,8 @@ def _factors(
     tile_column = same_size[0] if same_size else column
 
     def factor(value: Node, elements: Node) -> Factor:
-        """`value` in tiles whose rows, of these elements, are rows of results or steps."""
-        row_axis = row if row in free_axes(value) else roles.step
+        """`value` in tiles whose rows, of these elements, are rows of results or keys."""
+        row_axis = row if row in free_axes(value) else roles.key
         return Factor(value, (row_axis,), (elements,))
 
     factors: list[Factor] = []
@@ -323,13 +323,13 @@ def _are_of_16_bits(values: Iterable[Node]) -> bool:
 
 
 def _tile_sizes(inner: int, outer: int, columns: int) -> tuple[int, int]:
-    """The steps of a tile, and the rows of the largest block, for so many inner and outer products.
+    """The keys of a tile, and the rows of the largest block, for so many inner and outer products.
 
-    64 rows by 128 steps are 64 accumulators of each of 128 threads, and 64 rows by 64 columns are
+    64 rows by 128 keys are 64 accumulators of each of 128 threads, and 64 rows by 64 columns are
     32. An inner product and an outer one of 64 columns have 64 + 32 = 96, so that tiles have 64
-    steps and blocks up to 256 rows; with 128 columns they have 64 + 2 * 32 = 128, and tiles 128
-    steps, blocks 128 rows. Blocks of 256 rows have twice the threads, and each half of the
-    registers: hence the 64 steps, with half of the accumulators for inner products."""
+    keys and blocks up to 256 rows; with 128 columns they have 64 + 2 * 32 = 128, and tiles 128
+    keys, blocks 128 rows. Blocks of 256 rows have twice the threads, and each half of the
+    registers: hence the 64 keys, with half of the accumulators for inner products."""
     accumulators = 64 * inner + 32 * ceil(columns / 64) * outer
     if accumulators <= FEW_ACCUMULATORS:
         return 64, 256

@@ -45,7 +45,7 @@ MIN_UNEVEN_BLOCKS = 8
 
 
 @dataclass(frozen=True)
-class Rows:
+class BlockRows:
     """The rows of one block: `side` threads side by side along the row axis `axis`, each of which
     has `lanes` neighbouring rows. One row a block has `side` and `lanes` 1.
 
@@ -78,7 +78,7 @@ class Sharing:
     is_read_again: are `held` those of several passes?
     """
 
-    rows: Rows
+    rows: BlockRows
     is_across: bool
     min_threads_of_row: int
     min_threads: int
@@ -97,11 +97,11 @@ class _Division:
     threads: int
     max_elements: int
 
-    def threads_of_row(self, rows: Rows) -> int:
+    def threads_of_row(self, rows: BlockRows) -> int:
         """The threads that share one row, or the `lanes` neighbouring ones of each thread."""
         return self.threads // rows.side
 
-    def holds(self, size: int, rows: Rows) -> bool:
+    def holds(self, size: int, rows: BlockRows) -> bool:
         """Do registers hold a whole row of `size` elements?"""
         return size <= self.threads_of_row(rows) * self.max_elements
 
@@ -179,7 +179,7 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
         _share(plan, axis, sharing)
 
 
-def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
+def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> BlockRows:
     """The rows of one block; see `schedule_block_per_row` for `shared` and `across`."""
     if across is not None:
         return _rows_across(plan, across)
@@ -189,12 +189,12 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
     return _one_row(plan)
 
 
-def _one_row(plan: GpuPlanner) -> Rows:
+def _one_row(plan: GpuPlanner) -> BlockRows:
     """The row of a block that has no other."""
-    return Rows(None, side=1, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
+    return BlockRows(None, side=1, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
 
 
-def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
+def _rows_across(plan: GpuPlanner, across: Node) -> BlockRows:
     """Rows of one block that are neighbours in memory along `across`: 8 threads side by side
     (`knobs.strip`) with an access of neighbours each, 32 rows of float32; one row if there are too
     few for that.
@@ -209,10 +209,11 @@ def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
         return _one_row(plan)
     while side > 2 and 2 * row_count / (side * lanes) <= plan.target.multiprocessors:
         side //= 2
-    return Rows(across, side, lanes, registers=plan.for_each_point(plan.knobs.registers // lanes))
+    registers = plan.for_each_point(plan.knobs.registers // lanes)
+    return BlockRows(across, side, lanes, registers)
 
 
-def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
+def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
     """Rows of one block, each of which a few neighbouring threads of a warp share along `longest`:
     they hold its elements, and a reduction is exchanges within the warp, without a barrier. None
     where rows are too long for that.
@@ -242,7 +243,7 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> Rows | None:
     side = min(SHORT_BLOCK // threads, row_count // BUSY_BLOCKS)
     side = min(max(side, warp // threads), warp)
     row, side = _row_of_block(plan, side, uneven=True)
-    return Rows(row, side, lanes=1, registers=registers, threads=threads)
+    return BlockRows(row, side, lanes=1, registers=registers, threads=threads)
 
 
 def _power_of_two_from(count: int) -> int:
@@ -266,7 +267,7 @@ def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple
     return row, rows_along(row)
 
 
-def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
+def _short_rows(plan: GpuPlanner, longest: int) -> BlockRows:
     """Rows of one block whose loops, of `longest` elements at most, walk neighbours in memory: as
     many as a block reads at once, but 16 at most (twice `knobs.strip`), and no more than leave
     BUSY_BLOCKS blocks.
@@ -283,10 +284,10 @@ def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
     leave_enough_blocks = points(plan.rows) // BUSY_BLOCKS
     side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)
     row, side = _row_of_block(plan, side)
-    return Rows(row, side, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
+    return BlockRows(row, side, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
 
 
-def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
+def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: BlockRows) -> Sharing:
     """How the threads of a block with these rows share the loops; see `schedule_block_per_row`."""
     warp = plan.target.warp
     is_few = points(plan.rows) < BUSY_BLOCKS
@@ -379,7 +380,7 @@ def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division |
     return None
 
 
-def _max_elements(held: int, rows: Rows) -> int:
+def _max_elements(held: int, rows: BlockRows) -> int:
     """The elements of a row that a thread can hold: with 64 registers and up to 2 of them for each
     element 32, with 3 of them 21."""
     return max(rows.registers // max(held, MIN_HELD), 1)

@@ -122,20 +122,20 @@ class Tensorize(Move):
         # Atoms of 16 bits split rows and columns alike for both kinds of tiles.
         row_split = atom.row_splits.along_steps
         column_split = atom.column_splits.along_steps
-        # Steps are the columns of inner products, and are split as columns are: 64 steps into 8
+        # Keys are the columns of inner products, and are split as columns are: 64 keys into 8
         # groups, 4 lanes and 2 neighbours.
-        step_split = (both.step_tile // 8, *column_split[1:])
+        key_split = (both.key_tile // 8, *column_split[1:])
         row_axes = both.factors[0].row_axes  # of queries
         nest = replace(nest, kernel=both.with_masked_ends(nest.kernel))
         nest, rows = self._tile(nest, _Side(row_axes, atom.m, row_split, BAND), numbers)
         nest, columns = self._tile(nest, _Side((both.column,), atom.n, column_split), numbers)
-        nest, steps = self._tile(nest, _Side((both.step,), both.step_tile, step_split), numbers)
+        nest, keys = self._tile(nest, _Side((both.key,), both.key_tile, key_split), numbers)
         fills: list[Store] = []
         for factor in both.factors:
             has_queries = factor.row_axes == row_axes
-            row_index = rows.index if has_queries else steps.index
+            row_index = rows.index if has_queries else keys.index
             fills.append(_fill_of(factor, _lies_across(factor), row_index, tile_axes))
-        return self._bind(replace(nest, tiles=tuple(fills)), rows, columns, steps)
+        return self._bind(replace(nest, tiles=tuple(fills)), rows, columns, keys)
 
     def _require_size(self, atom: Atom, both: BackToBack) -> None:
         """Raise FormatError unless the atom has the dtype, rows and columns of these products."""
@@ -230,14 +230,14 @@ def _new_numbers(nest: Nest) -> Iterator[int]:
 
 
 def _axes_of_tiles(both: BackToBack, numbers: Iterator[int]) -> dict[Node, Node]:
-    """For the column and the step of products back to back, the axes that tiles of factors have in
-    their place. A tile of v is filled along steps and columns, one of k along steps, all of them at
+    """For the column and the key of products back to back, the axes that tiles of factors have in
+    their place. A tile of v is filled along keys and columns, one of k along keys, all of them at
     once: no loop of the nest is over these. As in all tiles, the axis along the elements of a row
     is a reduced one, and that along rows is not."""
-    column, step = both.column, both.step
+    column, key = both.column, both.key
     return {
         column: ix.axis(next(numbers), column.arg.size, reduce=True),
-        step: ix.axis(next(numbers), step.arg.size),
+        key: ix.axis(next(numbers), key.arg.size),
     }
 
 

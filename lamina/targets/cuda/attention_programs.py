@@ -68,8 +68,8 @@ ENDS = {
     "first": ("from", "from + 1"),
     "others": ("from + 1", "to"),
     "last": ("to - 1", "to"),
-    "before": ("first", "from"),
-    "behind": ("to", "stop"),
+    "skipped_before": ("first", "from"),
+    "skipped_behind": ("to", "stop"),
 }
 
 
@@ -260,7 +260,7 @@ class AttentionProgramPrinter(AttentionPrinter):
     def _print_wait(self, wait: Wait, place: _Place) -> None:
         stages = self.tile_program.barrier(wait.barrier).stages
         parity = f"{place.number} / {stages} & 1"
-        if wait.before:  # which for the first use counts as ended
+        if wait.acquires:  # which for the first use counts as ended
             parity += " ^ 1"
         slot = self._slot(wait.barrier, place.number)
         self.line(f"while (!phase_has_ended({slot}, {parity})) {{}}")

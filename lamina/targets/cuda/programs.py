@@ -16,7 +16,7 @@ A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
         u32 slot = 0, parity = 1;
         for (u32 tile = 127 - BLOCK; tile < 512; tile += 128) {
             for (u32 step = 0; step < 64; step++) {
-                while (!phase_has_ended(empty + slot, parity)) {}    wait before empty
+                while (!phase_has_ended(empty + slot, parity)) {}    acquire empty
                 ...                                                  fill left, fill right
                 if (++slot == 4) { slot = 0; parity ^= 1; }
             }
@@ -511,8 +511,8 @@ class ProgramPrinter(EpiloguePrinter):
 def _first_parity(role: Role) -> int:
     """The last bit of the phase that the first wait of a role asks for: 0, of phase 0; or 1, of the
     phase before that, which counts as ended. All waits of a role ask for the same."""
-    are_before = {wait.before for wait in statements_of(role.body, Wait)}
-    if len(are_before) != 1:
+    acquires = {wait.acquires for wait in statements_of(role.body, Wait)}
+    if len(acquires) != 1:
         raise TileError(f"tiles: role {role.name} has no parity that all of its waits ask for")
-    (is_before,) = are_before
-    return int(is_before)
+    (is_acquire,) = acquires
+    return int(is_acquire)

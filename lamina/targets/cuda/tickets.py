@@ -36,7 +36,7 @@ def tile_lines(loop: TileLoop) -> list[str]:
     """Lines from the ticket to the tile, which end the loop behind the last one."""
     tickets = loop.tickets
     assert tickets is not None
-    rows, together = tickets.rows, tickets.together
+    rows, together = tickets.row_tiles, tickets.together
     tickets_together = together * rows
     row = f"{rows - 1} - row" if tickets.is_last_first else "row"
     return [

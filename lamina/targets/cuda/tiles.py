@@ -15,7 +15,7 @@ from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Scope
-from lamina.tiles.decisions import ResultSide, Rows, name_of_lines
+from lamina.tiles.decisions import ResultSide, RowLayout, name_of_lines
 
 
 class TilePrinter(GpuPrinter):
@@ -97,14 +97,14 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
-    def place_lines(self, whole: Mapping[Store, Rows]) -> None:
+    def place_lines(self, whole: Mapping[Store, RowLayout]) -> None:
         """Set where the lines of stores by whole rows lie, of a kernel without a tile program: one
         store's behind the other's, from the beginning of shared memory on."""
         for number, store in enumerate(whole):
             name = name_of_lines(self.nest.kernel, store)
             self.offset_of[name] = number * self.atom.m * LINE_BYTES
 
-    def row_lines(self, whole: Mapping[Store, Rows]) -> dict[Store, RowLines]:
+    def row_lines(self, whole: Mapping[Store, RowLayout]) -> dict[Store, RowLines]:
         """The lines of stores by whole rows, where `offset_of` says that they lie."""
         lines_of: dict[Store, RowLines] = {}
         for store, rows in whole.items():
