@@ -191,3 +191,34 @@ def test_a_row_that_is_unrolled_has_no_vectors() -> None:
             window = np.einsum("nk,kcpq->ncpq", upstream[:, results, 0, place], filters[results])
             expected[:, channels, :, 3 * place : 3 * place + 3] += window
     np.testing.assert_array_equal(slope, expected)
+
+
+def filter_gradient(images: Tensor, filters: Tensor, g: Tensor) -> Tensor:
+    """That of a depthwise convolution."""
+    result = lm.conv2d(images, filters, groups=images.shape[1])
+    return lm.gradient(result, [filters], g)[0]
+
+
+@pytest.mark.parametrize(
+    ("window", "unrolled"), [((3, 3), {3}), ((1, 5), {5}), ((5, 7), {7}), ((2, 6), {6})]
+)
+def test_sums_of_a_window_are_side_by_side(window: tuple[int, int], unrolled: set[int]) -> None:
+    """As many of a window as registers hold, whose rows read nearly the same elements."""
+    (height, width), (images, channels) = window, (3, 10)
+    random = np.random.default_rng(height)
+    x = random.standard_normal((images, channels, 39 + height, 41 + width), dtype=np.float32)
+    g = random.standard_normal((images, channels, 40, 42), dtype=np.float32)
+    function = lm.jit(filter_gradient)
+    shapes = (x.shape, (channels, 1, height, width), g.shape)
+    lowered = function.lower(*map(lm.TensorSpec, shapes), device="cpu")
+    nests = [plan.nest for plan in lowered.planned.plans.values() if isinstance(plan.nest, Nest)]
+    of_windows = max(nests, key=lambda nest: sum(axis.arg.reduce for axis in nest.order))
+    bound = of_windows.binding.items()
+    rows = {axis.arg.size for axis, to in bound if to == "unroll" and not axis.arg.reduce}
+    assert rows & unrolled
+
+    filters = Tensor(np.zeros((channels, 1, height, width), np.float32))
+    got = function(Tensor(x), filters, Tensor(g)).numpy()[:, 0]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (40, 42), (2, 3))
+    want = np.einsum("ncijyx,ncyx->cij", windows, g, dtype=np.float64)
+    np.testing.assert_allclose(got, want, atol=1e-3)

@@ -40,6 +40,7 @@ from lamina.schedule.cpu.reductions import (
     schedule_row_vectors,
     tile_dot_products,
     tile_row_reductions,
+    tile_windows,
     vectorize_inner,
 )
 from lamina.schedule.knobs import CpuKnobs
@@ -98,7 +99,9 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     if row is not None:
         _schedule_row(plan, row)
     else:
-        is_tiled = tile_row_reductions(plan)
+        rows = tile_windows(plan)
+        # A few rows do not hide the latency of an addition: each has several sums, too.
+        is_tiled = tile_row_reductions(plan) if rows == 1 else rows >= plan.knobs.unroll
         vectors = cheapest_inner(plan)
         if has_short_passes(plan, vectors):
             plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
