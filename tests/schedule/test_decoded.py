@@ -16,6 +16,7 @@ from lamina.io.blocks import BLOCK_TYPES, BlockType, Packed
 from lamina.ir.kernel import Store, points
 from lamina.loops.moves import Keep, Plan, Stage
 from lamina.loops.nest import Nest
+from lamina.schedule.cpu.register_tiles import COMPUTED_TILES, cycles_of
 
 reference = pytest.importorskip("gguf")
 pytestmark = pytest.mark.usefixtures("on_cpu")  # GPUs keep nothing from call to call
@@ -83,7 +84,7 @@ def block_type(name: str) -> BlockType:
 
 
 @pytest.mark.parametrize("kind", BLOCK_TYPES.values(), ids=lambda kind: kind.name)
-@pytest.mark.parametrize(("rows", "columns"), [(2, 37), (7, 128), (33, 200)])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 37), (7, 128), (15, 144), (33, 200)])
 def test_products_with_several_vectors(
     kind: BlockType, rows: int, columns: int, large: Tensor
 ) -> None:
@@ -114,10 +115,23 @@ def test_tiles_of_rows_share_a_panel_of_floats(
 
 
 @pytest.mark.parametrize(
+    ("rows", "cycles"),
+    [
+        (32, [16.5, 16.0]),  # 5 tiles of 6 and one of 2; 4 of 8
+        (12, [6.0, 6.0]),  # 2 tiles of 6
+        (17, [8.5, 8.5]),  # 2 tiles of 6 and one of 5
+        (7, [3.5, 3.5]),  # one of 4 and one of 3, which takes no less than its vectors; one of 7
+    ],
+)
+def test_cycles_of_tiles_of_rows(rows: int, cycles: list[float]) -> None:
+    assert [cycles_of(tile, rows) for tile in COMPUTED_TILES[64]] == cycles
+
+
+@pytest.mark.parametrize(
     ("columns", "blocks", "panel"),
     [
         (512, 18, 128),
-        (576, 18, 64),  # 128 would leave a last panel of 64
+        (576, 18, 96),  # six panels, three for each of two threads; 128 would leave one of 64
         (584, 18, 64),  # nothing divides these but single tiles
         (512, 48, 64),  # 1536 steps of 64 columns are 384 KiB of a cache of 1 MiB
     ],

@@ -23,9 +23,11 @@ from lamina.schedule.cost.operations import instructions_of as instructions_of_o
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.cpu.register_tiles import (
+    COMPUTED_TILES,
     PANEL_TILES,
     REGISTER_TILES,
     TileSize,
+    cycles_of,
     fills_tile,
 )
 from lamina.schedule.planner import loads_along, store_score
@@ -50,14 +52,15 @@ class Panel:
 
     block_steps: how many steps of the outermost reduced axis it holds, all of the reduction's other
         axes each; 0 if it holds the whole reduction
-    is_computed: does it hold what is computed from constants, such as floats from bytes, once for
-        all rows inside its loop, beside the constants that are kept from call to call?
+    computed_tile: the register tile of a panel of what is computed from constants, such as floats
+        from bytes, once for all rows inside its loop, beside the constants that are kept from call
+        to call; None for other panels
     """
 
     columns: int
     block_steps: int
     rows_inside: list[Node]
-    is_computed: bool = False
+    computed_tile: TileSize | None = None
 
 
 @dataclass(frozen=True)
@@ -186,8 +189,7 @@ def _panel_of_constants(
     that for more than one tile a panel of these is computed first: 4 vectors of 16 weights of 4
     bits take some 20 instructions, and 24 multiply-adds with 6 rows."""
     if _computes_panel(plan, reduction, vector, reused):
-        *rows_inside, _ = _sharing_rows(plan, reused)
-        return Panel(_computed_columns(plan, reduction, vector), 0, rows_inside, is_computed=True)
+        return _computed_panel(plan, reduction, vector, reused)
     loads = loads_along(reduction, vector)
     lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
     is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
@@ -204,18 +206,43 @@ def _computes_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
     return any(value.op is not Op.LOAD for value in of_constants_along(plan.kernel, vector))
 
 
-def _computed_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
-    """Columns of a panel of computed floats: as `_whole_columns`, halved until the second-level
-    cache holds them, or two vectors are left: 64 of 1536 steps with 2**17 elements. Then halved
-    until they divide all columns, or a register tile is left: 64 of 576, as a last panel of 64
-    beside four of 128 would be loops of its own, which take as long to compile."""
-    columns = _whole_columns(plan, reduction, vector)
-    words = _words_of_column(plan, reduction)
-    while columns > 2 * plan.width and columns * words > plan.cached:
-        columns //= 2
-    while columns > _panel_tile(plan).vectors * plan.width and vector.arg.size % columns:
-        columns //= 2
-    return columns
+def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]) -> Panel:
+    """The panel of computed floats whose tiles and columns take the busiest thread least time: of
+    576 columns and two threads, 6 panels of 96 in tiles of 3 vectors, as of 9 panels of 64 in tiles
+    of 4 one thread has 5. Of those that take as long it is the widest, for which the rows' operand
+    is read least often."""
+    *rows_inside, row = _sharing_rows(plan, reused)
+    rows: int = row.arg.size
+    columns_of_thread: float = vector.arg.size / plan.target.multiprocessors
+
+    def cycles(panel: Panel) -> float:
+        assert panel.computed_tile is not None
+        columns: int = ceil(columns_of_thread / panel.columns) * panel.columns
+        return columns * cycles_of(panel.computed_tile, rows)
+
+    tiles = COMPUTED_TILES.get(plan.target.vector_bytes, (_panel_tile(plan),))
+    panels = [
+        Panel(columns, 0, rows_inside, tile)
+        for tile in tiles
+        for columns in _computed_columns(plan, reduction, vector, tile)
+    ]
+    if not panels:
+        return Panel(2 * plan.width, 0, rows_inside, REGISTER_TILES[plan.target.vector_bytes])
+    # A last panel of fewer columns would be loops of its own, which take as long to compile.
+    whole = [panel for panel in panels if vector.arg.size % panel.columns == 0]
+    return min(whole or panels, key=lambda panel: (cycles(panel), -panel.columns))
+
+
+def _computed_columns(
+    plan: CpuPlanner, reduction: Node, vector: Node, tile: TileSize
+) -> list[int]:
+    """The columns that a panel of whole tiles may have: those of one tile, twice as many and so on,
+    as `_whole_columns` and the second-level cache allow: 64 of 1536 steps with 2**17 elements."""
+    in_cache = plan.cached // _words_of_column(plan, reduction)
+    widest = min(_whole_columns(plan, reduction, vector), in_cache)
+    tile_columns = tile.vectors * plan.width
+    columns = [tile_columns << doublings for doublings in range(widest.bit_length())]
+    return [count for count in columns if count <= widest]
 
 
 def _panel_tile(plan: CpuPlanner) -> TileSize:

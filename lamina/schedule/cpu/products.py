@@ -309,7 +309,8 @@ def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
 
 
 def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> TileSize:
-    """The largest register tile: of PANEL_TILES where whole ones fit a packed panel of `columns`.
+    """The largest register tile: that of a computed panel, or of PANEL_TILES where whole ones fit a
+    packed panel of `columns`.
 
     Where results lie in turns, each of them has sums of its own in the registers of 14 x 2: for two
     results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1. Where a step adds several
@@ -325,6 +326,8 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
     further_products = _terms(product.reduction.src[0]) - 1
     if further_products > 0:
         return replace(tile, rows=max(tile.rows - further_products, 1))
+    if product.panel is not None and product.panel.computed_tile is not None:
+        return product.panel.computed_tile
     panel_tile = PANEL_TILES.get(vector_bytes, tile)
     has_whole_tiles = columns.arg.size % (panel_tile.vectors * lanes) == 0
     return panel_tile if product.panel is not None and has_whole_tiles else tile
@@ -452,7 +455,7 @@ def _packed_operands(
     packed: list[Packed] = []
     if product.panel is not None:
         loop = None if product.is_packed_once else blocks.loops[-1]
-        computed_in = blocks.panels if product.panel.is_computed else None
+        computed_in = blocks.panels if product.panel.computed_tile is not None else None
         packed += [
             Packed(load.arg.parameter, tile.lane, loop, computed_in)
             for load in product.vector_loads

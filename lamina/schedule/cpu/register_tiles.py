@@ -1,6 +1,7 @@
 """Register tiles of products: how large they are, and which reductions have one."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from lamina.core.dtypes import float32, float64
 from lamina.ir.node import Node
@@ -25,6 +26,14 @@ REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
 # leave places for those of the panel.
 PANEL_TILES = {64: TileSize(6, 4)}
 
+# The same for a panel that has as many columns as suit its tile. 8 x 3 sums read 3 vectors and 8
+# scalars for 24 multiply-adds, and leave none of 32 rows over.
+COMPUTED_TILES = {64: (TileSize(6, 4), TileSize(8, 3))}
+
+# Cycles in which the second-level cache gives a vector of 64 bytes. An estimate: 48 bytes a cycle
+# are often measured.
+VECTOR_CYCLES = 1.5
+
 # Words of bytes in a vector, at least: an instruction that multiplies the four bytes of each does
 # as much for 4 words as 16 lanes of float32.
 MIN_WORDS = 4
@@ -38,3 +47,14 @@ def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
     lanes = MIN_WORDS if sums_words else plan.target.vector_bytes // reduction.dtype.itemsize
     has_tile = plan.target.vector_bytes in REGISTER_TILES
     return has_sums and has_tile and vector.arg.size >= lanes
+
+
+def cycles_of(tile: TileSize, rows: int) -> float:
+    """The cycles that tiles of all `rows` take for one vector of a panel, at one step. A cycle has
+    two multiply-adds, and each tile reads the vector anew. 32 rows are 5 tiles of 6 and one of 2,
+    which take 5 * 3 + 1.5, or 4 tiles of 8, which take 4 * 4."""
+    tiles = ceil(rows / tile.rows)
+    height = ceil(rows / tiles)
+    whole, left = divmod(rows, height)
+    last = max(left / 2, VECTOR_CYCLES) if left else 0.0
+    return whole * max(height / 2, VECTOR_CYCLES) + last
