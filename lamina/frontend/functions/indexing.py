@@ -101,38 +101,73 @@ def _entries(x: Tensor, key: Any) -> list[Any]:
 
 def _parse(x: Tensor, key: Any) -> Selection:
     entries = _entries(x, key)
-    with_arrays = any(isinstance(entry, Places) for entry in entries)
-    places = [at for at, entry in enumerate(entries) if isinstance(entry, (int, Places))]
-    ranges: list[range] = []
-    shape: list[int] = []
-    arrays: dict[int, Node] = {}
+    has_arrays = any(isinstance(entry, Places) for entry in entries)
+    parts = _Parts(x, has_arrays)
     for entry in entries:
-        axis = len(ranges)
+        parts.add(entry)
+    first_axis = 0
+    if parts.arrays:
+        places = [at for at, entry in enumerate(entries) if isinstance(entry, (int, Places))]
+        are_together = len(places) == places[-1] - places[0] + 1
+        first_axis = min(parts.arrays) if are_together else 0
+    return Selection(parts.ranges, tuple(parts.shape), parts.arrays, first_axis)
+
+
+class _Parts:
+    """The parts of a `Selection`, entry by entry of a key. An integer beside arrays is one of them.
+    """
+
+    def __init__(self, x: Tensor, has_arrays: bool) -> None:
+        self.x, self.has_arrays = x, has_arrays
+        self.ranges: list[range] = []
+        self.shape: list[int] = []
+        self.arrays: dict[int, Node] = {}
+
+    def add(self, entry: Any) -> None:
+        """Append what the next entry selects, of the next axes of `x`."""
         if entry is None:
-            shape.append(1)
+            self.shape.append(1)
         elif isinstance(entry, slice):
-            ranges.append(range(x.shape[axis])[entry] or range(0))
-            shape.append(len(ranges[-1]))
+            self._add_slice(entry)
         elif isinstance(entry, int):
-            size = x.shape[axis]
-            check_range("getitem", entry, axis, size)
-            ranges.append(range(entry % size, entry % size + 1))
-            if with_arrays:
-                arrays[len(shape)] = build.const(0, int64)
-                shape.append(1)
+            self._add_integer(entry)
         elif entry is not Ellipsis:
-            sizes = x.shape[axis : axis + _axes_taken(entry)]
-            ranges += map(range, sizes)
-            if entry.array.dtype is bool_:
-                indices = _mask_indices(x, entry.array, sizes)
-            else:
-                check_range("getitem", entry.written, axis, *sizes)
-                indices = [wrapped(entry.array.node, *sizes)]
-            for index, size in zip(indices, sizes or (1,), strict=True):
-                arrays[len(shape)] = index
-                shape.append(size)
-    together = len(places) == places[-1] - places[0] + 1 if arrays else False
-    return Selection(ranges, tuple(shape), arrays, min(arrays) if together else 0)
+            self._add_array(entry)
+
+    @property
+    def _axis(self) -> int:
+        """The next axis of `x`."""
+        return len(self.ranges)
+
+    def _add_slice(self, entry: slice) -> None:
+        places = range(self.x.shape[self._axis])[entry] or range(0)
+        self.ranges.append(places)
+        self.shape.append(len(places))
+
+    def _add_integer(self, entry: int) -> None:
+        size = self.x.shape[self._axis]
+        check_range("getitem", entry, self._axis, size)
+        place = entry % size
+        self.ranges.append(range(place, place + 1))
+        if self.has_arrays:
+            self._add_index(build.const(0, int64), 1)
+
+    def _add_array(self, entry: Places) -> None:
+        """Append an array of indices along an axis, or a mask of one axis or more."""
+        axis = self._axis
+        sizes = self.x.shape[axis : axis + _axes_taken(entry)]
+        self.ranges += map(range, sizes)
+        if entry.array.dtype is bool_:
+            indices = _mask_indices(self.x, entry.array, sizes)
+        else:
+            check_range("getitem", entry.written, axis, *sizes)
+            indices = [wrapped(entry.array.node, *sizes)]
+        for index, size in zip(indices, sizes or (1,), strict=True):
+            self._add_index(index, size)
+
+    def _add_index(self, index: Node, size: int) -> None:
+        self.arrays[len(self.shape)] = index
+        self.shape.append(size)
 
 
 def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:

@@ -305,8 +305,11 @@ def conv_transpose(
     extra = per_axis(what, "output_padding", output_padding, rank, minimum=0)
     _check_output_padding(what, extra, steps, gaps)
     batch, _, *sizes = images.shape
+    wanted: list[int] = []
     rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
-    wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
+    for size, step, margin, gap, window, more_rows in rows:
+        reached = (size - 1) * step + gap * (window - 1) + 1  # by the windows
+        wanted.append(reached - 2 * margin + more_rows)
     if min(wanted) < 1:
         raise ShapeError(
             f"padding {margins} leaves nothing of an input of {x.shape}", operation=what
@@ -315,7 +318,7 @@ def conv_transpose(
     like = full((batch, weight.shape[1] * groups, *wanted), 0, dtype)
     result = _correlated(what, like, (margins, margins), weight.node, steps, gaps, groups)
     # As many rows as the stride give one more window, which the input has not.
-    more = [e // s for e, s in zip(extra, steps, strict=True)]
+    more = [more_rows // step for more_rows, step in zip(extra, steps, strict=True)]
     image = transposed(result, like, pad_spatial(cast(images, dtype), (0,) * rank, more))
     return unbatched(image, x)
 

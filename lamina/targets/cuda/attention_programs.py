@@ -291,9 +291,11 @@ class AttentionProgramPrinter(AttentionPrinter):
 
     def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
         left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
-        (along,) = {axis.name for axis in left.axes} & {axis.name for axis in right.axes}
-        is_left_across, is_right_across = (alloc.axes[0].name == along for alloc in (left, right))
-        (elements,) = (axis.size for axis in right.axes if axis.name == along)
+        (k,) = {axis.name for axis in left.axes} & {axis.name for axis in right.axes}
+        (k_size,) = (axis.size for axis in right.axes if axis.name == k)
+        is_left_across, is_right_across = _lies_across(left, k), _lies_across(right, k)
+        of_shared = f"wgmma_{self.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
+        of_registers = f"wgmma_of_registers_{self.atom.kind}<{is_right_across:d}>"
         with self.block("{"):
             self.line(f"const u32 columns = {self._descriptor(right, place)};")
             if left.memory == "shared":
@@ -301,19 +303,15 @@ class AttentionProgramPrinter(AttentionPrinter):
                 group_bytes = (left.shape[0] if is_left_across else GROUP_ROWS) * LINE_BYTES
                 rows = self._descriptor(left, _Place("taken"), f" + {group_bytes} * group")
                 self.line(f"const u32 rows = {rows};")
-            for number in range(elements // SUBSTEP):
-                chunk = _substep_chunks(right, number, is_right_across)
-                second = f"descriptor_of(columns + {chunk})"
+            for number in range(k_size // SUBSTEP):
+                second = f"descriptor_of(columns + {_substep_chunks(right, k, number)})"
                 if left.memory == "registers":
-                    function = f"wgmma_of_registers_{self.atom.kind}<{is_right_across:d}>"
                     first = f"{product.left} + {4 * number}"
-                    self.line(f"{function}({product.sums}, {first}, {second});")
-                    continue
-                chunk = _substep_chunks(left, number, is_left_across)
-                function = f"wgmma_{self.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
-                more = "true" if adds or number else "false"
-                first = f"descriptor_of(rows + {chunk})"
-                self.line(f"{function}({product.sums}, {first}, {second}, {more});")
+                    self.line(f"{of_registers}({product.sums}, {first}, {second});")
+                else:
+                    first = f"descriptor_of(rows + {_substep_chunks(left, k, number)})"
+                    more = "true" if adds or number else "false"
+                    self.line(f"{of_shared}({product.sums}, {first}, {second}, {more});")
 
     def _descriptor(self, alloc: Alloc, place: _Place, more: str = "") -> str:
         """The text of the lower word of a slot's descriptor: its place in chunks of 16 bytes, and
@@ -367,10 +365,15 @@ class AttentionProgramPrinter(AttentionPrinter):
         self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {STARTS[value]};")
 
 
-def _substep_chunks(alloc: Alloc, number: int, is_across: bool) -> int:
-    """Chunks of 16 bytes from the beginning of a tile to where 16 elements of its lines, or across
-    16 lines, begin."""
-    if is_across:
+def _lies_across(alloc: Alloc, k: str) -> bool:
+    """Do the lines of a tile have its rows or columns, and not its `k`?"""
+    return alloc.axes[0].name == k
+
+
+def _substep_chunks(alloc: Alloc, k: str, number: int) -> int:
+    """Chunks of 16 bytes from the beginning of a tile to where the 16 elements along `k` of this
+    number begin: in lines, or across 16 lines."""
+    if _lies_across(alloc, k):
         return number * SUBSTEP * LINE_BYTES // CHUNK_BYTES
     of_line = LINE_BYTES // (2 * SUBSTEP)  # 4 in a panel
     panel, within = divmod(number, of_line)

@@ -61,6 +61,11 @@ def stacked(parts: Sequence[Any], axis: int) -> Any:
     return functions.stack(list(parts), axis=axis)
 
 
+def _slice_at(x: Any, axis: int, place: int) -> Any:
+    """`x` at a place along an axis, without this axis."""
+    return space(x).squeeze(sliced(x, axis, place, place + 1), axis=axis)
+
+
 @row("Scan", since=9)
 def scan(
     context: Context, *inputs: Any, body: Any, num_scan_inputs: int,
@@ -84,8 +89,7 @@ def scan(
     for turn in range(length):
         parts = []
         for x, axis, is_reversed in zip(scanned, axes, backwards, strict=True):
-            place = length - 1 - turn if is_reversed else turn
-            parts.append(space(x).squeeze(sliced(x, axis, place, place + 1), axis=axis))
+            parts.append(_slice_at(x, axis, length - 1 - turn if is_reversed else turn))
         results = body(*state, *parts)
         state = results[:states]
         collected.append(results[states:])
@@ -107,7 +111,7 @@ def batched_scan(
     batch = inputs[0].shape[0]
     runs = []
     for place in range(batch):
-        rows = [space(x).squeeze(sliced(x, 0, place, place + 1), axis=0) for x in inputs]
+        rows = [_slice_at(x, 0, place) for x in inputs]
         runs.append(
             scan(context, *rows, body=body, num_scan_inputs=num_scan_inputs,
                  scan_input_directions=directions)

@@ -46,21 +46,30 @@ def deformed_conv(
         raise OnnxError(f"DeformConv of {images.ndim - 2} spatial axes; lamina has it for 2")
     windows = Windows.of(images.shape[2:], weights.shape[2:], strides, dilations, pads)
     batch, channels = images.shape[:2]
-    area, counts = prod(windows.kernel), windows.counts
-    parts = batch * offset_group
-    away = lm.reshape(tensor(offset), (parts, area, 2, *counts))
+    results = weights.shape[0]
+    factors = channels // group * prod(windows.kernel)  # of a result
+    pixels = _deformed_windows(images, tensor(offset), maybe_tensor(mask), windows, offset_group)
+    columns = lm.reshape(pixels, (batch, group, factors, prod(windows.counts)))
+    rows = lm.reshape(weights, (group, results // group, factors))
+    result = lm.reshape(lm.matmul(rows, columns), (batch, results, *windows.counts))
+    bias = maybe_tensor(b)
+    return result if bias is None else result + beside_channels(bias, result.ndim)
+
+
+def _deformed_windows(
+    images: Any, offset: Any, mask: Any, windows: Windows, groups: int
+) -> Any:
+    """The pixels of all windows, (batch * groups, channels / groups, elements of the windows), each
+    as far away as its `offset` says, and weighed by the `mask`, if there is one."""
+    batch, channels, *area = images.shape
+    parts = batch * groups
+    away = lm.reshape(offset, (parts, prod(windows.kernel), 2, *windows.counts))
     places = [
         lm.reshape(_places(windows, away[:, :, axis], axis), (parts, 1, -1)) for axis in (0, 1)
     ]
-    apart = lm.reshape(images, (parts, channels // offset_group, *images.shape[2:]))
-    taken = sample_pixels(apart, places)
-    if mask is not None:
-        taken = taken * lm.reshape(tensor(mask), (parts, 1, -1))
-    columns = lm.reshape(taken, (batch, group, channels // group * area, prod(counts)))
-    rows = lm.reshape(weights, (group, weights.shape[0] // group, channels // group * area))
-    result = lm.reshape(lm.matmul(rows, columns), (batch, weights.shape[0], *counts))
-    bias = maybe_tensor(b)
-    return result if bias is None else result + beside_channels(bias, result.ndim)
+    in_groups = lm.reshape(images, (parts, channels // groups, *area))
+    pixels = sample_pixels(in_groups, places)
+    return pixels if mask is None else pixels * lm.reshape(mask, (parts, 1, -1))
 
 
 def _taps(begin: Tensor, extent: Tensor, bins: int, counts: Any, size: int) -> Any:

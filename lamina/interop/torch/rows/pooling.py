@@ -61,29 +61,40 @@ def _fractional_max_pool(
     channel, the last axis first. Results: the maxima, and their places in the spatial axes."""
     rank = len(sizes)
     outer, area = x.shape[:-rank], x.shape[-rank:]
+    count, window = prod(sizes), prod(kernel)
+    places = _places_in_windows(samples, x.shape, kernel, sizes)
+    places = lm.reshape(places, (*outer, count, window))
+    flat_image = lm.reshape(x, (*outer, prod(area)))
+    flat_places = lm.reshape(places, (*outer, count * window))
+    windows = lm.reshape(lm.take_along_axis(flat_image, flat_places, axis=-1), places.shape)
+    largest = lm.expand_dims(lm.argmax(windows, axis=-1), axis=-1)
+    maxima = lm.max(windows, axis=-1)
+    indices = lm.take_along_axis(places, largest, axis=-1)
+    result = (*outer, *sizes)
+    return lm.reshape(maxima, result), lm.reshape(indices, result)
+
+
+def _places_in_windows(samples: Tensor, shape: Sizes, kernel: Sizes, sizes: Sizes) -> Tensor:
+    """The places of the elements of all windows in an image of this shape whose spatial axes are
+    one: (N, C, *sizes, *kernel)."""
+    rank = len(sizes)
+    outer, area = shape[:-rank], shape[-rank:]
     places = lm.zeros((1,) * (len(outer) + 2 * rank), dtype=lm.int64)
     for axis, (length, window, count) in enumerate(zip(area, kernel, sizes, strict=True)):
         sample = lm.reshape(samples[..., _drawn(axis, rank)], (*outer, 1))
         starts = _window_starts(sample, length, window, count)
-        shape = [1] * (2 * rank)
-        shape[axis] = count
-        starts = lm.reshape(starts, (*outer, *shape))
-        shape = [1] * (2 * rank)
-        shape[rank + axis] = window
-        inside = lm.reshape(lm.arange(window, dtype=lm.int64), (*(1,) * len(outer), *shape))
-        places = places * length + starts + inside
-    flat = lm.reshape(places, (*outer, prod(sizes), prod(kernel)))
-    values = lm.take_along_axis(
-        lm.reshape(x, (*outer, prod(area))),
-        lm.reshape(flat, (*outer, prod(sizes) * prod(kernel))), axis=-1,
-    )
-    windows = lm.reshape(values, flat.shape)
-    chosen = lm.expand_dims(lm.argmax(windows, axis=-1), axis=-1)
-    indices = lm.take_along_axis(flat, chosen, axis=-1)
-    shape_of_result = (*outer, *sizes)
-    return lm.reshape(lm.max(windows, axis=-1), shape_of_result), lm.reshape(
-        indices, shape_of_result
-    )
+        starts = lm.reshape(starts, (*outer, *_along(axis, count, 2 * rank)))
+        inside = lm.arange(window, dtype=lm.int64)
+        inside_shape = (*(1,) * len(outer), *_along(rank + axis, window, 2 * rank))
+        places = places * length + starts + lm.reshape(inside, inside_shape)
+    return places
+
+
+def _along(axis: int, size: int, rank: int) -> list[int]:
+    """The shape of a vector along one axis: [1, 5, 1] of 5 elements along axis 1 of 3."""
+    shape = [1] * rank
+    shape[axis] = size
+    return shape
 
 
 def _drawn(axis: int, rank: int) -> int:
