@@ -68,6 +68,8 @@ READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
 INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
+# Operations whose results have other places than the elements that they read.
+MOVES = frozenset({Op.SHRINK, Op.PAD, Op.SHEAR, Op.GATHER})
 # Operations that are never worth a buffer: a buffer, what needs no memory, and movement.
 NEVER_STORED = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 
@@ -118,7 +120,6 @@ def choose_values(
     repeated = _repeated(users, values, target)
     # Again, as what is computed from one of these costs less where that is in memory.
     values |= repeated & _repeated(users, values | repeated, target)
-    values |= _gathered(users, values, target)
     if target.row_blocks:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)
@@ -323,24 +324,6 @@ def _multiplies_alone(node: Node, users: Users) -> bool:
     return bool(users[node]) and all(map(is_product, users[node]))
 
 
-def _gathered(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """The nodes that several GATHERs read, each at places of its own, where computing them for each
-    costs `target.min_shared_cost` or more an element of what is gathered.
-
-    A bicubic interpolation along rows is a sum of four elements, 15 additions with their reads.
-    That along columns gathers four of these sums for each result, which would be 60."""
-    costs = element_costs(users, values)
-    stored: set[Node] = set()
-    for node, after in users.items():
-        if node.op not in Group.ELEMENTWISE or node in values:
-            continue
-        gathers = [user for user in after if user.op is Op.GATHER and user.src[0] is node]
-        repeated = costs[node] * (len(gathers) - 1)
-        if len(gathers) == len(after) > 1 and repeated >= target.min_shared_cost:
-            stored.add(node)
-    return stored
-
-
 def _scattered(users: Users, values: Set[Node]) -> set[Node]:
     """The updates of scatters along the last axis, or with few columns behind it, that cost
     MIN_SCATTERED_COST or more: they are computed in a kernel of their own, which has vectors. A
@@ -399,23 +382,65 @@ def _is_padding_stored(pad: Node, expand: Node, target: FusionTarget) -> bool:
     return has_many_copies or pad.arg.value != 0
 
 
+@dataclass(frozen=True)
+class _Use:
+    """What one value computes of a node.
+
+    moves: the operations between both by which elements of other places are read, the value's first
+    elements: how many elements of the node
+    """
+
+    value: Node
+    moves: tuple[Node, ...]
+    elements: int
+
+
 def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Elementwise nodes that several values would compute again, at a cost of
-    `target.min_shared_cost` or more an element. The values are those of `values` and those that
-    this function adds.
+    """Elementwise nodes that would be computed again, at a cost of `target.min_shared_cost` or more
+    an element: by several values, of `values` or those that this function adds, or by one value at
+    several places.
 
     Take ``d = x - m``, ``e = exp(d)``, and the values ``sum(e)`` and ``e / total``. Users come
     first: e is computed for two values, and is stored. Then d is computed for e alone, and is not.
+
+    The value ``e[1:] - e[:-1]`` of n elements computes 2n of them, one e more for each. A bicubic
+    interpolation along rows is a sum of four elements, 15 additions with their reads; that along
+    columns gathers four of these sums for each result, which would be 60.
     """
     costs = element_costs(users, values)
     stored = set(values)
-    owners: dict[Node, frozenset[Node]] = {}  # by node, the values that it is computed for
+    uses: dict[Node, frozenset[_Use]] = {}
     for node in reversed(users):
-        parts = [{user} if user in stored else owners[user] for user in users[node]]
-        owners[node] = frozenset[Node]().union(*parts)
-        is_costly = node.op in Group.ELEMENTWISE and costs[node] >= target.min_shared_cost
+        uses[node] = _uses_of(node, users[node], stored, uses)
         # A cast to a wider float is done where it is read: its operand may be stored.
-        is_widened = widening(node) > 0
-        if len(owners[node]) > 1 and is_costly and not is_widened:
+        if node.op not in Group.ELEMENTWISE or widening(node) > 0:
+            continue
+        times = _times_again(prod(node.shape), uses[node])
+        if times * costs[node] >= target.min_shared_cost:
             stored.add(node)
     return stored - values
+
+
+def _times_again(size: int, uses: Set[_Use]) -> float:
+    """How often an element of a node of `size` elements is computed again: at other places of each
+    value, and once more for several values, however many."""
+    values = {use.value for use in uses}
+    computed = sum(use.elements for use in uses) / max(size, 1)
+    return max(computed - len(values), 0) + (len(values) > 1)
+
+
+def _uses_of(
+    node: Node, users: Iterable[Node], stored: Set[Node], uses: Mapping[Node, frozenset[_Use]]
+) -> frozenset[_Use]:
+    """What each value computes of `node` at each place, from the `uses` of its users. A value that
+    is no movement reads each element once, and so, as data say which, does a GATHER."""
+    size = prod(node.shape)
+    uses_of_node: set[_Use] = set()
+    for user in users:
+        reads_all = user.op is Op.GATHER or (user in stored and user.op not in MOVES)
+        moves = (user,) if user.op in MOVES and user.src[0] is node else ()
+        uses_of_user = {_Use(user, (), prod(user.shape))} if user in stored else uses[user]
+        for use in uses_of_user:
+            elements = size if reads_all else min(use.elements, size)
+            uses_of_node.add(_Use(use.value, (*use.moves, *moves), elements))
+    return frozenset(uses_of_node)

@@ -140,6 +140,55 @@ def test_what_several_gathers_read_at_places_of_their_own_is_stored(
     assert (total in choose_values([result], target).regions) == is_value
 
 
+def of_exponentials(count: int) -> Node:
+    x = leaf(0, (M, K), float32)
+    for _ in range(count):
+        x = x.apply(Op.EXP)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("target", "exponentials", "is_value"),
+    [(CPU, 2, True), (CPU, 1, False), (GPU, 4, True), (GPU, 3, False)],
+)
+def test_what_a_value_reads_at_two_places_is_stored(
+    target: FusionTarget, exponentials: int, is_value: bool
+) -> None:
+    x = of_exponentials(exponentials)
+    difference = build.slice_axis(x, 1, 1, K) - build.slice_axis(x, 1, 0, K - 1)
+    assert (x in choose_values([difference], target).regions) == is_value
+
+
+def test_halves_that_a_value_reads_are_not_stored() -> None:
+    """A gated unit computes each element once: it is in one of both halves."""
+    x = of_exponentials(4)
+    gated = build.slice_axis(x, 1, 0, K // 2) * build.slice_axis(x, 1, K // 2, K)
+    assert x not in choose_values([gated], CPU).regions
+
+
+def products_of_prefixes(x: Node) -> Node:
+    """Along the last axis, whose size is a power of 2, as PyTorch's `associative_scan` has them:
+    prefixes of products of neighbours, and between these one product more."""
+    rows, columns = x.shape
+    if columns == 1:
+        return x
+    half = columns // 2
+    first, second = (build.slice_axis(x, 1, side, columns, 2) for side in (0, 1))
+    odd = products_of_prefixes(first * second)
+    before = build.pad(build.slice_axis(odd, 1, 0, half - 1), (0, 1), (0, 0), 1.0)
+    even = build.reshape(before * first, (rows, half, 1))
+    odd = build.reshape(odd, (rows, half, 1))
+    pairs = build.pad(even, (0, 0, 0), (0, 0, 1)) + build.pad(odd, (0, 0, 1), (0, 0, 0))
+    return build.reshape(pairs, (rows, columns))
+
+
+def test_a_scan_by_halves_computes_each_level_once() -> None:
+    """Each level reads the one before at several places, and so has it in memory."""
+    program = build_program([products_of_prefixes(of_exponentials(3))], CPU)
+    nodes = [node for launch in program.launches for node in launch.kernel.nodes]
+    assert sum(node.op is Op.EXP for node in nodes) == 3
+
+
 @pytest.mark.parametrize(("vectors", "kernels"), [(1, 1), (16, 2)])
 def test_a_product_with_one_vector_updates_arrays_in_its_kernel(vectors: int, kernels: int) -> None:
     """With several it has tiles, too few to update anything: see `min_updating_results`."""
