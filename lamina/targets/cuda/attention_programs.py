@@ -82,14 +82,13 @@ class _Place:
 
 
 class AttentionProgramPrinter(AttentionPrinter):
-    """One kernel; products back to back are printed from their tile program, if they have one."""
+    """One kernel, of products back to back whose tile program it prints."""
 
-    def print_kernel(self) -> tuple[str, Launch]:
-        """The kernel's function, and how to launch it but for its arguments."""
-        if self.program is None or not self.is_back_to_back:
-            return super().print_kernel()
+    def print_attention_program(self) -> tuple[str, Launch]:
+        """The function of a kernel with a tile program, and how to launch it but for its arguments.
+        """
         pointers, _ = self.arrays()
-        producer, consumers = self.program.roles
+        producer, consumers = self.tile_program.roles
         self.threads = WARP * (producer.warps + consumers.warps)
         # No other thread has the results of one: all store that come to it.
         self.block_rows = self.threads
@@ -97,7 +96,7 @@ class AttentionProgramPrinter(AttentionPrinter):
         self._lines(self.alignments(pointers))
         self._print_tiles_in_memory()
         self._print_barriers()
-        self.line(f"__shared__ u32 drawn_tickets[{self.program.barrier(self._drawn).stages}];")
+        self.line(f"__shared__ u32 drawn_tickets[{self.tile_program.barrier(self._drawn).stages}];")
         self._print_role_of_producer(producer, WARP * consumers.warps)
         self._print_role_of_consumers(consumers)
         body = "".join(f"    {line}\n" for line in self.scopes[0].lines)

@@ -1,8 +1,20 @@
 """CUDA C++: what the macros of its prelude do not say.
 
-Products in tiles are printed from their tile programs: a sum of products by `ProgramPrinter`,
-products back to back by `AttentionProgramPrinter`. Those without a program are a loop of
-`attention.cu`, and `AttentionPrinter` prints what is special to a kernel.
+Products in tiles are printed from their tile programs; products back to back that have none are a
+loop of `attention.cu`. One object prints a kernel: `CudaPrinter`, to which each class of a chain
+adds what one file is about, on top of those above it.
+
+    GpuPrinter                ../gpu.py               kernels without products in tiles
+    TilePrinter               tiles.py                results by whole rows, of any tiles
+    TileFillPrinter           tile_fills.py           fills, by threads and by the copy engine
+    EpiloguePrinter           epilogues.py            what becomes of the sums of a product
+    ProgramPrinter            programs.py             the tile program of one product
+    AttentionElementPrinter   attention_elements.py   arithmetic between products back to back
+    AttentionPrinter          attention.py            these without a tile program
+    AttentionProgramPrinter   attention_programs.py   their tile program
+    CudaPrinter               here                    which of these it is; short forms
+
+`print_kernel` and `loop_reduce` of `CudaPrinter` choose among them.
 """
 
 from collections.abc import Set
@@ -16,6 +28,7 @@ from lamina.ir.kernel import Store, free_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
+from lamina.runtime.buffer import Launch
 from lamina.schedule.cost.products import is_in_chunks
 from lamina.targets.cuda.attention_programs import AttentionProgramPrinter
 from lamina.targets.language import Point, Value
@@ -73,6 +86,15 @@ class CudaPrinter(AttentionProgramPrinter):
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
         return ("cuda/instructions.cu",) if self.nest.product else ()
+
+    def print_kernel(self) -> tuple[str, Launch]:
+        """The kernel's function, and how to launch it but for its arguments: from its tile program,
+        if it has one."""
+        if self.program is None:
+            return super().print_kernel()
+        if self.is_back_to_back:
+            return self.print_attention_program()
+        return self.print_product_program()
 
     def loop_reduce(self, node: Node) -> None:
         """Print a reduction: products back to back by their text, any other by its loops."""

@@ -159,12 +159,11 @@ class _ProducerVariables:
 
 
 class ProgramPrinter(EpiloguePrinter):
-    """One kernel; if it has a tile program, it is printed from that."""
+    """One kernel, of a product whose tile program it prints."""
 
-    def print_kernel(self) -> tuple[str, Launch]:
-        """The kernel's function, and how to launch it but for its arguments."""
-        if self.program is None:
-            return super().print_kernel()
+    def print_product_program(self) -> tuple[str, Launch]:
+        """The function of a kernel with a tile program, and how to launch it but for its arguments.
+        """
         pointers, _ = self.arrays()
         product = self.product
         # Without tensor cores a thread holds the factors of a step in registers too.
