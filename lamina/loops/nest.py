@@ -69,7 +69,8 @@ class Pipelining:
     """How blocks compute the tiles of a product, beyond its atom. What a schedule leaves open, None
     here, is decided by the facts of the GPU (`lamina/tiles/decisions.py`).
 
-    order: "whole" if a block has every `blocks`th tile, "shared" if blocks share the steps of tiles
+    order: "whole" if a block has every `blocks`th tile, "stream_k" if blocks share the
+        steps of tiles
     blocks: how many
     depth: steps that the buffers in shared memory hold
     filler: who fills the buffers: "producer", warps of their own, or the "consumers" themselves

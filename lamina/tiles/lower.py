@@ -115,7 +115,7 @@ class _Lowering:
         tiles, steps = points(decisions.grid), decisions.steps.count
         blocks, share = decisions.division.blocks, decisions.division.steps
         order = order_of(decisions.division, steps).order
-        if order == "shared" and decisions.unit == "fma":
+        if order == "stream_k" and decisions.unit == "fma":
             order = "equal"
         over = tile_variables(decisions.grid)
         return (TileLoop(order, tiles, steps, blocks, share, over, body),)

@@ -1,7 +1,7 @@
 """Which tiles, and which of their steps, each block has.
 
 In the order "whole" a block has every `blocks`th tile: tiles that are neighbours are computed at
-the same time. In the order "shared" (stream-K) there are fewer tiles than blocks. Each tile is cut
+the same time. In the order "stream_k" there are fewer tiles than blocks. Each tile is cut
 into as many parts as there are blocks for every tile, and what is left of all tiles, their rests,
 is divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132 blocks:
 72 blocks have the first part of a tile each, and 60 blocks share the 72 rests.

@@ -101,11 +101,11 @@ UNITS = {
 # Who fills tiles: the threads of a role, element by element, or the copy engine, which one thread
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
-# "whole": a block has every `blocks`th tile. "shared": blocks share the steps of all tiles
-# (stream-K), and have fewer of them where they hand over sums or add them up. "equal": the same in
+# "whole": a block has every `blocks`th tile. "stream_k": blocks share the steps of all
+# tiles, and have fewer of them where they hand over sums or add them up. "equal": the same in
 # equal parts, as a step takes longer than that. "tickets": a block takes the next tile whenever it
 # has finished one.
-ORDERS = ("whole", "shared", "equal", "tickets")
+ORDERS = ("whole", "stream_k", "equal", "tickets")
 MEMORIES = ("shared", "registers")
 
 

@@ -61,8 +61,9 @@ def with_barriers(text: str, old: str = "", new: str = "") -> str:
 
 SLICED = BY_ENGINE.replace("epilogue", "epilogue keeping v0 in 4 slices")
 # 4 tiles of 2 steps for 6 blocks: 4 have first parts, 2 share rests.
-SHARED = BY_ENGINE.replace("in whole", "in shared").replace("blocks=3 share=4", "blocks=8 share=1")
-SHARED = SHARED.replace("    epilogue", "    join sums\n    epilogue")
+STREAM_K = BY_ENGINE.replace("in whole", "in stream_k")
+STREAM_K = STREAM_K.replace("blocks=3 share=4", "blocks=8 share=1")
+STREAM_K = STREAM_K.replace("    epilogue", "    join sums\n    epilogue")
 
 
 # The same in equal parts, and with one stage.
@@ -71,7 +72,9 @@ EQUAL = EQUAL.replace("    epilogue", "    join sums\n    epilogue")
 ONE_STAGE = BY_FMA.replace("shared f32[2]", "shared f32[1]")
 
 
-@pytest.mark.parametrize("text", [BY_ENGINE, BY_THREADS, SLICED, SHARED, BY_FMA, EQUAL, ONE_STAGE])
+@pytest.mark.parametrize(
+    "text", [BY_ENGINE, BY_THREADS, SLICED, STREAM_K, BY_FMA, EQUAL, ONE_STAGE]
+)
 def test_results_are_those_of_numpy_in_any_order(text: str) -> None:
     for seed in SEEDS:
         got, want, report = run(with_barriers(text), seed)
@@ -210,7 +213,7 @@ def test_a_slot_that_was_read_is_not_changed() -> None:
 
 def test_an_unordered_pair_of_stores_is_found() -> None:
     """Blocks that store the sums of their part of a tile, and none adds them up."""
-    assert UnorderedError in caught(with_barriers(SHARED, "    join sums\n", ""))
+    assert UnorderedError in caught(with_barriers(STREAM_K, "    join sums\n", ""))
     same_rows = with_barriers(BY_ENGINE, "p2[0 | 80: 128*a < 200", "p2[0 | 80: 0*a < 200")
     assert UnorderedError in caught(same_rows)
 

@@ -241,7 +241,7 @@ def test_blocks_that_share_steps_add_up_their_sums(monkeypatch: pytest.MonkeyPat
     of = lowered(family.product, shapes, family.dtype, monkeypatch, "mma_bf16_64x64")
     program = program_of(of)
     loop = loop_of(program)
-    assert (loop.order, loop.tiles, loop.blocks) == ("shared", 2, 3)
+    assert (loop.order, loop.tiles, loop.blocks) == ("stream_k", 2, 3)
     inputs = integers(shapes, family.dtype)
     for seed in range(3):
         got, _ = run(of, inputs, seed)

@@ -44,7 +44,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("tiles=4 steps=2 blocks=3 share=4 over a 2, b 2\n    set sums",
          "tiles=4 steps=2 blocks=4 share=4 over a 2, b 2\n    set sums",
          "2 sequences of tiles"),
-        ("in whole", "in turn", "an order is one of whole, shared, equal, tickets, not turn"),
+        ("in whole", "in turn", "an order is one of whole, stream_k, equal, tickets, not turn"),
         ("over a 2, b 2", "over a 2, b 3", "variables do not number the tiles"),
         ("share=4", "share=1", "1 steps of a block are not in the order whole"),
         ("blocks=3", "blocks=1", "1 blocks of 4 steps do not compute 4 tiles of 2"),

@@ -29,7 +29,7 @@ from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.stream_k import StreamK, divisions
 from lamina.schedule.knobs import GpuKnobs
 
-ORDERS = ("whole", "shared")
+ORDERS = ("whole", "stream_k")
 PRODUCER, CONSUMERS = "producer", "consumers"
 FILLERS = (PRODUCER, CONSUMERS)
 MAX_SLICES = 16  # of a tile of 256 columns: 8 sums of a thread each
@@ -38,8 +38,8 @@ MAX_SLICES = 16  # of a tile of 256 columns: 8 sums of a thread each
 @dataclass(frozen=True)
 class Order(Move):
     """Which tiles each of `blocks` has. In the order "whole", each `blocks`th one from its own
-    number on; in the order "shared" a part of the steps of a tile, of which there are fewer than
-    blocks (stream-K)."""
+    number on; in the order "stream_k" a part of the steps of a tile, of which there are fewer
+    than blocks."""
 
     order: str
     blocks: int
@@ -156,4 +156,4 @@ def pipelining_of_knobs(
 
 def order_of(division: StreamK, steps: int) -> Order:
     """The move for a division of tiles of so many steps."""
-    return Order("shared" if division.steps < steps else "whole", division.blocks)
+    return Order("stream_k" if division.steps < steps else "whole", division.blocks)

@@ -69,7 +69,7 @@ def division_of(
     """The division that a schedule says, or else the fastest one."""
     if pipelining.blocks is None:
         return stream_k(atom, tiles, steps, multiprocessors)
-    if pipelining.order == "shared":
+    if pipelining.order == "stream_k":
         return _divided(atom, tiles, steps, pipelining.blocks)
     return _in_whole_tiles(atom, tiles, steps, pipelining.blocks)
 

@@ -7,7 +7,7 @@ In the order "whole" a block has every `blocks`th tile, from its number on:
         for (u32 step = 0; step < 64; step++) { ... }
     }
 
-In the order "shared" a tile is cut into parts. Of 18 tiles of 256 steps, 126 blocks have a part
+In the order "stream_k" a tile is cut into parts. Of 18 tiles of 256 steps, 126 blocks have a part
 each, 7 of a tile, and nothing is left:
 
     const u32 number = 125 - BLOCK, part = number / 18, tile = number % 18;
