@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch compiles: pip install torch==2.13.0")
 
+from torch._inductor import codecache  # noqa: E402
+
 import lamina as lm  # noqa: E402
 from lamina.interop.torch import backend, dynamo  # noqa: E402
 from lamina.runtime.profile import runs  # noqa: E402
@@ -110,6 +112,33 @@ def test_other_options_shapes_and_modes_are_other_graphs(forbid: Callable[[], No
         torch._dynamo.reset()
         with pytest.raises(Exception, match="CompiledError"):
             call(function, *arguments, **options)
+
+
+def test_what_is_found_loads_neither_code_generators_nor_decompositions(
+    forbid: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: Any) -> Any:
+        return torch.nn.functional.silu(x) + 1
+
+    x = torch.randn(6)
+    first = call(function, x)
+    forbid()
+    for module, name in ((codecache, "init_backend_registration"), (dynamo, "decompositions")):
+        monkeypatch.setattr(module, name, kept.Compiled)
+    torch.testing.assert_close(call(function, x), first, rtol=0, atol=0)
+
+
+def test_settings_of_other_code_generators_do_not_hide_an_entry(
+    forbid: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: Any) -> Any:
+        return torch.nn.functional.silu(x) + 2
+
+    x = torch.randn(6)
+    first = call(function, x)
+    forbid()
+    monkeypatch.setitem(codecache.custom_backend_passes, "another", None)
+    torch.testing.assert_close(call(function, x), first, rtol=0, atol=0)
 
 
 def test_graphs_that_somebody_looks_at_are_compiled(forbid: Callable[[], None]) -> None:

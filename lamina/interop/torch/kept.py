@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import codecache
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._inductor.output_code import OutputCode
 
@@ -30,6 +32,14 @@ from lamina.interop.torch.runners import Interpreted, OnGpu
 from lamina.runtime.cache import digest
 from lamina.runtime.devices import target_of
 from lamina.runtime.profile import passes, runs
+
+# PyTorch's key has passes and settings of the code generators of Inductor, and imports all of these
+# for it, 0.8 s in each process. They make nothing of what lamina's entries hold.
+_NO_CODE_GENERATORS: dict[str, Any] = {
+    "init_backend_registration": lambda: None,
+    "custom_backend_passes": {},
+    "custom_backend_codegen_configs": {},
+}
 
 
 class _Operation:
@@ -144,5 +154,6 @@ def keeping(mode: Fallback) -> Iterator[None]:
             bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
         ),
         torch._inductor.config.patch(custom_partitioner_fn=_Partitioner(key)),
+        patch.multiple(codecache, **_NO_CODE_GENERATORS, create=True),
     ):
         yield
