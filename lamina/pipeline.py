@@ -26,6 +26,7 @@ from typing import Any
 from lamina import stored
 from lamina.backends import backend, by_hand, by_heuristic
 from lamina.compiled import Planned, find, key_of, with_code
+from lamina.core.collector import without_collections
 from lamina.core.options import Options
 from lamina.core.recent import kept
 from lamina.errors import LaminaError, message_of
@@ -349,6 +350,7 @@ LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if i
             "code", with_code)  # fmt: skip
 
 
+@without_collections()
 def compile_source(
     sinks: Sequence[Node], options: Options,
     observe: Callable[[str, Any], object] = lambda name, value: None,

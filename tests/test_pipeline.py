@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -16,7 +19,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.backends import backend
-from lamina.compiled import Planned
+from lamina.compiled import RUNNERS, Planned, with_code
 from lamina.core.options import Options, current, using
 from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.session import SESSION
@@ -26,6 +29,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Combine, Op
 from lamina.runtime.profile import passes
+from lamina.runtime.source import Source
 from tests.distributed.lockstep import hole, opened
 
 STEPS = [step for one in pipeline.PASSES for step in one.steps]
@@ -161,6 +165,46 @@ def test_a_pass_writes_the_dialect_that_it_names() -> None:
         assert (getattr(one.after, "source", None) is not None) == (
             one.step.writes in ("source", "code")
         )
+
+
+def test_no_cycles_are_collected_while_passes_run() -> None:
+    collected = list[str]()
+
+    def note(phase: str, _: object) -> None:
+        names = [frame.name for frame in traceback.extract_stack()]
+        if "_run_pass" in names:
+            collected.append(phase)
+
+    x = Tensor.of(hole(0, np.zeros((5, 41), np.float32)), "cpu")
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        pipeline.compile_source([opened(lm.softmax(x, axis=1))], replace(current(), device="cpu"))
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(note)
+    assert not collected
+
+
+def test_compilers_work_on_both_parts_of_a_program_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both_began = threading.Barrier(2, timeout=60)
+
+    def load(source: Source, launches: object, options: Options) -> Any:
+        both_began.wait()
+        return source.prelude
+
+    on_cpu = replace(current(), device="cpu")
+    monkeypatch.setitem(RUNNERS, "cpu", replace(RUNNERS["cpu"], load=load))
+    program = pipeline.Program(steps=(), outputs=(), arena=0, block=0)
+    once = Planned(program, {}, source=Source(prelude="once"))
+    planned = Planned(program, {}, source=Source(prelude="every call"), once=once)
+    loaded = with_code(planned, on_cpu)
+    assert loaded.once is not None
+    assert (loaded.code, loaded.once.code) == ("every call", "once")
 
 
 def test_every_pass_and_step_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
