@@ -15,7 +15,7 @@ from lamina.schedule.gpu.atoms import ATOMS
 _PARTS = {1: ("",), 2: ("_outer", "_inner"), 3: ("_outer", "_middle", "_inner")}
 # The same of rows and columns of products in tiles: the loops over tiles come first.
 _TILES = ("_band", "_tile")
-# Within a tile of tensor cores: of its rows groups of four warps, warps, rows i and i + 8, and i;
+# Within a tile of tensor cores: of its rows warpgroups, warps, rows i and i + 8, and i;
 # of its columns groups of 8, lanes, and neighbours; as `Atom.row_splits` and `column_splits`.
 _ROWS_OF_TENSOR_CORES = ("_group", "_warp", "_half", "_lane")
 _COLUMNS_OF_TENSOR_CORES = ("_group", "_lane", "_neighbour")

@@ -1,5 +1,5 @@
-"""An agent of an interpreted tile program: a group of four warps of a role, or a role of fewer
-warps; what it knows, the barriers that it waits for, and the products that it begins."""
+"""An agent of an interpreted tile program: a warpgroup of a role, or a role of fewer warps; what it
+knows, the barriers that it waits for, and the products that it begins."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -23,8 +23,8 @@ from lamina.tiles.memory import (
 )
 from lamina.tiles.orders import Part, StepRanges
 from lamina.tiles.program import (
-    GROUP_ROWS,
     UNITS,
+    WARPGROUP_ROWS,
     Alloc,
     Compute,
     Mma,
@@ -40,7 +40,7 @@ Array = Any  # numpy.ndarray
 
 
 class Agent:
-    """A group of four warps of a role of a block, or a role of fewer warps.
+    """A warpgroup of a role of a block, or a role of fewer warps.
 
     clock: its own, in which its own interval begins at 1. A role that runs inside this one shares
         it
@@ -59,7 +59,7 @@ class Agent:
         self.block, self.machine, self.role = block, block.machine, role
         self.program = block.machine.program
         self.group, self.agent = group, agent
-        self.group_count = max(role.groups, 1)
+        self.group_count = max(role.warpgroups, 1)
         self.clock: Clock = {agent: 1}
         self.step = self.used = self.unreleased = self.ended = self.synced = 0
         self.number = self.taken = self.done = 0
@@ -156,7 +156,7 @@ class Agent:
         left_names = {axis.name for axis in left.axes}
         (columns,) = (axis for axis in right.axes if axis.name not in left_names)
         if not adds:
-            shape = GROUP_ROWS, columns.size
+            shape = WARPGROUP_ROWS, columns.size
             self.values[product.sums] = np.full(shape, np.nan, np.float32)
         if product.sums not in self.values:
             raise TileError(f"tiles {self.program.name}: {product.sums} are added to before set")
@@ -180,7 +180,7 @@ class Agent:
             return lambda: self.values[left.name]
         self._begin_read(left, unit.left, unit)
         slot = self._slot_of(left.name)
-        rows = slice(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+        rows = slice(self.group * WARPGROUP_ROWS, (self.group + 1) * WARPGROUP_ROWS)
         return lambda: factor(left, unit, slot, "row")[rows]
 
     def _begin_read(self, alloc: Alloc, proxy: str, unit: Unit) -> None:
@@ -217,7 +217,7 @@ class Agent:
         return Registers(self.program, self.values, busy, self.agent)
 
     def _compute(self, compute: Compute, variables: Mapping[str, int]) -> None:
-        rows = range(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+        rows = range(self.group * WARPGROUP_ROWS, (self.group + 1) * WARPGROUP_ROWS)
         _, along = compute.sides
         extents = (extent.size for extent in along.over if extent.name not in variables)
         columns = range(prod(extents))

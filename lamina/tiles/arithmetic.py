@@ -13,7 +13,7 @@ from lamina.schedule.gpu.atoms import CHUNK_BYTES
 from lamina.tiles.layouts import elements_across, elements_of, squares_of
 from lamina.tiles.memory import GlobalArray, Slot, Tile, value_of
 from lamina.tiles.program import (
-    GROUP_WARPS,
+    WARPGROUP_WARPS,
     Alloc,
     Store,
     TileError,
@@ -33,7 +33,7 @@ from lamina.tiles.values import (
 )
 
 Array = Any  # numpy.ndarray
-GROUP_THREADS = 32 * GROUP_WARPS
+GROUP_THREADS = 32 * WARPGROUP_WARPS
 
 
 def digits(over: tuple[Extent, ...], number: Array) -> dict[str, Array]:

@@ -32,7 +32,7 @@ from lamina.tiles.decisions import (
     row_axes,
     stores_by_rows,
 )
-from lamina.tiles.program import GROUP_ROWS
+from lamina.tiles.program import WARPGROUP_ROWS
 
 ELEMENT_BYTES = 2  # of factors, which have 16 bits
 PANEL = 64  # elements of a line of 128 bytes
@@ -123,11 +123,11 @@ class MaskBound:
 
         key - query = (64 * tile + key_in_tile) - (128 * block + 64 * row_group + row)
 
-    condition    of the kernel, which holds where elements are masked if `masks_where`
-    place        what the block knows: ``-128 * block``
-    low, high    within a tile and a block, from ``0 - 64 - 63`` to ``63 - 0 - 0``
-    slope        for each tile, 64
-    by_group     -64, so that a group of rows can narrow the range to its own
+    condition     of the kernel, which holds where elements are masked if `masks_where`
+    place         what the block knows: ``-128 * block``
+    low, high     within a tile and a block, from ``0 - 64 - 63`` to ``63 - 0 - 0``
+    slope         for each tile, 64
+    by_warpgroup  -64, so that a warpgroup can narrow the range to its rows
     """
 
     condition: Node
@@ -136,7 +136,7 @@ class MaskBound:
     low: int
     high: int
     slope: int
-    by_group: int
+    by_warpgroup: int
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ class BackToBackParts:
         return ATOMS[self.nest.product]
 
     @property
-    def groups(self) -> int:
+    def warpgroups(self) -> int:
         """Groups of four warps, of 64 rows each."""
-        return self.atom.m // GROUP_ROWS
+        return self.atom.m // WARPGROUP_ROWS
 
     @cached_property
     def grid(self) -> Axes:
@@ -262,9 +262,12 @@ class BackToBackParts:
             of_block = {axis: factor for axis, factor in terms.items() if axis in self.grid}
             of_tile = {axis: factor for axis, factor in terms.items() if axis not in self.grid}
             low, high = bounds(ix.affine(of_tile, constant))
-            by_group = of_tile.get(self.rows_inside[0], 0)
+            by_warpgroup = of_tile.get(self.rows_inside[0], 0)
             place = ix.affine(of_block, 0)
-            masks.append(MaskBound(condition, mask.masks_where, place, low, high, slope, by_group))
+            bound = MaskBound(
+                condition, mask.masks_where, place, low, high, slope, by_warpgroup
+            )
+            masks.append(bound)
         return masks
 
     @property

@@ -3,7 +3,7 @@
 A program as a schedule says it has fills in one role, the producer, and an mma that uses the
 buffers in another one, the consumers.
 `synchronised` adds what orders them. For a buffer of 4 stages, filled by the copy engine for a
-role of its own, and used by two groups of four warps that leave one product running:
+role of its own, and used by two warpgroups that leave one product running:
 
     the producer, in a step                  the consumers, in a step
       acquire empty                            wait full
@@ -202,7 +202,7 @@ def _running_on(pair: _Pair, before: Sequence[Statement], to: str) -> _InStep:
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         steps = prod(extent.size for extent in loop.over)
         products = loop.body
-        if pair.consumers.groups == 2 and not is_inside and steps >= pair.stages:
+        if pair.consumers.warpgroups == 2 and not is_inside and steps >= pair.stages:
             pause = Pause(min(pair.stages, MAX_LEAD), pair.stages, (Drain(0), Release(to, 0)))
             products = (pause, *products, Resume(pair.stages))
         body = (*before, *products, Drain(running), Release(to, running))

@@ -1,8 +1,8 @@
 """Runs tile programs on NumPy arrays, without a GPU.
 
-Each role of each block is a coroutine; one of eight warps is two, a group of four warps each. A
-seeded generator of random numbers decides who goes on next, statement by statement. Copies of the
-copy engine land at a random later time, and products read their factors at a random time before
+Each role of each block is a coroutine; one of eight warps is two, a warpgroup each. A seeded
+generator of random numbers decides who goes on next, statement by statement. Copies of the copy
+engine land at a random later time, and products read their factors at a random time before
 their group waits for them. What was not written yet is NaN. `interpret` raises, with the reason,
 where
 
@@ -57,7 +57,7 @@ def _workers(machine: Machine) -> list[Worker]:
         for role in program.roles:
             if role.inside:
                 continue
-            for group in range(max(role.groups, 1)):
+            for group in range(max(role.warpgroups, 1)):
                 agent = f"block {number} {role.name} {group}"
                 workers.append(Worker(block, role, group, agent))
     return workers

@@ -39,9 +39,9 @@ from lamina.tiles.lowering import (
     tile_variables,
 )
 from lamina.tiles.program import (
-    GROUP_ROWS,
-    GROUP_WARPS,
     UNITS,
+    WARPGROUP_ROWS,
+    WARPGROUP_WARPS,
     Alloc,
     Axis,
     Epilogue,
@@ -83,13 +83,13 @@ class _Lowering:
         """The program without its barriers."""
         fills = self._factor(0), self._factor(1)
         filling, multiplying = self._tiles((self._steps(fills),)), self._tiles(self._multiply())
-        groups = self.decisions.atom.m // GROUP_ROWS
+        groups = self.decisions.atom.m // WARPGROUP_ROWS
         if self.decisions.has_producers:
             roles = producer_and_consumers(filling, multiplying, groups)
         else:
             roles = (
                 Role(PRODUCER, 0, filling, inside=CONSUMERS),
-                Role(CONSUMERS, groups * GROUP_WARPS, multiplying),
+                Role(CONSUMERS, groups * WARPGROUP_WARPS, multiplying),
             )
         parameters = parameters_of(self.nest.kernel)
         return TileProgram(name, parameters, self._allocs(), (), roles)

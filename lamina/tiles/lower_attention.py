@@ -125,7 +125,7 @@ class _Lowering:
     def program(self, name: str) -> TileProgram:
         """The program without its barriers."""
         filling, multiplying = self._tiles(self._fills()), self._tiles(self._multiply())
-        roles = producer_and_consumers(filling, multiplying, self.parts.groups)
+        roles = producer_and_consumers(filling, multiplying, self.parts.warpgroups)
         parameters = parameters_of(self.parts.nest.kernel)
         return TileProgram(name, parameters, self._allocs(), (), roles)
 
@@ -177,7 +177,7 @@ class _Lowering:
         tickets = Tickets(parts.row_tiles, parts.arrays_together, parts.is_last_first)
         share = steps * -(-tiles // self.blocks)
         masks = [
-            Mask(index_of(mask.place), mask.low, mask.high, mask.slope, mask.by_group)
+            Mask(index_of(mask.place), mask.low, mask.high, mask.slope, mask.by_warpgroup)
             for mask in parts.masks
         ]
         body = (*masks, *body)

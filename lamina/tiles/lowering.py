@@ -31,7 +31,7 @@ from lamina.tiles.decisions import (
 )
 from lamina.tiles.layouts import layout_of_lines
 from lamina.tiles.program import (
-    GROUP_WARPS,
+    WARPGROUP_WARPS,
     Alloc,
     Axis,
     Epilogue,
@@ -42,10 +42,10 @@ from lamina.tiles.program import (
 )
 from lamina.tiles.values import Digits, Extent, Index, Places, Side, View
 
-# Registers of a thread, where a group of four warps that only asks the copy engine for tiles gives
-# registers to the groups that multiply, by the number of these. A block has 65,536: two groups of
-# 128 threads use 128 * 24 + 256 * 240 = 64,512 of them, four 128 * 24 + 512 * 112 = 60,416. One
-# group has enough registers as it is.
+# Registers of a thread, where a warpgroup that only asks the copy engine for tiles gives registers
+# to the warpgroups that multiply, by the number of these. A block has 65,536: two warpgroups of 128
+# threads use 128 * 24 + 256 * 240 = 64,512 of them, four 128 * 24 + 512 * 112 = 60,416. One has
+# enough registers as it is.
 PRODUCER_REGISTERS = 24
 CONSUMER_REGISTERS = {2: 240, 4: 112}
 
@@ -76,12 +76,12 @@ def producer_and_consumers(
     filling: tuple[Statement, ...], multiplying: tuple[Statement, ...], groups: int
 ) -> tuple[Role, Role]:
     """A role of four warps that fills buffers, and one of so many groups that multiplies."""
-    warps = groups * GROUP_WARPS
+    warps = groups * WARPGROUP_WARPS
     if groups not in CONSUMER_REGISTERS:
-        return Role(PRODUCER, GROUP_WARPS, filling), Role(CONSUMERS, warps, multiplying)
+        return Role(PRODUCER, WARPGROUP_WARPS, filling), Role(CONSUMERS, warps, multiplying)
     registers = CONSUMER_REGISTERS[groups]
     return (
-        Role(PRODUCER, GROUP_WARPS, filling, registers=PRODUCER_REGISTERS),
+        Role(PRODUCER, WARPGROUP_WARPS, filling, registers=PRODUCER_REGISTERS),
         Role(CONSUMERS, warps, multiplying, registers=registers),
     )
 

@@ -58,7 +58,7 @@ class Block:
             for barrier in program.barriers
         }
         self.syncs = {  # of all groups of a role
-            role.name: BarrierState(Barrier("sync", 1, max(role.groups, 1)))
+            role.name: BarrierState(Barrier("sync", 1, max(role.warpgroups, 1)))
             for role in program.roles
         }
         self.pauses: Counter[str] = Counter()  # of the second group of a role, so far

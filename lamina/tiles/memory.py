@@ -1,7 +1,7 @@
 """What the interpreter of tile programs knows of memory: who wrote and read what, and whether the
 next access comes after it.
 
-Order is told by vector clocks. Each agent, such as a group of four warps, numbers the intervals
+Order is told by vector clocks. Each agent, such as a warpgroup, numbers the intervals
 between its synchronisations. Its clock says up to which interval it has seen the others; it joins
 theirs where it waits for a barrier at which they have arrived. An access comes after another one if
 the clock of its agent has the interval of the other one.

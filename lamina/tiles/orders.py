@@ -1,10 +1,10 @@
 """Which tiles, and which of their steps, each block has.
 
 In the order "whole" a block has every `blocks`th tile: tiles that are neighbours are computed at
-the same time. In the order "stream_k" there are fewer tiles than blocks. Each tile is cut
-into as many parts as there are blocks for every tile, and what is left of all tiles, their rests,
-is divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132 blocks:
-72 blocks have the first part of a tile each, and 60 blocks share the 72 rests.
+the same time. In the order "stream_k" there are fewer tiles than blocks. Each tile is cut into as
+many parts as there are blocks for every tile, and what is left of all tiles, their rests, is
+divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132 blocks: 72
+blocks have the first part of a tile each, and 60 blocks share the 72 rests.
 
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
@@ -150,9 +150,9 @@ class StepRanges:
         first, stop, begin, end = 0, steps, 0, steps
         for mask in masks:
             lowest = int(value_of(mask.place, values)) + mask.low
-            # `low` is the minimum over groups: group 0 if by_group >= 0, else the last group.
-            others = group if mask.by_group >= 0 else group - groups + 1
-            of_group = lowest + mask.by_group * others
+            # `low` is the minimum over groups: group 0 if by_warpgroup >= 0, else the last group.
+            others = group if mask.by_warpgroup >= 0 else group - groups + 1
+            of_group = lowest + mask.by_warpgroup * others
             if mask.slope > 0:
                 stop = min(stop, _steps_below(lowest, mask.slope))
                 end = min(end, _steps_below(of_group, mask.slope))

@@ -52,8 +52,9 @@ from lamina.tiles.values import (
 # Exponentials of up to exp(6) = 403 are as exact as others: a shift moves by more than this alone,
 # and most steps rescale nothing.
 SHIFT_THRESHOLD = 6.0
-GROUP_WARPS = 4  # warps that multiply 64 rows together
-GROUP_ROWS = 64
+# A warpgroup: four warps, which multiply 64 rows together. Texts call it a group.
+WARPGROUP_WARPS = 4
+WARPGROUP_ROWS = 64
 FMA_APART = (FMA_ROWS_APART, FMA_COLUMNS_APART)
 
 
@@ -179,7 +180,7 @@ class Transpose:
 @dataclass(frozen=True)
 class Product:
     """``sums = left * right``, over the axis that both factors have. A left factor in shared memory
-    has 64 rows for each group of four warps; in registers each group has its own."""
+    has 64 rows for each warpgroup; in registers each group has its own."""
 
     sums: str
     left: str
@@ -189,7 +190,7 @@ class Product:
 @dataclass(frozen=True)
 class Mma:
     """Begin products of the tiles in the current slots, which are then waited for together; each
-    group of four warps multiplies its 64 rows.
+    warpgroup multiplies its 64 rows.
 
     adds: to the sums, which begin anew otherwise
     running: how many such statements of a loop may still run when its next step begins, before the
@@ -386,13 +387,14 @@ class Previous:
 class Mask:
     """Steps of a tile that are masked as a whole, and need not be computed. An element is masked
     where ``place + i + slope * step`` is positive: `i` goes from `low` to `high` among all rows of
-    a block and all elements of a step, and by `by_group` from one group of 64 rows to the next."""
+    a block and all elements of a step, and by `by_warpgroup` from the 64 rows of a warpgroup to the
+    next ones."""
 
     place: Index
     low: int
     high: int
     slope: int
-    by_group: int
+    by_warpgroup: int
 
 
 @dataclass(frozen=True)
@@ -435,7 +437,7 @@ class StepLoop:
 
     over: the variables that the number of a step stands for, the fastest last
     steps: which it has. "part": those of the block's part. Where masks leave out steps: "brought",
-        those that the block needs, and of these "computed", those that a group of four warps needs.
+        those that the block needs, and of these "computed", those that a warpgroup needs.
         "skipped_before" and "skipped_behind" are the steps brought that a group leaves out. A loop
         that is "overlapped" has those computed. `barriers_of_attention.py` takes it apart: "first"
         has the inner products of the first step, "others" those of a step and the outer products of
@@ -477,9 +479,9 @@ class Role:
     registers: int = 0
 
     @property
-    def groups(self) -> int:
-        """Of four warps: 2 of 8 warps, 0 of 1."""
-        return self.warps // GROUP_WARPS
+    def warpgroups(self) -> int:
+        """How many it has: 2 of 8 warps, 0 of 1."""
+        return self.warps // WARPGROUP_WARPS
 
 
 @dataclass(frozen=True)

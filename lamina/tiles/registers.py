@@ -1,4 +1,4 @@
-"""What the interpreter of tile programs computes in the registers of a group of four warps.
+"""What the interpreter of tile programs computes in the registers of a warpgroup.
 
 A register array has the 64 rows of a group; one of a row alone has one column. What no product has
 written yet, or one may still write, has no value.
@@ -12,8 +12,8 @@ import numpy as np
 from lamina.ir.monoids import MAX
 from lamina.tiles.arithmetic import TileBody
 from lamina.tiles.program import (
-    GROUP_ROWS,
     SHIFT_THRESHOLD,
+    WARPGROUP_ROWS,
     Arrive,
     Compute,
     Drain,
@@ -79,7 +79,7 @@ class Registers:
         match statement:
             case Set(registers=name, value=value):
                 alloc = self.program.alloc(name)
-                shape = GROUP_ROWS, alloc.shape[1]
+                shape = WARPGROUP_ROWS, alloc.shape[1]
                 array = known[value] if isinstance(value, str) else np.asarray(value)
                 if array.ndim == 2 and shape[1] == 1:  # a value of each row, in every column
                     array = array[:, :1]
@@ -97,8 +97,8 @@ class Registers:
 
     def _shift(self, shift: Shift, values: Mapping[str, Array]) -> Array:
         before, maximum = values[shift.shift], values[shift.maximum]
-        wanted = np.broadcast_to(values[shift.wanted], (GROUP_ROWS, values[shift.wanted].shape[1]))
-        wanted = wanted[:, :1]
+        wanted = values[shift.wanted]
+        wanted = np.broadcast_to(wanted, (WARPGROUP_ROWS, wanted.shape[1]))[:, :1]
         is_none = maximum == -np.inf
         with np.errstate(invalid="ignore"):
             stays = is_none | (np.abs(wanted - before) <= SHIFT_THRESHOLD)

@@ -188,8 +188,8 @@ def _text_of_others(statement: Statement) -> str:
             return f"compute over {_sides_text(sides)}"
         case Previous():
             return "previous"
-        case Mask(place, low, high, slope, by_group):
-            within = f"from {low} to {high} slope {slope} by group {by_group}"
+        case Mask(place, low, high, slope, by_warpgroup):
+            within = f"from {low} to {high} slope {slope} by warpgroup {by_warpgroup}"
             return f"mask {index_text(place)} {within}"
         case _:
             raise FormatError(f"tiles: no text for {type(statement).__name__}")
@@ -391,8 +391,8 @@ def _reduce(target: str, dtype: str, monoid: str, value: str) -> Reduce:
     return Reduce(target, _dtype(dtype), _MONOIDS[monoid], value)
 
 
-def _mask(place: str, low: str, high: str, slope: str, by_group: str) -> Mask:
-    return Mask(_index(place), *map(int, (low, high, slope, by_group)))
+def _mask(place: str, low: str, high: str, slope: str, by_warpgroup: str) -> Mask:
+    return Mask(_index(place), *map(int, (low, high, slope, by_warpgroup)))
 
 
 def _fill(
@@ -471,7 +471,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"rescale ({_NAME}) by ({_NAME})", Rescale),
     (rf"compute over ({_SIDES})", lambda sides: Compute(_sides(sides), ())),
     (r"previous", lambda: Previous(())),
-    (rf"mask ({_INDEX}) from (-?\d+) to (-?\d+) slope (-?\d+) by group (-?\d+)", _mask),
+    (rf"mask ({_INDEX}) from (-?\d+) to (-?\d+) slope (-?\d+) by warpgroup (-?\d+)", _mask),
     (r"fence", Fence),
     (r"sync", Sync),
 )  # fmt: skip

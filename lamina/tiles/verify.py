@@ -30,10 +30,10 @@ from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.tiles.layouts import BANKS, SQUARE
 from lamina.tiles.program import (
     AGENTS,
-    GROUP_ROWS,
     MEMORIES,
     ORDERS,
     UNITS,
+    WARPGROUP_ROWS,
     Advance,
     Ahead,
     Alloc,
@@ -222,7 +222,7 @@ def _roles(program: TileProgram) -> Checks:
             yield role.warps > 0, f"role {role.name} has neither warps nor a role around it"
             continue
         around = program.role(role.inside)
-        yield around.groups > 0, f"role {role.name} is inside {around.name}, which has no group"
+        yield around.warpgroups > 0, f"role {role.name} is inside {around.name}, which has no group"
         allowed = (TileLoop, StepLoop, Fill)
         others = [other for other in statements(role.body) if not isinstance(other, allowed)]
         yield not others, f"role {role.name} is inside another one, and does more than fill"
@@ -299,7 +299,7 @@ def _pauses(program: TileProgram, role: Role, step: tuple[Statement, ...]) -> Ch
     products = [product for mma in statements_of(step, Mma) for product in mma.products]
     stages = min((program.alloc(product.right).stages for product in products), default=0)
     for pause in pauses:
-        yield role.groups == 2, f"{role.groups} groups: of two, one pauses for the other"
+        yield role.warpgroups == 2, f"{role.warpgroups} groups: of two, one pauses for the other"
         yield (
             pause.last <= stages <= pause.least,
             f"a pause before the last {pause.last} of at least {pause.least} steps, of which the "
@@ -371,7 +371,8 @@ def _product(program: TileProgram, role: Role, product: Product) -> Checks:
     others = {name: size for name, size in (left_sizes | right_sizes).items() if name != axis}
     yield others == sums_sizes, f"{sums.name} have other sides than {left.name} and {right.name}"
     rows = sums_sizes.get("row", 0)
-    yield rows == role.groups * GROUP_ROWS, f"{rows} rows for {role.groups} groups of {GROUP_ROWS}"
+    groups = role.warpgroups
+    yield rows == groups * WARPGROUP_ROWS, f"{rows} rows for {groups} groups of {WARPGROUP_ROWS}"
 
 
 def _sizes(alloc: Alloc) -> dict[str, int]:

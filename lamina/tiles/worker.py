@@ -29,8 +29,8 @@ from lamina.tiles.memory import (
 )
 from lamina.tiles.orders import Part, StepRanges, given_parts, parts_of, tile_of_ticket
 from lamina.tiles.program import (
-    GROUP_ROWS,
-    GROUP_WARPS,
+    WARPGROUP_ROWS,
+    WARPGROUP_WARPS,
     Advance,
     Ahead,
     Alloc,
@@ -108,7 +108,7 @@ class Worker(Agent):
                     yield from self._body(previous, variables)
                     self.number += 1
                 case Arrive(barrier):
-                    self._arrive(self._barrier(barrier, self.number), GROUP_WARPS)
+                    self._arrive(self._barrier(barrier, self.number), WARPGROUP_WARPS)
                 case Compute(body=body):
                     waits = tuple(part for part in body if isinstance(part, (Drain, Arrive)))
                     yield from self._body(waits, variables)
@@ -292,7 +292,8 @@ class Worker(Agent):
                 yield from self._sync()
                 yield from self._advance(release.to, 1)
             else:
-                self._arrive(self._barrier(release.to, self.used - self.unreleased), GROUP_WARPS)
+                barrier = self._barrier(release.to, self.used - self.unreleased)
+                self._arrive(barrier, WARPGROUP_WARPS)
             self.unreleased -= 1
 
     def _pause(self, pause: Pause, variables: Mapping[str, int]) -> Events:
@@ -389,7 +390,7 @@ class Worker(Agent):
     ) -> None:
         """Run a part of an epilogue for some columns of the group's rows. `values` are those
         columns of what is known, to which this adds."""
-        rows = range(self.group * GROUP_ROWS, (self.group + 1) * GROUP_ROWS)
+        rows = range(self.group * WARPGROUP_ROWS, (self.group + 1) * WARPGROUP_ROWS)
         body = TileBody(self.machine.arrays, self.clock, variables, (rows, columns))
         body.number(epilogue.sides)
         body.values |= values

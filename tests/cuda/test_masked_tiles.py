@@ -79,7 +79,8 @@ class Bounds:
     def __init__(self, kernel: str, program: TileProgram) -> None:
         _, consumers = program.roles
         (self.loop,) = statements_of(consumers.body, TileLoop)
-        self.groups, self.workers, self.steps = consumers.groups, self.loop.tiles, self.loop.steps
+        self.groups = consumers.warpgroups
+        self.workers, self.steps = self.loop.tiles, self.loop.steps
         self.size = program.alloc("inner0").shape[1]
         after_roles = kernel[kernel.index("take_registers<") :]
         of_tile = one(r"(?s)const u32 tile = .*?\n(.*?) *f32 inner0", after_roles)

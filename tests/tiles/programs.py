@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Two groups of four warps multiply 128 rows by 64 columns, and a warp fills the buffers. 3 blocks
+# Two warpgroups multiply 128 rows by 64 columns, and a warp fills the buffers. 3 blocks
 # have 2 x 2 tiles of ragged results, of ragged steps.
 BY_ENGINE = """
 tiles by_engine

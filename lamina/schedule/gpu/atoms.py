@@ -22,7 +22,7 @@ MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
 # Rows of the largest block of one product: a block of more has no threads that fill tiles, and its
 # barriers would wait for these.
 MAX_PRODUCT_ROWS = 128
-# Rows of the smallest block of products back to back, two groups of four warps with 64 rows each,
+# Rows of the smallest block of products back to back, two warpgroups with 64 rows each,
 # which read one tile of keys. The largest has as many as registers allow: `BackToBack.max_rows`.
 MIN_BACK_TO_BACK_ROWS = 128
 
@@ -107,8 +107,8 @@ def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> A
     of a warp has rows i and i + 8, and of every 8 columns the neighbours 2 * j and 2 * j + 1: the
     layout of results of `wgmma` (PTX ISA).
 
-    Sub-loops by number: 0 groups of four warps, 1 warps, 2 rows i and i + 8, 3 i; 4 groups of 8
-    columns, 5 j, 6 neighbours.
+    Sub-loops by number: 0 warpgroups, 1 warps, 2 rows i and i + 8, 3 i; 4 groups of 8 columns, 5 j,
+    6 neighbours.
     """
     rows, columns = (m // 64, 4, 2, 8), (n // 8, 4, 2)
     return Atom(

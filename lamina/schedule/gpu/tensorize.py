@@ -174,12 +174,12 @@ class Tensorize(Move):
         return nest, _TiledSide(loops[:count_of_tiles], loops[count_of_tiles:], index)
 
     def _bind(
-        self, nest: Nest, rows: _TiledSide, columns: _TiledSide, steps: _TiledSide | None = None
+        self, nest: Nest, rows: _TiledSide, columns: _TiledSide, keys: _TiledSide | None = None
     ) -> Nest:
         """`nest` with its sub-loops in order and bound to the grid, to threads and to registers.
-        Products back to back have `steps` besides rows and columns.
+        Products back to back have `keys` besides rows and columns.
 
-        For mma_bf16_128x256 the sub-loops 0 to 6 are, of rows, groups of four warps (2), warps (4),
+        For mma_bf16_128x256 the sub-loops 0 to 6 are, of rows, warpgroups (2), warps (4),
         rows i and i + 8 (2), i (8), and of columns groups of 8 (32), j (4), neighbours (2). Numbers
         0, 1, 3 and 5 are 2 * 4 * 8 * 4 = 256 threads; 4, 2 and 6 are 32 * 2 * 2 = 128 sums of each
         thread.
@@ -189,10 +189,10 @@ class Tensorize(Move):
         sub_loops = (*rows.within, *columns.within)
         threads = [sub_loops[number] for number in atom.thread_loops]
         registers = [sub_loops[number] for number in atom.register_loops]
-        if steps is not None:
+        if keys is not None:
             # Scores lie in registers as columns do. The lane, which a thread has one index of, is
             # serial here: the printer takes it from the number of the thread.
-            group, _lane, neighbour = steps.within
+            group, _lane, neighbour = keys.within
             registers += [group, neighbour]
         binding = (
             dict.fromkeys(grid, "grid")

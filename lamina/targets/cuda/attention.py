@@ -37,7 +37,7 @@ from lamina.targets.language import Point
 from lamina.tiles.attention import FactorTile, KeyLoops
 from lamina.tiles.decisions import RESERVED_BYTES, k_axes, row_axes
 
-EXTRA_FILL_THREADS = 128  # a group of four warps, which help to fill tiles
+EXTRA_FILL_THREADS = 128  # a warpgroup, which help to fill tiles
 
 
 class AttentionPrinter(AttentionElementPrinter):

@@ -53,7 +53,7 @@ class AttentionElementPrinter(ProgramPrinter):
     def print_bounds(self, of_group: bool) -> None:
         """Print which tiles of keys pass by: those from `first` on, below `stop`, one at least.
         The others are masked as a whole, as `StepRanges` (lamina/tiles/orders.py) has it. With
-        `of_group`, a group of four warps computes those from `from` on, below `to`.
+        `of_group`, a warpgroup computes those from `from` on, below `to`.
 
         Of a causal mask, with tiles of 64 keys and 128 queries to a block:
 
@@ -63,7 +63,7 @@ class AttentionElementPrinter(ProgramPrinter):
             const i32 from = first, to = max(min(stop, (64 - group_lowest0) / 64), from + 1);
         """
         masks, steps = self.parts.masks, self.parts.reductions.keys.tile.arg.size
-        groups = self.parts.groups
+        groups = self.parts.warpgroups
         first, begin, stop, end = ["0"], ["first"], [str(steps)], ["stop"]
         for number, mask in enumerate(masks):
             place = self.index_text(mask.place, {})
@@ -71,8 +71,8 @@ class AttentionElementPrinter(ProgramPrinter):
             names = [f"lowest{number}"]
             if of_group:
                 names.append(f"group_lowest{number}")
-                least = "group" if mask.by_group >= 0 else f"(group - {groups - 1})"
-                lowest = f"lowest{number} + {mask.by_group} * {least}"
+                least = "group" if mask.by_warpgroup >= 0 else f"(group - {groups - 1})"
+                lowest = f"lowest{number} + {mask.by_warpgroup} * {least}"
                 self.line(f"const {self.index} group_lowest{number} = {lowest};")
             bounds = (stop, end) if mask.slope > 0 else (first, begin)
             for bound, name in zip(bounds, names, strict=False):
@@ -94,16 +94,16 @@ class AttentionElementPrinter(ProgramPrinter):
 
     def _masked_tests(self) -> list[str]:
         """For each mask, a test that is true if a tile may have masked elements for a group."""
-        groups = self.parts.groups
+        groups = self.parts.warpgroups
         return [
-            self._masked_test(mask, "group" if mask.by_group < 0 else f"(group - {groups - 1})")
+            self._masked_test(mask, "group" if mask.by_warpgroup < 0 else f"(group - {groups - 1})")
             for mask in self.parts.masks
         ]
 
     def _masked_test(self, mask: MaskBound, most: str) -> str:
         place = self.index_text(mask.place, {})
         tile = self.axis_name(self.parts.reductions.keys.tile)
-        return f"{place} + {mask.high} + {mask.by_group} * {most} + {mask.slope} * {tile} > 0"
+        return f"{place} + {mask.high} + {mask.by_warpgroup} * {most} + {mask.slope} * {tile} > 0"
 
     # What is computed from the sums of inner products.
 

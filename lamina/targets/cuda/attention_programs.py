@@ -37,7 +37,7 @@ from lamina.targets.cuda.multiplications import tile_bytes
 from lamina.targets.cuda.programs import WARP
 from lamina.targets.cuda.tickets import draw_lines, tile_lines
 from lamina.tiles.program import (
-    GROUP_ROWS,
+    WARPGROUP_ROWS,
     Alloc,
     Arrive,
     Compute,
@@ -299,7 +299,7 @@ class AttentionProgramPrinter(AttentionPrinter):
             self.line(f"const u32 columns = {self._descriptor(right, place)};")
             if left.memory == "shared":
                 # From one group's rows to the next one's: 64 lines, or a panel.
-                group_bytes = (left.shape[0] if is_left_across else GROUP_ROWS) * LINE_BYTES
+                group_bytes = (left.shape[0] if is_left_across else WARPGROUP_ROWS) * LINE_BYTES
                 rows = self._descriptor(left, _Place("taken"), f" + {group_bytes} * group")
                 self.line(f"const u32 rows = {rows};")
             for number in range(k_size // SUBSTEP):

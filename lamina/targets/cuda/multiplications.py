@@ -41,10 +41,10 @@ from dataclasses import dataclass
 
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, FMA_COLUMNS_APART, FMA_ROWS_APART, LINE_BYTES
 from lamina.tiles.layouts import SQUARE
-from lamina.tiles.program import GROUP_ROWS, Alloc
+from lamina.tiles.program import WARPGROUP_ROWS, Alloc
 
 PARTS = 4  # products of a step: a line of 128 bytes is four times 32
-GROUP_BYTES = GROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
+GROUP_BYTES = WARPGROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
 FMA_ROWS = 64 // FMA_ROWS_APART  # of a thread
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
 # Bytes from a chunk of four rows of a thread to its next one: 32 lines, or a panel of 32 rows.

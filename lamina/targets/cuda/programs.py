@@ -122,7 +122,7 @@ class _Product:
 
     @property
     def consumer_threads(self) -> int:
-        """Of all consumers: 256 of two groups of four warps."""
+        """Of all consumers: 256 of two warpgroups."""
         return WARP * self.consumers.warps
 
     @property
@@ -315,7 +315,7 @@ class ProgramPrinter(EpiloguePrinter):
         product, role = self.product, self.product.consumers
         if role.registers:
             self.line(f"take_registers<{role.registers}>();")
-        if role.groups > 1:
+        if role.warpgroups > 1:
             self.line("const u32 group = warp_group();")
         self._lines(self.indices(self.rows_inside, "THREAD"))
         count, epilogue = product.sums_of_thread, product.epilogue
