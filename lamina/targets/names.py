@@ -15,10 +15,10 @@ from lamina.schedule.gpu.atoms import ATOMS
 _PARTS = {1: ("",), 2: ("_outer", "_inner"), 3: ("_outer", "_middle", "_inner")}
 # The same of rows and columns of products in tiles: the loops over tiles come first.
 _TILES = ("_band", "_tile")
-# Within a tile of tensor cores: of its rows warpgroups, warps, rows i and i + 8, and i;
-# of its columns groups of 8, lanes, and neighbours; as `Atom.row_splits` and `column_splits`.
-_ROWS_OF_TENSOR_CORES = ("_group", "_warp", "_half", "_lane")
-_COLUMNS_OF_TENSOR_CORES = ("_group", "_lane", "_neighbour")
+# Within a tile of tensor cores: of its rows warpgroups, warps, rows i and i + 8, and i; of its
+# columns groups of 8, lanes, and neighbours; as `Atom.row_splits` and `column_splits`.
+_ROWS_OF_TENSOR_CORES: tuple[str, ...] = ("_group", "_warp", "_half", "_lane")
+_COLUMNS_OF_TENSOR_CORES: tuple[str, ...] = ("_group", "_lane", "_neighbour")
 
 
 def axis_names(nest: Nest) -> dict[Node, str]:
@@ -60,29 +60,38 @@ def _names_in_tiles(nest: Nest) -> dict[Node, str]:
     ``row_lane``; without them ``row_0``, ``row_1`` and so on.
     """
     rows = _loops_of(nest.tiles[0])
-    reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
-    reduced = [axis for reduction in reductions for axis in bound_axes(reduction)]
-    steps = next((loops for loops in map(_loops_of, nest.tiles) if loops[0] in reduced), [])
+    reduced = [axis for node in nest.kernel.nodes for axis in bound_axes(node)]
+    # Of products back to back, what outer products reduce: the rows of tiles of keys.
+    keys = next((loops for loops in map(_loops_of, nest.tiles) if loops[0] in reduced), [])
     largest = max(nest.kernel.stores, key=lambda store: len(store.axes))
     batch = nest.order[: nest.order.index(rows[0])]
     columns = [axis for axis in largest.axes if axis not in (*batch, *rows)]
     names = dict.fromkeys(batch, "batch")
-    names |= dict.fromkeys((axis for axis in reduced if axis not in steps), "k")
+    names |= dict.fromkeys((axis for axis in reduced if axis not in keys), "k")
     for tile in nest.tiles:
-        side = {tuple(rows): "row", tuple(steps): "k"}.get(tuple(_loops_of(tile)), "column")
+        side = _side_of(tile, rows, keys)
         for axis in tile.axes:  # one that is reduced, but not here, is along the columns of results
             names.setdefault(axis, "column" if axis.arg.reduce else side)
     names = _numbered(names)
-    has_tensor_cores = ATOMS[nest.product].instruction == "mma"
-    within = _ROWS_OF_TENSOR_CORES if has_tensor_cores else _numbers(len(rows) - len(_TILES))
-    names |= _with_endings("row", rows, (*_TILES, *within))
-    within = _COLUMNS_OF_TENSOR_CORES if has_tensor_cores else _numbers(len(columns) - len(_TILES))
-    names |= _with_endings("column", columns, (*_TILES, *within))
+    row_endings, column_endings = _ROWS_OF_TENSOR_CORES, _COLUMNS_OF_TENSOR_CORES
+    if ATOMS[nest.product].instruction != "mma":
+        row_endings = _numbers(len(rows) - len(_TILES))
+        column_endings = _numbers(len(columns) - len(_TILES))
+    names |= _with_endings("row", rows, (*_TILES, *row_endings))
+    names |= _with_endings("column", columns, (*_TILES, *column_endings))
     for tile in nest.tiles:
-        if steps and _loops_of(tile) == steps:
-            (step,) = (names[axis] for axis in tile.axes if not axis.arg.reduce)
-            names |= _with_endings(step, steps, ("_tile", *_COLUMNS_OF_TENSOR_CORES))
+        if keys and _loops_of(tile) == keys:
+            (name,) = (names[axis] for axis in tile.axes if not axis.arg.reduce)
+            names |= _with_endings(name, keys, ("_tile", *_COLUMNS_OF_TENSOR_CORES))
     return names
+
+
+def _side_of(tile: Store, rows: Sequence[Node], keys: Sequence[Node]) -> str:
+    """What the rows of a tile are: rows of results, what outer products reduce, or columns."""
+    loops = _loops_of(tile)
+    if loops == rows:
+        return "row"
+    return "k" if loops == keys else "column"
 
 
 def _loops_of(tile: Store) -> list[Node]:
@@ -95,9 +104,9 @@ def _with_endings(name: str, loops: Sequence[Node], endings: Sequence[str]) -> d
     return {loop: name + ending for loop, ending in zip(loops, endings, strict=True)}
 
 
-def _numbers(count: int) -> Sequence[str]:
+def _numbers(count: int) -> tuple[str, ...]:
     """``_0``, ``_1`` and so on."""
-    return [f"_{number}" for number in range(count)]
+    return tuple(f"_{number}" for number in range(count))
 
 
 def _unsplit(nest: Nest, axes: Iterable[Node]) -> list[Node]:
