@@ -119,7 +119,10 @@ def choose_values(
     values -= epilogues.absorbed - set(sinks)
     repeated = _repeated(users, values, target)
     # Again, as what is computed from one of these costs less where that is in memory.
-    values |= repeated & _repeated(users, values | repeated, target)
+    repeated &= _repeated(users, values | repeated, target)
+    if target.row_blocks:  # measured on CPUs alone
+        repeated = _sliced(users, repeated, set(sinks))
+    values |= repeated
     if target.row_blocks:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)
@@ -309,6 +312,24 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
     return repeated
+
+
+def _sliced(users: Users, repeated: Set[Node], sinks: Set[Node]) -> set[Node]:
+    """`repeated`, and in the place of each node of which only a slice is read, through movement,
+    that slice: a roll is a slice of two copies, of which half would be stored for nothing."""
+    return {_read_part(node, users, sinks) for node in repeated}
+
+
+def _read_part(node: Node, users: Users, sinks: Set[Node]) -> Node:
+    """The smallest of `node` and what movement makes of it that is all that is read of it."""
+    smallest = node
+    while node not in sinks and len(users[node]) == 1:
+        (node,) = users[node]
+        if node.op not in Group.MOVEMENT:
+            break
+        if prod(node.shape) < prod(smallest.shape):
+            smallest = node
+    return smallest
 
 
 def _multiplies_alone(node: Node, users: Users) -> bool:

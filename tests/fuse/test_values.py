@@ -211,3 +211,16 @@ def test_gradients_of_filters_are_stored_before_an_update(row_blocks: bool, kern
     target = FusionTarget(row_blocks=row_blocks, min_updating_results=1 << 20)
     program = build_program([leaf(2, (24, 16), float32) - total], target)
     assert len(program.launches) == kernels
+
+
+def test_of_a_value_that_copies_need_the_slice_is_stored_that_is_read() -> None:
+    x = leaf(0, (40, 6), float32)
+    exponential = x.apply(Op.EXP)
+    part = build.slice_axis(exponential, 0, 10, 20)
+    copies = build.expand(build.reshape(part, (10, 1, 6)), (10, 3, 6))
+    assert part in choose_values([copies], CPU).regions
+    assert exponential not in choose_values([copies], CPU).regions
+    # Where more is read of it, it is stored as a whole.
+    regions = choose_values([copies, build.reduce(ADD, [0], exponential)], CPU).regions
+    assert exponential in regions
+    assert part not in regions
