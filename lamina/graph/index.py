@@ -83,6 +83,7 @@ def _is_multiple(index: Node, divisor: int) -> bool:
     return all(factor % divisor == 0 for factor in (constant, *terms.values()))
 
 
+@memoized(65536)
 def add(*indices: Node) -> Node:
     """The sum of `indices`; 0 for none."""
     return _weighted_sum(indices, (1,) * len(indices), 0)
@@ -99,6 +100,7 @@ def _weighted_sum(indices: Sequence[Node], factors: Sequence[int], constant: int
     return affine(total, constant)
 
 
+@memoized(65536)
 def scale(index: Node, factor: int, offset: int = 0) -> Node:
     """``index * factor + offset``."""
     if factor == 1 and offset == 0:
