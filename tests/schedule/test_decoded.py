@@ -181,6 +181,22 @@ def test_numbers_are_asked_for_two_pages_ahead(blocks: int, is_asked: bool) -> N
     assert all(offset % 64 == 0 for offset in offsets)
 
 
+@pytest.mark.parametrize(("rows", "is_asked"), [(4, False), (32, True)])
+@pytest.mark.parametrize("name", ["Q4_1", "Q8_0"])
+@pytest.mark.usefixtures("common_cpu")
+def test_numbers_of_the_next_panel_are_asked_for_beside_products(
+    name: str, rows: int, large: Tensor, *, is_asked: bool
+) -> None:
+    """Panels of 128 columns; two numbers of 4 bits are in a byte."""
+    packed = Packed(block_type(name), Tensor(drawn_blocks(block_type(name), 256, 18)))
+    x = lm.ones((rows, packed.shape[1])).realize()
+    text = lm.jit(lambda x: x @ packed.decode().T + large[0].cast(lm.float32)).lower(x).source
+    places = re.findall(r"AHEAD\((p\d+) .*, (\d+), 2\);", text)
+    panel = 128 * 576 // (2 if name == "Q4_1" else 1)
+    assert {int(ahead) for _, ahead in places} == ({panel} if is_asked else set())
+    assert len({array for array, _ in places}) == is_asked  # the scales of blocks are few
+
+
 def test_what_is_kept_is_one_block_of_memory(large: Tensor) -> None:
     """Which may have large pages, though each array is small."""
     kind = BLOCK_TYPES[8]

@@ -13,7 +13,14 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import LINE, UNCACHED, Nest, bypasses_caches, near_reads
+from lamina.loops.nest import (
+    LINE,
+    UNCACHED,
+    Nest,
+    bypasses_caches,
+    is_of_constants,
+    near_reads,
+)
 from lamina.targets.c.operations import ELEMENTS, CSpelling
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
@@ -300,7 +307,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
           reads, 4096 elements ahead: ``AHEAD(p0 + 4096 * k + 16 * i, 4096, 2);``. All rows come
           before that, so the nearest cache is left to them.
         - A product that reads 16 columns of a panel at each step: 8 steps ahead, as in
-          ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``.
+          ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``, and see `_prefetch_next_panel`.
         - A product that reads the columns of a large array row after row, where a row has 1024
           elements or more: 16 rows ahead, ``AHEAD(p1 + 1384 * k + 32 * j, 22144, 3);``.
         - Numbers that are decoded before they are added up, each once, as of quantised weights:
@@ -319,12 +326,30 @@ class MemoryPrinter(CSpelling, NestPrinter):
             if reduced and self._is_large_panel(load.arg.parameter):
                 ahead = PANEL_STEPS * terms[reduced[-1]]  # elements: steps of the innermost loop
                 self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
+                self._prefetch_next_panel(load, point, reduced[-1])
             elif reduced and self._is_of_far_rows(load, reduced[-1], terms[reduced[-1]]):
                 ahead = FAR_STEPS * terms[reduced[-1]]
                 self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
         is_decoded = self._is_decoded_in_order(load) and self._begins_line(load, point)
         if is_decoded or self._is_large_map(load):
             self.line(f"AHEAD({place}, {TWO_PAGES // load.dtype.itemsize}, {ALL_CACHES});")
+
+    def _prefetch_next_panel(self, load: Node, point: Point, step: Node) -> None:
+        """Print prefetches of the constants that the next panel is computed from, such as weights
+        of 4 bits, where `load` reads the panel of a product: ``AHEAD(p4 + 48 * k + 27648 * j,
+        27648, 2);`` in panel j. Memory gives them meanwhile; else the processor would wait for them
+        as the panel is filled. Constants of a whole block, its scales, are few."""
+        kernel = self.nest.kernel
+        for fill in self.nest.fills:
+            if fill.parameter != load.arg.parameter or fill.at is None:
+                continue
+            for read in toposort([fill.value]):
+                if read.op is not Op.LOAD or not self._begins_line(read, point):
+                    continue
+                terms, _ = ix.terms_of(read.src[0])
+                if is_of_constants(kernel, read) and fill.at in terms and step in terms:
+                    place = f"p{read.arg.parameter} + {self.index_text(read.src[0], point)}"
+                    self.line(f"AHEAD({place}, {terms[fill.at]}, {BUT_FIRST_LEVEL});")
 
     def prefetch_rows(self, load: Node, point: Point) -> None:
         """Print a prefetch of what the next rows of a register tile will read, where `load` reads
