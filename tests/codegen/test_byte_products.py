@@ -154,7 +154,7 @@ int main(void) {
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names")
-@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize(
     "arch", ["x86-64", "haswell", "skylake-avx512", "icelake-server", "native"]
 )

@@ -84,7 +84,7 @@ def test_other_sums_are_not(other: Node) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names")
 @pytest.mark.parametrize("name", ["gcc", "clang-19"])
-@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("lanes", [2, 8, 16])
 def test_it_is_one_instruction(lanes: int, name: str, tmp_path: Path) -> None:
     if not isinstance(compiler := dict(survey(name))[name], Compiler):
         pytest.skip(f"{name} is not installed")

@@ -53,9 +53,9 @@ INLINE i32xN NAMED(in_turns_, N)(i8xN a, i8xN b, i8xN c, i8xN d) {
 #define DOT_xN __builtin_ia32_vpdpbusd256
 #elif N == 8
 #define DOT_xN __builtin_ia32_vpdpbusd_v8si
-#elif N == 4 && defined __clang__
+#elif N <= 4 && defined __clang__
 #define DOT_xN __builtin_ia32_vpdpbusd128
-#elif N == 4
+#elif N <= 4
 #define DOT_xN __builtin_ia32_vpdpbusd_v4si
 #endif
 #endif
@@ -73,16 +73,32 @@ INLINE i32xN NAMED(in_turns_, N)(i8xN a, i8xN b, i8xN c, i8xN d) {
 
 #define FLIPPED(x) (x ^ (i32xN)((u32xN){0} + 0x80808080)) /* 128 away, as bytes of the other sign */
 #if defined DOT_xN
+/* One word or two are the first ones of four, as at the end of a row. */
+#if N == 1
+#define FOUR_OR_MORE(x) (words){x[0]}
+#define FIRST_xN(x) (i32xN){x[0]}
+#elif N == 2
+#define FOUR_OR_MORE(x) (words){x[0], x[1]}
+#define FIRST_xN(x) (i32xN){x[0], x[1]}
+#else
+#define FOUR_OR_MORE(x) (words)x
+#define FIRST_xN(x) (i32xN)x
+#endif
 INLINE i32xN dot_u8_i8_i32xN(i32xN sum, i32xN a, i32xN b) {
-    typedef int words __attribute__((vector_size(4 * N)));
+    typedef int words __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
 #if defined __clang__ && __clang_major__ >= 21
-    typedef unsigned char left __attribute__((vector_size(4 * N)));
-    typedef signed char right __attribute__((vector_size(4 * N)));
+    typedef unsigned char left __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
+    typedef signed char right __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
 #else
     typedef words left, right;
 #endif
-    return (i32xN)DOT_xN((words)sum, (left)a, (right)b);
+    const left unsigned_bytes = (left)FOUR_OR_MORE(a);
+    const right signed_bytes = (right)FOUR_OR_MORE(b);
+    const words sums = (words)DOT_xN(FOUR_OR_MORE(sum), unsigned_bytes, signed_bytes);
+    return FIRST_xN(sums);
 }
+#undef FOUR_OR_MORE
+#undef FIRST_xN
 INLINE i32xN dot_i8_u8_i32xN(i32xN sum, i32xN a, i32xN b) { return dot_u8_i8_i32xN(sum, b, a); }
 INLINE i32xN dot_i8_i8_i32xN(i32xN sum, i32xN a, i32xN b) {
     const i32xN zero = {0};
