@@ -476,9 +476,11 @@ class NestPrinter(BlockPrinter):
         return ends[key]
 
     def _depth_of_rows(self) -> int:
-        """The number of the innermost scope of a loop over rows."""
+        """The number of the innermost scope of a loop over rows, or of the open one where a scan is
+        printed outside of that: one vector of ones, which all rows share."""
         rows = self.nest.kernel.row_axes
-        return max(map(self.depth_of.__getitem__, rows), default=0)
+        of_rows = max(map(self.depth_of.__getitem__, rows), default=0)
+        return min(of_rows, len(self.scopes) - 1)
 
 
 def _lanes(part: NestPart) -> int:

@@ -28,6 +28,19 @@ def test_lanes_of_one_scan(shape: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_array_equal(found[1].numpy(), np.maximum.accumulate(values, axis=-1))
 
 
+@pytest.mark.parametrize("size", [8, 16, 40])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_rows_share_the_scan_of_a_number(size: int, dtype: str) -> None:
+    """A scan of ones is the same in all rows; one vector of it is outside of their loop."""
+
+    def offset_counts(offset: lm.Tensor) -> lm.Tensor:
+        return lm.cumsum(lm.ones((3, size), dtype=dtype), axis=1) + offset
+
+    offset = np.full((3, 1), 2, dtype)
+    counts = lm.jit(offset_counts)(lm.asarray(offset)).numpy()
+    np.testing.assert_array_equal(counts, np.cumsum(np.ones((3, size), dtype), axis=1) + offset)
+
+
 def test_not_a_number_stays_in_all_lanes_behind() -> None:
     values = np.arange(100, dtype=np.float32)
     values[37] = np.nan
