@@ -72,6 +72,19 @@ def test_products_with_what_follows(rows: int, steps: int) -> None:
     np.testing.assert_allclose(ours, y / (1 + np.exp(-y)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("steps", [12288, 20480])
+def test_products_of_few_columns_are_packed_however_long(steps: int) -> None:
+    """Panels of all steps for 32 of 64 columns fit in scratch memory up to 16384 steps; of more
+    steps, blocks are packed."""
+    random = np.random.default_rng(steps)
+    x, w = (random.standard_normal((size, steps), dtype=np.float32) for size in (72, 64))
+    multiply = lm.jit(lambda x, w: x @ w.T)
+    *_, plan = multiply.lower(Tensor(x), Tensor(w), device="cpu").planned.plans.values()
+    assert is_packed(plan)
+    y = x.astype(np.float64) @ w.T
+    np.testing.assert_allclose(multiply(Tensor(x), Tensor(w)).numpy(), y, rtol=1e-3, atol=1e-2)
+
+
 def product_of_bytes(x: Tensor, w: Tensor) -> Tensor:
     return x.cast(int32) @ w.cast(int32)
 

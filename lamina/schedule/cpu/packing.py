@@ -436,6 +436,10 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
         return None
     words = steps * steps_beneath // in_word  # of a column of the panel, of 4 bytes
     columns = _block_columns(plan, words, vector.arg.size)
+    tile_columns = 2 * plan.width
+    has_place_for_all_steps = _whole_columns(plan, reduction, vector) >= tile_columns
+    if not columns and not has_place_for_all_steps:
+        columns = tile_columns
     return Block(columns, steps) if columns else None
 
 
@@ -451,7 +455,8 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
 
     There are two panels at least, as threads share the loop over panels: the loop over blocks of
     steps inside it adds to memory, and no other loop is outside. Blocks of a single tile's columns
-    were as fast as panels of all steps, which need no sums in memory, so they are left out.
+    were as fast as panels of all steps, which need no sums in memory, so they are left out here:
+    `_block_of` takes them where all steps of a tile's columns do not fit in scratch memory.
     """
     tile_columns = 2 * plan.width
     max_columns = min(4 * plan.knobs.panel, plan.cached // steps)
