@@ -85,6 +85,28 @@ def test_products_of_few_columns_are_packed_however_long(steps: int) -> None:
     np.testing.assert_allclose(multiply(Tensor(x), Tensor(w)).numpy(), y, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "packed"),
+    [
+        (300, 500, True),  # rows of 2000 bytes begin at any place of a line
+        (300, 480, False),
+        (300, 512, True),  # half a page
+        (64, 500, False),  # each packed element is read by few rows
+    ],
+)
+def test_rows_whose_lines_are_read_twice_are_packed(
+    rows: int, columns: int, *, packed: bool
+) -> None:
+    random = np.random.default_rng(columns)
+    x = random.standard_normal((rows, 200), dtype=np.float32)
+    w = random.standard_normal((200, columns), dtype=np.float32)
+    function = lm.jit(lambda x, w: x @ w)
+    lowered = function.lower(lm.TensorSpec(x.shape), lm.TensorSpec(w.shape), device="cpu")
+    ((_, plan),) = lowered.planned.plans.items()
+    assert is_packed(plan) == packed
+    np.testing.assert_allclose(function(Tensor(x), Tensor(w)).numpy(), x @ w, atol=1e-3)
+
+
 def product_of_bytes(x: Tensor, w: Tensor) -> Tensor:
     return x.cast(int32) @ w.cast(int32)
 

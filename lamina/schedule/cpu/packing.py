@@ -22,6 +22,7 @@ from lamina.schedule.cost.footprint import region
 from lamina.schedule.cost.operations import instructions_of as instructions_of_operation
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.reductions import PAGE
 from lamina.schedule.cpu.register_tiles import (
     COMPUTED_TILES,
     PANEL_TILES,
@@ -39,6 +40,11 @@ PACKED_BY_SQUARES = 0.35
 # that are left over vectors of 8, 4 and 1, which are added up. Measured: packing is as fast for 4
 # rows of 75 steps, at 7 instructions, and for 8 of 333, at 15.
 LEFT_OVER = 12.0
+
+# How many times as many uses as `knobs.tall` pay for packing rows whose lines are read twice: 256.
+# Of 400 x 300 by 300 x 500 packing gained 10 %, of 500 x 500 by 500 x 500 9 %, and of 64 rows it
+# lost 13 (measured with one thread, vectors of 64 bytes).
+OFTEN = 4
 
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
@@ -134,10 +140,10 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if reads_constants(plan.kernel, loads_along(reduction, vector)):
         return _panel_of_constants(plan, reduction, vector, reused)
     sharing = _sharing_rows(plan, reused)
-    *rows_inside, tile_row = sharing  # the axis of the register tile's rows comes last
+    *rows_inside, _ = sharing  # the axis of the register tile's rows comes last
     if not _has_uses_enough(plan, reduction, vector, points(sharing)):
         return None  # too few rows read each packed element
-    if not _gains_by_packing(plan, reduction, vector, tile_row):
+    if not _gains_by_packing(plan, reduction, vector, sharing):
         return None
     if vector.arg.size < plan.width and _are_steps_neighbours(reduction, vector):
         return None  # dot products along the steps fill their vectors, and these do not
@@ -379,9 +385,12 @@ def _sharing_rows(plan: CpuPlanner, reused: list[Node]) -> list[Node]:
     return sharing
 
 
-def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row: Node) -> bool:
-    """Do products gain by packing what varies along `vector`, which many rows read, beside what
-    varies along `tile_row`?"""
+def _gains_by_packing(
+    plan: CpuPlanner, reduction: Node, vector: Node, sharing: list[Node]
+) -> bool:
+    """Do products gain by packing what varies along `vector`, which the rows `sharing` read, beside
+    what varies along the last of these, that of the register tile?"""
+    tile_row = sharing[-1]
     packed, others = loads_along(reduction, vector), loads_along(reduction, tile_row)
     if plan.distant(others, tile_row):
         # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels,
@@ -393,7 +402,25 @@ def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row:
         return True  # lanes do not lie next to each other
     # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
     # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
-    return any(points(free_axes(load)) > plan.cached for load in packed)
+    if any(points(free_axes(load)) > plan.cached for load in packed):
+        return True
+    is_read_often = points(sharing) >= OFTEN * plan.knobs.tall
+    return is_read_often and any(_reads_lines_twice(plan, reduction, load) for load in packed)
+
+
+def _reads_lines_twice(plan: CpuPlanner, reduction: Node, load: Node) -> bool:
+    """Do vectors of `load` begin at any place of a line, so that many lie in two, or do the steps
+    of a reduction read lines half a page apart, of which the nearest cache holds few? Rows of 500
+    float32 are 31.25 vectors of 64 bytes long, and rows of 512 half a page. Not asked of windows,
+    whose vectors begin at any place though rows do not."""
+    first, *others = bound_axes(reduction)
+    if others:
+        return False
+    strides, _ = ix.terms_of(load.src[0])
+    step_bytes = abs(strides.get(first, 0)) * load.dtype.itemsize
+    is_misaligned = step_bytes % (plan.width * load.dtype.itemsize) != 0
+    is_half_page = step_bytes > 0 and step_bytes % (PAGE // 2) == 0
+    return is_misaligned or is_half_page
 
 
 def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
