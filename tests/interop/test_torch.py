@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
@@ -199,6 +200,19 @@ def test_operations_of_pytorch_are_lines_of_the_call() -> None:
     assert len(explanation.left) >= 2
     ours = torch.compile(function, backend=backend)
     torch.testing.assert_close(ours(x), function(x), rtol=1e-4, atol=1e-4)
+
+
+def test_assertions_on_tensors_are_pytorchs() -> None:
+    """Dynamo makes an operation without a result of each ``assert``, which pytest changes here."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async(x.isnan().sum() == 0, "not a number")
+        return x / 2
+
+    compiled = torch.compile(halves, backend=backend)
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 0.5))
+    with pytest.raises(RuntimeError, match="not a number"):
+        compiled(torch.full((3,), math.nan))
 
 
 def test_attention_is_part_of_a_program() -> None:
