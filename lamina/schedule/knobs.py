@@ -52,9 +52,6 @@ class CpuKnobs:
     # Rows that are enough to share one packed panel. Row axes from the tile's on outwards are in
     # its loop until they have 512 points; axes outside of these pack it again.
     packed: int = 512
-    # Elements of a row that is too short for vectors unless they divide it: rows of 13 elements are
-    # one vector of 8 and 5 single elements, so vectors run along another axis.
-    ragged: int = 48
     # Rows from which on packing an operand pays: each packed element is used so many times.
     tall: int = 64
     # The same for an operand whose steps are neighbours in memory, where dot products would need no

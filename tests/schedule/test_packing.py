@@ -12,6 +12,8 @@ import lamina as lm
 from lamina import Tensor, backends
 from lamina.core.dtypes import DType, float32, int8, int16, int32
 from lamina.core.target import cpu_target
+from lamina.ir.kernel import free_axes
+from lamina.ir.ops import Op
 from lamina.loops.moves import Plan, Stage
 from lamina.loops.nest import Nest
 
@@ -94,7 +96,7 @@ def test_products_of_few_columns_are_packed_however_long(steps: int) -> None:
         (64, 500, False),  # each packed element is read by few rows
     ],
 )
-def test_rows_whose_lines_are_read_twice_are_packed(
+def test_rows_whose_lines_lie_badly_are_packed(
     rows: int, columns: int, *, packed: bool
 ) -> None:
     random = np.random.default_rng(columns)
@@ -265,3 +267,21 @@ def test_places_of_a_filter_are_walked_inside_its_tiles() -> None:
 
     *_, nest = scheduled(slope, (4, 48, 9, 9), (64, 48, 3, 3))
     assert [axis.arg.size for axis in nest.row_loops[-2:]] == [3, 3]
+
+
+@pytest.mark.parametrize(("side", "is_along_channels"), [(60, True), (64, False)])
+def test_images_with_ragged_rows_have_vectors_along_channels(
+    side: int, *, is_along_channels: bool
+) -> None:
+    """Rows of 60 are 3 vectors of 16 lanes, one of 8 and one of 4; 64 channels are 4 vectors."""
+    *_, nest = scheduled(
+        lambda x, w: lm.conv2d(x, w, padding=1), (2, 64, side, side), (64, 64, 3, 3)
+    )
+    (vector,) = [axis for axis, to in nest.binding.items() if to == "vector"]
+    filters = min(nest.kernel.parameters, key=lambda parameter: parameter.size)
+    of_filters = [
+        load
+        for load in nest.kernel.of(Op.LOAD)
+        if nest.kernel.parameters[load.arg.parameter] is filters
+    ]
+    assert any(vector in free_axes(load) for load in of_filters) == is_along_channels

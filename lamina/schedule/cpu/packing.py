@@ -41,10 +41,11 @@ PACKED_BY_SQUARES = 0.35
 # rows of 75 steps, at 7 instructions, and for 8 of 333, at 15.
 LEFT_OVER = 12.0
 
-# How many times as many uses as `knobs.tall` pay for packing rows whose lines are read twice: 256.
-# Of 400 x 300 by 300 x 500 packing gained 10 %, of 500 x 500 by 500 x 500 9 %, and of 64 rows it
-# lost 13 (measured with one thread, vectors of 64 bytes).
-OFTEN = 4
+# Rows that read each packed element, in units of `knobs.tall`, from which on packing pays for lines
+# that are read twice or compete: 4 * 64 are 256. Measured with one thread, vectors of 64 bytes: by
+# packing 400 x 300 times 300 x 500 gained 10 %, 500 x 500 times 500 x 500 9 %, and 64 x 400 times
+# 400 x 400 lost 13 %. Between 64 and 300 rows it is chosen.
+TALL_FOR_BAD_LINES = 4
 
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
@@ -404,11 +405,11 @@ def _gains_by_packing(
     # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
     if any(points(free_axes(load)) > plan.cached for load in packed):
         return True
-    is_read_often = points(sharing) >= OFTEN * plan.knobs.tall
-    return is_read_often and any(_reads_lines_twice(plan, reduction, load) for load in packed)
+    is_read_often = points(sharing) >= TALL_FOR_BAD_LINES * plan.knobs.tall
+    return is_read_often and any(_reads_lines_badly(plan, reduction, load) for load in packed)
 
 
-def _reads_lines_twice(plan: CpuPlanner, reduction: Node, load: Node) -> bool:
+def _reads_lines_badly(plan: CpuPlanner, reduction: Node, load: Node) -> bool:
     """Do vectors of `load` begin at any place of a line, so that many lie in two, or do the steps
     of a reduction read lines half a page apart, of which the nearest cache holds few? Rows of 500
     float32 are 31.25 vectors of 64 bytes long, and rows of 512 half a page. Not asked of windows,

@@ -30,7 +30,9 @@ REGISTERS = {64: 32, 32: 16, 16: 16}
 # times as much. An estimate: 3 rows that read nothing in common read 3 times as much.
 MORE_OF_WINDOW = 1.5
 
-# Sums of a window that are in registers at once: 12 of 16, beside two operands and a mask.
+# Sums of a window that are in registers at once: 12 of the 16 of AVX2, where two operands and a
+# mask take three more. As many where there are 32, as more sums make a long text: windows of 3 x 3
+# and rows of windows up to 12 fit. Not measured.
 SUMS_OF_WINDOW = 12
 
 # Bytes of a page of memory: weights of 49,152 rows of 612 bytes were read at 9.0 GB/s by one core
