@@ -87,7 +87,8 @@ def _names_in_tiles(nest: Nest) -> dict[Node, str]:
 
 
 def _side_of(tile: Store, rows: Sequence[Node], keys: Sequence[Node]) -> str:
-    """What the rows of a tile are: rows of results, what outer products reduce, or columns."""
+    """What the rows of a tile are: rows of results; keys, which are named k in the text, as outer
+    products add up over them; or columns."""
     loops = _loops_of(tile)
     if loops == rows:
         return "row"

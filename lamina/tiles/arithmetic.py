@@ -46,14 +46,14 @@ def digits(over: tuple[Extent, ...], number: Array) -> dict[str, Array]:
 
 
 def factor(alloc: Alloc, unit: Unit, slot: Slot, side: str) -> Array:
-    """The elements of a tile by its `side`, "row" or "column", and its steps, where a unit expects
+    """The elements of a tile by its `side`, "row" or "column", and its k, where a unit expects
     them."""
-    is_along_steps = alloc.axes[0].name == side
-    if unit.apart is not None and is_along_steps:
+    is_along_k = alloc.axes[0].name == side
+    if unit.apart is not None and is_along_k:
         apart = unit.apart[side == "column"]
         return slot.elements[elements_across(unit.layout, alloc.shape, apart)]
     elements = slot.elements[elements_of(unit.layout, alloc.shape, alloc.dtype.itemsize)]
-    return elements if is_along_steps else elements.T
+    return elements if is_along_k else elements.T
 
 
 def elements_of_group(alloc: Alloc, is_across: bool, group: int, groups: int) -> Array:

@@ -27,8 +27,8 @@ from lamina.tiles.decisions import (
     ResultSide,
     RowLayout,
     copy_of_tile,
+    element_axes,
     is_tile_transposed,
-    k_axes,
     row_axes,
     stores_by_rows,
 )
@@ -54,13 +54,13 @@ AHEAD_REGISTERS = 160
 class FactorTile:
     """A tile of a factor.
 
-    k_axis  along its rows, which are read as a whole
-    shape      its rows, and the elements of a row, padded to whole lines
-    passes_by  whether it has keys as rows, which pass by; tiles of rows stay
+    element_axis  along its rows, which are read as a whole
+    shape         its rows, and the elements of a row, padded to whole lines
+    passes_by     whether it has keys as rows, which pass by; tiles of rows stay
     """
 
     store: Store
-    k_axis: Node
+    element_axis: Node
     shape: Shape
     passes_by: bool
 
@@ -152,7 +152,7 @@ class BackToBackParts:
 
     @property
     def warpgroups(self) -> int:
-        """Groups of four warps, of 64 rows each."""
+        """How many warpgroups a block has, one for each 64 rows."""
         return self.atom.m // WARPGROUP_ROWS
 
     @cached_property
@@ -204,12 +204,12 @@ class BackToBackParts:
         keys = self.reductions.keys
         tiles = []
         for store in dict.fromkeys(self.nest.tiles):
-            (k_axis,) = k_axes(store)
-            elements = ceil(k_axis.arg.size / PANEL) * PANEL
+            (element_axis,) = element_axes(store)
+            elements = ceil(element_axis.arg.size / PANEL) * PANEL
             # A tile of keys has its rows by the number of the tile of keys.
             passes_by = keys.tile in free_axes(store.index)
             rows = keys.keys_of_tile if passes_by else self.atom.m
-            tiles.append(FactorTile(store, k_axis, (rows, elements), passes_by))
+            tiles.append(FactorTile(store, element_axis, (rows, elements), passes_by))
         return sorted(tiles, key=lambda tile: tile.passes_by)
 
     @property
@@ -229,17 +229,17 @@ class BackToBackParts:
     @cached_property
     def result_sides(self) -> tuple[ResultSide, ResultSide]:
         """The rows of results are those of the first factor, such as queries, and the columns those
-        of the last one, such as values, whose tile has them as k: `Tensorize` reads them as a
-        whole."""
+        of the last one, such as values, whose tile has them as elements of a row: `Tensorize`
+        reads rows as a whole."""
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
         registers, lane = self.registers, self.rows_inside[-1]
         column = ix.row_major((registers.column_group, lane, registers.neighbour))
-        rows, columns = points(row_axes(first)), points(k_axes(last))
+        rows, columns = points(row_axes(first)), points(element_axes(last))
         return ResultSide(first.index, rows), ResultSide(column, columns)
 
     @cached_property
     def row_stores(self) -> Mapping[Store, RowLayout]:
-        """The stores by whole rows, and these."""
+        """The stores by whole rows, and how these lie."""
         inside = {*self._bound_to("thread"), *self._bound_to("unroll")}
         return stores_by_rows(self.nest, *self.result_sides, inside)
 

@@ -42,7 +42,7 @@ RESERVED_BYTES = 1 << 10
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a product. A step is a line of a tile: 64 iterations of a reduction in bfloat16.
+    """The steps of a product. A step is a line of a tile: 64 k in bfloat16.
     A convolution of 300 channels by windows of 3 x 3 has the inner axis of channels, which are 5
     lines, and the outer axes of 9 places: 45 steps.
 
@@ -71,7 +71,7 @@ class ResultSide:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Whole rows of results that a store writes.
+    """How whole rows of results that a store writes lie in memory.
 
     pitch        elements from row to row
     chunk_bytes  that a thread writes at once, 16 at most: all rows are aligned to them. Rows of 89
@@ -92,7 +92,7 @@ class ProductDecisions:
     division       how blocks divide the steps
     copies         how the copy engine fills the left and the right tile; None where threads do
     result_bytes   shared memory for results on their way to memory
-    row_stores     the stores by whole rows, and these
+    row_stores     the stores by whole rows, and how these lie
     has_producers  whether a thread of its own asks the copy engine for all tiles, beside those that
                    multiply; products have to run by themselves meanwhile
     depth          steps that the buffers hold
@@ -176,7 +176,7 @@ def _unit(nest: Nest, atom: Atom, target: Target) -> str:
     Tensorize(atom.name).require(has_tensor_cores, f"{target.arch} has no tensor cores for it")
     if "wgmma" not in target.engines:
         return "mma"
-    # Tensor cores read tf32 along steps alone, and of the left factor in registers.
+    # Tensor cores read tf32 along k alone, and of the left factor in registers.
     is_left_read_by_threads = atom.kind == "tf32" and is_tile_transposed(nest.tiles[0])
     return "wgmma_left_in_registers" if is_left_read_by_threads else "wgmma"
 
@@ -210,7 +210,7 @@ def _depth(pipelining: Pipelining, decisions: ProductDecisions, target: Target) 
 
 def _steps(nest: Nest, reduction: Node, atom: Atom) -> Steps:
     """The reduced axes by their roles: those along the rows of tiles, and all others."""
-    inner = k_axes(nest.tiles[0])
+    inner = element_axes(nest.tiles[0])
     outer = tuple(axis for axis in bound_axes(reduction) if axis not in inner)
     return Steps(inner, outer, ceil(points(inner) * atom.dtype.itemsize / LINE_BYTES))
 
@@ -220,18 +220,19 @@ def row_axes(tile: Store) -> Axes:
     return tuple(axis for axis in tile.axes if not axis.arg.reduce)
 
 
-def k_axes(tile: Store) -> Axes:
-    """The axes of a tile along k: the inner reduced ones."""
+def element_axes(tile: Store) -> Axes:
+    """The axes of a tile along the elements of a row of its factor, which are marked as reduced: k
+    of one product; of products back to back also the columns of v, of which tiles have all."""
     return tuple(axis for axis in tile.axes if axis.arg.reduce)
 
 
 def is_tile_transposed(tile: Store) -> bool:
-    """Do the lines of a tile have its rows or columns, and not its steps?"""
+    """Do the lines of a tile have its rows or columns, and not its k?"""
     return bool(tile.axes[0].arg.reduce)
 
 
 def _copy(tile: Store, atom: Atom, shape: tuple[int, int]) -> EngineCopy | None:
-    """How the copy engine fills a tile of so many rows or columns, and steps; None if it cannot."""
+    """How the copy engine fills a tile of so many rows or columns, and k; None if it cannot."""
     lines = shape[1] if is_tile_transposed(tile) else shape[0]
     return copy_of_tile(tile, atom, lines)
 
@@ -259,20 +260,20 @@ def stores_by_rows(
     nest: Nest, rows: ResultSide, columns: ResultSide, inside: Collection[Node]
 ) -> dict[Store, RowLayout]:
     """The stores whose results tensor cores' threads can write by whole rows, as many as a block
-    has lines for, and the rows of each. Without tensor cores there are none.
+    has lines for, and the layout of each. Without tensor cores there are none.
 
     inside: the axes inside a tile
     """
-    rows_of: dict[Store, RowLayout] = {}
+    layouts: dict[Store, RowLayout] = {}
     if ATOMS[nest.product].instruction == "fma":
-        return rows_of
+        return layouts
     condition = in_range((rows, columns))
     for store in nest.kernel.stores:
-        whole = _rows(nest.kernel, store, rows.index, columns.index, inside)
+        layout = _row_layout(nest.kernel, store, rows.index, columns.index, inside)
         is_in_range = ix.both(store.condition) is condition
-        if whole is not None and is_in_range and len(rows_of) < MAX_ROW_STORES:
-            rows_of[store] = whole
-    return rows_of
+        if layout is not None and is_in_range and len(layouts) < MAX_ROW_STORES:
+            layouts[store] = layout
+    return layouts
 
 
 def name_of_lines(kernel: Kernel, store: Store) -> str:
@@ -289,12 +290,12 @@ def stride_along(index: Node, row: Node) -> int:
     return ix.terms_of(index)[0].get(fastest, 0)
 
 
-def _rows(
+def _row_layout(
     kernel: Kernel, store: Store, row: Node, column: Node, inside: Collection[Node]
 ) -> RowLayout | None:
-    """The rows that `store` writes; None if it does not write rows of elements of 2 or 4 bytes,
-    which `targets/cuda/results.py` stores. The last chunk of a row may have what pads it: nothing
-    else begins within a chunk.
+    """How the rows that `store` writes lie; None if it does not write rows of elements of 2 or 4
+    bytes, which `targets/cuda/results.py` stores. The last chunk of a row may have what pads it:
+    nothing else begins within a chunk.
 
     Without 4096 rows and the column, nothing in a tile is left of the index ``4096 * row +
     column``: it is the same at all points of a tile.

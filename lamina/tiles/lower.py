@@ -20,8 +20,8 @@ from lamina.tiles.computed import Body
 from lamina.tiles.decisions import (
     ProductDecisions,
     decide,
+    element_axes,
     is_tile_transposed,
-    k_axes,
     result_sides,
     row_axes,
 )
@@ -161,7 +161,7 @@ class _Lowering:
             source = factor_view(tile, first_row, first_k)
         except NoViewError:
             row_side = Digits(first_row, extents(row_axes(tile)))
-            k_side = Digits(first_k, extents(k_axes(tile)))
+            k_side = Digits(first_k, extents(element_axes(tile)))
             sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
             source = Elements(sides, _computed_elements(tile.value))
         agent = "tma" if self.decisions.copies[number] else "threads"

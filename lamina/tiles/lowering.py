@@ -22,9 +22,9 @@ from lamina.tiles.computed import Body, axis_name
 from lamina.tiles.decisions import (
     ResultSide,
     RowLayout,
+    element_axes,
     in_range,
     is_tile_transposed,
-    k_axes,
     name_of_lines,
     row_axes,
     stride_along,
@@ -114,7 +114,7 @@ def factor_view(tile: KernelStore, first_row: Index, first_k: Index) -> View:
     load = tile.value
     require_view(load.op is Op.LOAD and len(load.src) == 1)
     (index,) = load.src
-    rows, k = row_axes(tile), k_axes(tile)
+    rows, k = row_axes(tile), element_axes(tile)
     row_side = Side(stride_of(index, rows), first_row, points(rows))
     k_side = Side(stride_of(index, k), first_k, points(k))
     sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)

@@ -52,7 +52,7 @@ from lamina.tiles.values import (
 # Exponentials of up to exp(6) = 403 are as exact as others: a shift moves by more than this alone,
 # and most steps rescale nothing.
 SHIFT_THRESHOLD = 6.0
-# A warpgroup: four warps, which multiply 64 rows together. Texts call it a group.
+# Of a warpgroup, which CUDA texts call a group: its warps, and the rows that these multiply.
 WARPGROUP_WARPS = 4
 WARPGROUP_ROWS = 64
 FMA_APART = (FMA_ROWS_APART, FMA_COLUMNS_APART)
@@ -72,9 +72,9 @@ class Unit:
         written, by the generic one, is visible to the other one after a fence alone
     layout: of the tiles that it reads
     rounds: whether it reads factors of float32 as tf32, so that fills round them
-    apart: of a unit that reads four rows, or columns, of one step in a chunk: how many rows of the
+    apart: of a unit that reads one k of four rows, or columns, in a chunk: how many rows of the
         left tile are from one to the next, and columns of the right tile. Tiles whose lines lie
-        along steps are transposed in such squares before it reads them
+        along k are transposed in such squares before it reads them
     """
 
     left: str
@@ -103,8 +103,9 @@ UNITS = {
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
 # "whole": a block has every `blocks`th tile. "stream_k": blocks share the steps of all
-# tiles, and have fewer of them where they hand over sums or add them up. "equal": the same in
-# equal parts, as a step takes longer than that. "tickets": a block takes the next tile whenever it
+# tiles, of which there are fewer than blocks, and have fewer steps where they hand over sums or add
+# them up. "equal": the same in equal parts, as one step of `fma` takes longer than to write and
+# read partial sums. "tickets": a block takes the next tile whenever it
 # has finished one.
 ORDERS = ("whole", "stream_k", "equal", "tickets")
 MEMORIES = ("shared", "registers")

@@ -409,7 +409,7 @@ def test_lines_of_results(name: str, size: int) -> None:
     dtype = lm.bfloat16 if size == 2 else lm.float32
     place_of = RowLines(0, 0, dtype, 16, 4096).place("row", "place")
     atom, width = ATOMS[name], 128 // size
-    row_split, column_split = atom.row_splits.along_steps, atom.column_splits.along_steps
+    row_split, column_split = atom.row_splits.along_k, atom.column_splits.along_k
     pieces, split = (*row_split, *column_split), len(row_split)
     sums = [pieces[one] for one in atom.register_loops]
     held = {}  # of a lane of the first warp and the number of a sum, its row and its column

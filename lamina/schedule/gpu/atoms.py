@@ -1,9 +1,9 @@
 """The atoms of tiles of products: what the threads of a block multiply at once, a table.
 
-A tile lies in lines of 128 bytes, along its steps or, where that is how its factor lies in memory,
+A tile lies in lines of 128 bytes, along k or, where that is how its factor lies in memory,
 transposed: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so
-that neither lines nor columns of chunks meet in one bank of shared memory. A tile with more than a
-line of steps consists of panels of such lines, one behind the other. Tensor cores and the copy
+that neither lines nor columns of chunks meet in one bank of shared memory. A tile that is longer
+than a line consists of panels of such lines, one behind the other. Tensor cores and the copy
 engine of a GPU (TMA) know this layout as the swizzle of 128 bytes.
 """
 
@@ -31,21 +31,21 @@ MIN_BACK_TO_BACK_ROWS = 128
 class Splits:
     """The extents of the sub-loops of the rows of a tile, or of its columns, outermost first.
 
-    along_steps  of a tile whose lines run along its steps
-    transposed   of a tile whose lines run along its rows or columns
+    along_k     of a tile whose lines run along k
+    transposed  of a tile whose lines run along its rows or columns
     """
 
-    along_steps: Shape
+    along_k: Shape
     transposed: Shape
 
     def of(self, is_transposed: bool) -> Shape:
         """The extents for a tile that is transposed or not."""
-        return self.transposed if is_transposed else self.along_steps
+        return self.transposed if is_transposed else self.along_k
 
 
 @dataclass(frozen=True)
 class Atom:
-    """What the threads of a block multiply at once: `m` rows by `n` columns over a line of steps,
+    """What the threads of a block multiply at once: `m` rows by `n` columns over a line of k,
     64 rows by 128 threads, which hold the sums in float32.
 
     Rows and columns are each split into sub-loops, by whether the tile of the factor is transposed.
@@ -98,7 +98,7 @@ ATTENTION_RATES = {(256, 64): 0.1}
 # tensor cores share it, so it only weighs their steps against JOIN_COST, and is in `cost/`.
 FMA_SLOWDOWN = 8
 # Rows from one that a thread has to its next one, and columns, in tiles without tensor cores whose
-# lines lie along steps.
+# lines lie along k.
 FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
 
 
@@ -119,19 +119,19 @@ def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> A
 
 def _fma_atom(m: int, n: int, rate: float) -> Atom:
     """The atom of float32 without tensor cores with this tile. A thread multiplies 8 of each 64
-    rows by 1 of each 16 columns, and reads them in chunks of four rows, or four columns, at a step.
+    rows by 1 of each 16 columns, and reads them in chunks of four rows, or four columns, of one k.
 
     In a transposed tile the four are neighbours: rows 0 to 3 and 32 to 35 of the first thread. In
     another one they are 8 lines apart, or 16 of columns: rows 0, 8, ..., 56. Threads first
-    transpose squares of four such lines by four steps.
+    transpose squares of four such lines by four k.
 
     Sub-loops 0 to 4 are those of rows, 5 to 8 those of columns. Rows of a transposed tile are
     ``64 * l0 + 32 * l1 + 16 * l2 + 4 * l3 + l4``, where l0, l2 and l3 number threads.
     """
     rows = Splits(
-        along_steps=(m // 64, 64 // FMA_ROWS_APART, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4)
+        along_k=(m // 64, 64 // FMA_ROWS_APART, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4)
     )
-    columns = Splits(along_steps=(n // FMA_COLUMNS_APART, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
+    columns = Splits(along_k=(n // FMA_COLUMNS_APART, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
     return Atom(
         "fma", "f32", m, n, float32, _stages(m, n), rate / FMA_SLOWDOWN, rows, columns,
         thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),

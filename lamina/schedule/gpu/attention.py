@@ -17,7 +17,7 @@ Forward attention by its reductions, which the functions below name::
     m[row]             = max_key s                                       over the keys
     e[row, key]        = exp(s - m)                                      exponent s, shift m
     total[row]         = sum_key e                                       over the keys
-    out[row, column]   = sum_key cast(e) * v[key, column]               outer product
+    out[row, column]   = sum_key cast(e) * v[key, column]                outer product
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ from lamina.loops.nest import Axes, operands_of
 
 # Rows or columns below which most of a tile would be empty: a quarter of the smallest, 64 rows or
 # columns, is in use with 16. Rows of tiles of products back to back need as many elements, which
-# are the steps of one instruction of tensor cores for 16 bits.
+# are the k of one instruction of tensor cores for 16 bits.
 MIN_SIDE = 16
 # Elements of a row of a tile: two swizzle atoms of 64 elements. Longer rows would take the
 # registers of the sums, or the shared memory of the multistage buffer.
@@ -54,14 +54,14 @@ MANY_ACCUMULATORS = 160
 class Factor:
     """A factor of a product, which a block reads in tiles.
 
-    value      an element, as an expression over the axes
-    row_axes   number the rows of a tile; there may be several tiles along them
-    k_axes     number the elements of a row
+    value         an element, as an expression over the axes
+    row_axes      number the rows of a tile; there may be several tiles along them
+    element_axes  number the elements of a row: k of one product, the columns of v of attention
     """
 
     value: Node
     row_axes: Axes
-    k_axes: Axes
+    element_axes: Axes
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class BackToBack:
 class _Reductions:
     """The reductions of a kernel by what they are for.
 
-    inner       need no other reduction: inner products
+    inner      need no other reduction: inner products
     over_keys  all others, each over the axis `key`: outer products, sums and the maximum of rows
-    outer       those of them that have the axis `column` of the results: outer products
+    outer      those of them that have the axis `column` of the results: outer products
     """
 
     inner: list[Node]

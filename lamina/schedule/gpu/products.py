@@ -72,14 +72,14 @@ class _Walks:
         long = (axes for axes in candidates if points(axes) >= min_points)
         return max(long, key=self.priority, default=())
 
-    def steps(self, reduction: Node) -> Axes:
-        """The axes along which tiles have their lines, of the reduced axes that both factors have:
+    def k_axes(self, reduction: Node) -> Axes:
+        """The axes that are k of tiles, of the reduced axes that both factors have:
         all of them as one if no factor has neighbours along any, as order then does not matter;
         otherwise the best one alone, and all as one where none has MIN_SIDE points. () if these
         have fewer together.
 
         Of a convolution with channels last, reduced over 3 x 3 places of a window and 64 channels,
-        the steps are the channels; over 7 x 7 places and 3 channels all 147."""
+        k are the channels; over 7 x 7 places and 3 channels all 147."""
         shared = tuple(axis for axis in bound_axes(reduction) if axis in self.both_axes)
         if not shared:
             return ()
@@ -87,24 +87,24 @@ class _Walks:
         alone = self.best([(axis,) for axis in shared]) if has_neighbours else ()
         return alone or self.best([shared])
 
-    def factor(self, value: Node, steps: Axes, min_single: int) -> Factor | None:
+    def factor(self, value: Node, k_axes: Axes, min_single: int) -> Factor | None:
         """The factor `value`, whose rows are along the best run of the row axes that it alone has;
         None if there is none that is long enough. A run needs MIN_SIDE points, but only
         `min_single` if it is the only one, as there is no other choice then: `product_factors`
         says how few rows pay.
 
-        A tile has a line of neighbours in memory for each row or for each step. If the steps are
-        the factor's fastest axis, each row is a line, and lines may lie at any distance: rows along
+        A tile has a line of neighbours in memory for each row or for each k. If k is the
+        factor's fastest axis, each row is a line, and lines may lie at any distance: rows along
         several axes, as the 10 x 10 places of images, are then one run (im2col mode of the copy
         engine). Otherwise the rows themselves lie along a line, and so along one axis; where each
-        is too short for that, threads gather the steps of rows along a run of several.
+        is too short for that, threads gather the k of rows along a run of several.
         """
         own = free_axes(value) - self.both_axes
         axes = [axis for axis in self.kernel.row_axes if axis in own]
-        runs = self._runs(axes) if is_minor(value, steps[-1]) else [(axis,) for axis in axes]
+        runs = self._runs(axes) if is_minor(value, k_axes[-1]) else [(axis,) for axis in axes]
         rows = self.best(runs, min_points=min_single if len(runs) == 1 else MIN_SIDE)
         rows = rows or self.best(self._runs(axes))
-        return Factor(value, rows, steps) if rows else None
+        return Factor(value, rows, k_axes) if rows else None
 
     def _runs(self, axes: Sequence[Node]) -> list[Axes]:
         """`axes`, outermost first, in runs that all results walk as one.
@@ -141,7 +141,7 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     kind: of factors of float32, "f32" or "tf32"
 
     Of ``x[s, k] @ w[k, n]``, stored at ``300 * s + n``, the first factor is x with the rows (s,),
-    the second one w with (n,), and the steps of both are (k,).
+    the second one w with (n,), and the elements of rows of both are along (k,).
     """
     reduction = _only_sum(kernel)
     if reduction is None or not stores_elements(kernel):
@@ -150,14 +150,14 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     if not values:
         return ()
     walks = _Walks(kernel, values)
-    steps = walks.steps(reduction)
-    if not steps:
+    k_axes = walks.k_axes(reduction)
+    if not k_axes:
         return ()
     is_float32 = values[0].dtype is float32
     # 2 or 8 rows are enough where they are the only ones. Of few a tile is mostly empty, which
     # costs time without tensor cores; those wait for memory anyway.
     min_single = MIN_SIDE // 2 if kind == "f32" and is_float32 else 2
-    first, second = (walks.factor(value, steps, min_single) for value in values)
+    first, second = (walks.factor(value, k_axes, min_single) for value in values)
     if first is None or second is None or _is_mostly_empty(first, second):
         return ()
     if _is_left(second, first, walks, is_tf32=kind == "tf32" and is_float32):
@@ -185,39 +185,40 @@ def _is_left(factor: Factor, other: Factor, walks: _Walks, is_tf32: bool) -> boo
     ``300 * s + n``, neighbours are along n, so that x is the left factor.
     """
     if is_tf32:
-        is_factor_transposed = is_transposed(factor.value, factor.row_axes, factor.k_axes)
-        is_other_transposed = is_transposed(other.value, other.row_axes, other.k_axes)
+        is_factor_transposed = is_transposed(factor.value, factor.row_axes, factor.element_axes)
+        is_other_transposed = is_transposed(other.value, other.row_axes, other.element_axes)
         if is_factor_transposed != is_other_transposed:
             return is_factor_transposed
     return walks.priority(factor.row_axes) < walks.priority(other.row_axes)
 
 
 def _is_mostly_empty(left: Factor, right: Factor) -> bool:
-    """Whether two of these are below MIN_SIDE: rows, columns, and a fourth of the steps.
+    """Whether two of these are below MIN_SIDE: rows, columns, and a fourth of k.
 
-    One may be: a tile that is mostly empty waits for memory, as the product does. 64 steps are
+    One may be: a tile that is mostly empty waits for memory, as the product does. 64 k are
     enough, hence the fourth: a line of a tile has 32 or 64. So (8, 4096) by (4096, 512) is worth
     tiles, (8, 32) by (32, 512) is not.
     """
-    extents = (points(left.row_axes), points(right.row_axes), points(left.k_axes) // 4)
+    extents = (points(left.row_axes), points(right.row_axes), points(left.element_axes) // 4)
     too_short = [extent for extent in extents if extent < MIN_SIDE]
     return len(too_short) >= 2
 
 
-def is_transposed(value: Node, rows: Sequence[Node], steps: Sequence[Node]) -> bool:
-    """Are neighbours in the memory that a factor comes from rows or columns, and not steps? Then
+def is_transposed(value: Node, rows: Sequence[Node], elements: Sequence[Node]) -> bool:
+    """Are neighbours in the memory that a factor comes from rows or columns, and not
+    the elements of one, such as its k? Then
     lines of its tiles are along these, which are those of one axis."""
-    is_along_rows = is_minor(value, rows[-1]) and not is_minor(value, steps[-1])
+    is_along_rows = is_minor(value, rows[-1]) and not is_minor(value, elements[-1])
     return is_along_rows and len(rows) == 1
 
 
 def _are_gathered(factors: Sequence[Factor]) -> bool:
     """Do threads gather lines of tiles, as axes with neighbours in memory are too short to be these
-    alone: 3 x 7 x 7 steps, or rows?"""
-    steps = factors[0].k_axes
-    if len(steps) > 1 and any(is_minor(each.value, axis) for each in factors for axis in steps):
+    alone: k along 3 x 7 x 7, or rows?"""
+    k_axes = factors[0].element_axes
+    if len(k_axes) > 1 and any(is_minor(each.value, axis) for each in factors for axis in k_axes):
         return True
-    return any(len(each.row_axes) > 1 and not is_minor(each.value, steps[-1]) for each in factors)
+    return any(len(each.row_axes) > 1 and not is_minor(each.value, k_axes[-1]) for each in factors)
 
 
 def is_minor(value: Node, axis: Node) -> bool:
@@ -285,9 +286,9 @@ def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:
     rows, columns = points(left.row_axes), points(right.row_axes)
     # Each point of all other row axes has a product of rows by columns, such as each of a batch.
     count = points(kernel.row_axes) // (rows * columns)
-    lines = ceil(points(left.k_axes) * left.value.dtype.itemsize / LINE_BYTES)
+    lines = ceil(points(left.element_axes) * left.value.dtype.itemsize / LINE_BYTES)
     (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
-    repetitions = points(reduced) // points(left.k_axes)
+    repetitions = points(reduced) // points(left.element_axes)
     return Products(rows, columns, lines * repetitions, count)
 
 

@@ -30,10 +30,10 @@ NO_PARAMETER = -1  # of the kernel: tiles lie in memory that a block shares
 
 @dataclass(frozen=True)
 class _Side:
-    """The rows, the columns or the steps of results, and how they are tiled.
+    """The rows or the columns of results, or the keys, and how they are tiled.
 
     axes       which tiles walk as one
-    tile_size  rows, columns or steps of a tile
+    tile_size  rows, columns or keys of a tile
     split      extents of the sub-loops of a tile, outermost first; their product is `tile_size`
     band       rows of tiles that run side by side, if that divides their number
     """
@@ -62,7 +62,7 @@ class _TiledSide:
 class Tensorize(Move):
     """Compute a kernel's only reduction, a sum of products, or products back to back with an atom
     of the table, in blocks of rows and columns beyond whose ends nothing is read or stored. The
-    steps of products back to back pass by in tiles. Only `fuse` comes before."""
+    keys of products back to back pass by in tiles. Only `fuse` comes before."""
 
     atom: str
     text = "tensorize({atom})"
@@ -84,7 +84,7 @@ class Tensorize(Move):
         atom = ATOMS[self.atom]
         left, right = self._required_factors(nest, atom)
         is_left_transposed = _lies_across(left)
-        # Tensor cores read tf32 along the steps alone. A left factor that lies otherwise passes
+        # Tensor cores read tf32 along k alone. A left factor that lies otherwise passes
         # through registers; threads transpose a right one when they fill its tile.
         is_right_transposed = _lies_across(right) and atom.kind != "tf32"
         row_split = atom.row_splits.of(is_left_transposed)
@@ -113,15 +113,15 @@ class Tensorize(Move):
         """`nest` with its products back to back in tiles.
 
         Of forward attention, rows are the queries, in tiles of `atom.m`; columns are the elements
-        of a row of v, which one tile has all of; and steps are the keys, of which tiles pass by.
+        of a row of v, which one tile has all of; the keys pass by in tiles.
         """
         atom = ATOMS[self.atom]
         self._require_size(atom, both)
         numbers = _new_numbers(nest)
         tile_axes = _axes_of_tiles(both, numbers)
         # Atoms of 16 bits split rows and columns alike for both kinds of tiles.
-        row_split = atom.row_splits.along_steps
-        column_split = atom.column_splits.along_steps
+        row_split = atom.row_splits.along_k
+        column_split = atom.column_splits.along_k
         # Keys are the columns of inner products, and are split as columns are: 64 keys into 8
         # groups, 4 lanes and 2 neighbours.
         key_split = (both.key_tile // 8, *column_split[1:])
@@ -206,7 +206,7 @@ class Tensorize(Move):
 
 def _tile_extents(tiles: int, band: int, *, reduce: bool) -> Shape:
     """The extents of the axes that number tiles: of rows or columns bands, and the tiles of a band;
-    of steps, which pass by one after the other, just the tiles. 16 tiles of rows in bands of 8 are
+    of keys, which pass by one after the other, just the tiles. 16 tiles of rows in bands of 8 are
     (2, 8), and 7 tiles, which have no whole bands, (7, 1)."""
     if reduce:
         return (tiles,)
@@ -253,9 +253,9 @@ def _indices_along(axes: Axes, as_one: Node) -> dict[Node, Node]:
 
 
 def _lies_across(factor: Factor) -> bool:
-    """Do neighbours in memory lie along the rows of a factor, and not along its steps? Its tile is
+    """Do neighbours in memory lie along the rows of a factor, and not along its k? Its tile is
     then transposed where it can be, as fills copy neighbours."""
-    return is_transposed(factor.value, factor.row_axes, factor.k_axes)
+    return is_transposed(factor.value, factor.row_axes, factor.element_axes)
 
 
 def _fill_of(
@@ -265,15 +265,15 @@ def _fill_of(
     fastest of which comes last.
 
     row_index: at which row of the results the tile begins, over the axes of tiles and sub-loops; of
-        a right factor at which column, and of one with steps as rows at which step
+        a right factor at which column, and of one with keys as rows at which key
     tile_axes: for axes of results, the axes that the tile has in their place
 
     Of ``a[i, k] * b[k, j]`` the tile of a has the axes (i, k), and that of b, if it is transposed,
     (k, j).
     """
-    order = (*factor.row_axes, *factor.k_axes)
+    order = (*factor.row_axes, *factor.element_axes)
     if has_transposed_tile:
-        order = (*factor.k_axes, *factor.row_axes)
+        order = (*factor.element_axes, *factor.row_axes)
     axes = tuple(tile_axes.get(axis, axis) for axis in order)
     element = ix.replaced(factor.value, tile_axes)
     return Store(NO_PARAMETER, row_index, element, axes)

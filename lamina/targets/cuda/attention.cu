@@ -1,13 +1,13 @@
 /* Products back to back, as in attention, that have no tile program: of GPUs whose tensor cores do not
    run by themselves, of tiles that threads fill or that leave no room for results, and of factors that
    no view of the dialect says. The left factors of outer products are computed from the sums of inner
-   products, tile by tile of the steps that outer products reduce. A block has rows, 64 for each group
-   of four warps. Tiles of its rows (q) stay, those of steps (k and v) pass by. Four more warps help to
+   products, tile by tile of the keys that outer products reduce. A block has rows, 64 for each
+   warpgroup. Tiles of its rows (q) stay, those of keys (k and v) pass by. One more warpgroup helps to
    fill tiles.
 
    A tile has 16-bit elements in panels of lines of 128 bytes, whose 16-byte chunks are permuted by the
    number of the line (swizzle). Its second axis is along the lines or, if it is `transposed`, its
-   first: that of rows, or of steps. */
+   first: that of rows, or of keys. */
 
 /* What a block of this GPU may have of shared memory, less about a KiB for barriers and to align the
    buffers. */
@@ -77,7 +77,7 @@ INLINE void fill_tile(Tile<Kind, transposed, length, width> &tile, i64 row, i64 
         *(uint4 *)&tile.values[panel][line][(chunk ^ line % 8) * 8] = whole.all;
     }
 }
-/* Products by a group of four warps. The left factor is 64 rows of a tile, or values in registers, in
+/* Products by a warpgroup. The left factor is 64 rows of a tile, or values in registers, in
    the layout of sums. */
 
 INLINE u32 pack(const bf16 *, f32 first, f32 second) { return pack_bf16(first, second); }
@@ -221,7 +221,7 @@ INLINE void persistent_loop(Body body) {
 #define EACH_TILE(word, threads, workers) const word worker = work.tile
 #define PERSISTENT_LOOP(...) FOLLOW; persistent_loop<__VA_ARGS__>(body)
 
-/* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by, from `first` on, below
+/* The loop over tiles of keys. `staying` tiles stay, `passing` ones pass by, from `first` on, below
    `stop`. The result is true for threads that have sums. */
 
 template <class Kind, bool scaled, int outer, int count, int size, int quarter>

@@ -35,9 +35,9 @@ from lamina.targets.cuda.tiles import call, end_of
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.language import Point
 from lamina.tiles.attention import FactorTile, KeyLoops
-from lamina.tiles.decisions import RESERVED_BYTES, k_axes, row_axes
+from lamina.tiles.decisions import RESERVED_BYTES, element_axes, row_axes
 
-EXTRA_FILL_THREADS = 128  # a warpgroup, which help to fill tiles
+EXTRA_FILL_THREADS = 128  # of a warpgroup that helps to fill tiles
 
 
 class AttentionPrinter(AttentionElementPrinter):
@@ -119,7 +119,7 @@ class AttentionPrinter(AttentionElementPrinter):
         with self.block(head, (keys.tile,), "};"):
             for number, tile in enumerate(tiles):
                 with self.block(f"if (tile == {number}) {{"):
-                    start = self._walk([tile.k_axis], "0")
+                    start = self._walk([tile.element_axis], "0")
                     self._print_fill_tile(f"tile{number}", tile, start, corner)
 
     def _print_fill_tile(self, name: str, tile: FactorTile, start: str, corner: Point) -> None:
@@ -137,7 +137,7 @@ class AttentionPrinter(AttentionElementPrinter):
         braces are a function of one row and element.
         """
         store = tile.store
-        rows, elements = row_axes(store), k_axes(store)
+        rows, elements = row_axes(store), element_axes(store)
         row = self._walk(rows, self.index_text(store.index, corner))
         tile_rows, row_elements = tile.shape
         ends = end_of(rows, tile_rows), end_of(elements, row_elements)

@@ -278,7 +278,7 @@ class AttentionProgramPrinter(AttentionPrinter):
         corner = self.corner(keys.column_group, keys.lane, keys.neighbour)
         slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
         with self.block("{"):
-            self._walk([tile.k_axis], "0")
+            self._walk([tile.element_axis], "0")
             self.print_copy(fill, alloc, tile.store, copy, slot, corner)
 
     def _print_mmas(self, mma: Mma, place: _Place) -> None:

@@ -9,7 +9,7 @@
 #define HAS_TMA 1
 #endif
 INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-/* The number of a thread's group of four warps. A shuffle tells the compiler that it is equal in all
+/* The number of a thread's warpgroup. A shuffle tells the compiler that it is equal in all
    lanes of a warp: descriptors of tiles have to be. */
 INLINE u32 warp_group() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
 
@@ -96,7 +96,7 @@ INLINE void copy_im2col(u32 to, const Map *map, u64 *full, int a, int b, int c, 
 #endif
 
 /* Products of tensor cores that run while threads do other things (wgmma): of 64 rows by n columns
-   and 16 steps of 16 bits, or 8 of tf32, by a group of four warps. `more`: there are sums already. */
+   and 16 k of 16 bits, or 8 of tf32, by a warpgroup. `more`: there are sums already. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* The descriptor of a tile in units of 16 bytes: its address, from bit 16 on the bytes from panel to
    panel, 8192 of 64 lines, and from bit 32 on those of a swizzle atom, 1024. Bit 62 says that the
@@ -176,7 +176,7 @@ template <int running> INLINE void wgmma_wait() {
 /* Keeps compilers from moving what reads a sum above a wait, which would make all products wait for
    each other. */
 INLINE void hold(f32 &sum) { asm volatile("" : "+f"(sum) :: "memory"); }
-/* The registers of a thread, which groups of four warps give away and take. */
+/* The registers of a thread, which warpgroups give away and take. */
 template <int count> INLINE void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(count));
 }
@@ -185,7 +185,7 @@ template <int count> INLINE void take_registers() {
 }
 #endif
 
-/* Products of 16 rows by 8 columns of tensor cores for which threads wait (mma.sync), of 16 steps of
+/* Products of 16 rows by 8 columns of tensor cores for which threads wait (mma.sync), of 16 k of
    16 bits, or 8 of tf32, which a warp has in registers; and loads of four matrices of 8 x 8 elements
    of 16 bits into these. */
 #if __CUDA_ARCH__ >= 800

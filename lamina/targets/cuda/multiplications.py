@@ -103,7 +103,7 @@ class Multiplication:
             yield f"const u32 rows = {rows}, columns = {columns};"
         yield "wgmma_fence();"
         types = f"<{is_transposed(self.left):d}, {is_transposed(self.right):d}>"
-        if self.kind == "tf32":  # tensor cores read it along steps alone
+        if self.kind == "tf32":  # tensor cores read it along k alone
             types = ""
         for part in range(PARTS):
             first = f"descriptor(rows + {part * _part_chunks(self.left)})"
@@ -241,7 +241,7 @@ def tile_panel_bytes(alloc: Alloc) -> int:
 
 
 def is_transposed(alloc: Alloc) -> bool:
-    """Do the lines of a factor's tile have its rows or columns, and not its steps?"""
+    """Do the lines of a factor's tile have its rows or columns, and not its k?"""
     return alloc.axes[0].name == "k"
 
 

@@ -425,7 +425,7 @@ class ProgramPrinter(EpiloguePrinter):
                     self.line(f"UNROLLED for (f32 &sum : {registers}) sum = 0;")
             case Mma():
                 self._print_mma(statement)
-            case Wait(barrier):  # `before` or not is in the parity: `_first_parity`
+            case Wait(barrier):  # whether it `acquires` is in the parity: `_first_parity`
                 self.line(f"while (!phase_has_ended({barrier} + slot, parity)) {{}}")
             case Transpose(buffer, apart):
                 alloc, offset = self.tile_program.alloc(buffer), self.offset_of[buffer]
@@ -510,8 +510,8 @@ class ProgramPrinter(EpiloguePrinter):
 def _first_parity(role: Role) -> int:
     """The last bit of the phase that the first wait of a role asks for: 0, of phase 0; or 1, of the
     phase before that, which counts as ended. All waits of a role ask for the same."""
-    acquires = {wait.acquires for wait in statements_of(role.body, Wait)}
-    if len(acquires) != 1:
+    kinds = {wait.acquires for wait in statements_of(role.body, Wait)}
+    if len(kinds) != 1:
         raise TileError(f"tiles: role {role.name} has no parity that all of its waits ask for")
-    (is_acquire,) = acquires
-    return int(is_acquire)
+    (acquires,) = kinds
+    return int(acquires)

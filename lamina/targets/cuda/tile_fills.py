@@ -36,7 +36,7 @@ from lamina.targets.cuda.multiplications import tile_bytes
 from lamina.targets.cuda.tiles import TilePrinter, end_of
 from lamina.targets.language import Point
 from lamina.tiles.copies import EngineCopy
-from lamina.tiles.decisions import ProductDecisions, is_tile_transposed, k_axes, row_axes
+from lamina.tiles.decisions import ProductDecisions, element_axes, is_tile_transposed, row_axes
 from lamina.tiles.program import Alloc, Fill
 
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
@@ -179,7 +179,7 @@ class TileFillPrinter(TilePrinter):
     def _print_element(self, tile: Store, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
         beyond the last k there are zeros."""
-        rows, inner = row_axes(tile), k_axes(tile)
+        rows, inner = row_axes(tile), element_axes(tile)
         tile_rows = self.atom.m if tile is self.nest.tiles[0] else self.atom.n
         k_end = end_of(inner, self.line_elements)
         self._walk_within(rows, element.row, end_of(rows, tile_rows))
@@ -202,7 +202,7 @@ class TileFillPrinter(TilePrinter):
 
 def _is_filled_across_lines(tile: Store) -> bool:
     """Do neighbouring threads fill chunks of neighbouring lines, and not of one line? They do where
-    rows are neighbours in memory though lines of the tile are along steps."""
+    rows are neighbours in memory though lines of the tile are along k."""
     if is_tile_transposed(tile):
         return False
-    return is_transposed(tile.value, row_axes(tile), k_axes(tile))
+    return is_transposed(tile.value, row_axes(tile), element_axes(tile))

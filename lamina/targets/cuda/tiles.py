@@ -97,21 +97,21 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
-    def place_lines(self, whole: Mapping[Store, RowLayout]) -> None:
+    def place_lines(self, layouts: Mapping[Store, RowLayout]) -> None:
         """Set where the lines of stores by whole rows lie, of a kernel without a tile program: one
         store's behind the other's, from the beginning of shared memory on."""
-        for number, store in enumerate(whole):
+        for number, store in enumerate(layouts):
             name = name_of_lines(self.nest.kernel, store)
             self.offset_of[name] = number * self.atom.m * LINE_BYTES
 
-    def row_lines(self, whole: Mapping[Store, RowLayout]) -> dict[Store, RowLines]:
+    def row_lines(self, layouts: Mapping[Store, RowLayout]) -> dict[Store, RowLines]:
         """The lines of stores by whole rows, where `offset_of` says that they lie."""
         lines_of: dict[Store, RowLines] = {}
-        for store, rows in whole.items():
+        for store, layout in layouts.items():
             number = self.nest.kernel.stores.index(store)
             offset = self.offset_of[name_of_lines(self.nest.kernel, store)]
             dtype = store.value.dtype
-            lines_of[store] = RowLines(number, offset, dtype, rows.chunk_bytes, rows.pitch)
+            lines_of[store] = RowLines(number, offset, dtype, layout.chunk_bytes, layout.pitch)
         return lines_of
 
     def print_row_functions(self, lines_of: Mapping[Store, RowLines]) -> None:
