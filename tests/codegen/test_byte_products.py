@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
@@ -47,6 +47,26 @@ def test_products_are_exact(
     got = (x.cast(lm.int32) @ y.cast(lm.int32)).numpy()
     want = _wide(a.T if flip_left else a) @ _wide(b.T if flip_right else b)
     np.testing.assert_array_equal(got, want)
+
+
+@settings(deadline=None, max_examples=30)
+@given(NARROW, NARROW, SIZES, SIZES, SIZES, st.booleans(), st.booleans())
+@example(np.uint8, np.uint8, 8, 16, 9, False, True)
+def test_products_of_a_constant_are_exact(
+    left: type, right: type, rows: int, columns: int, steps: int, is_left: bool, flipped: bool
+) -> None:
+    """Of a factor that a function captures, whose bytes are kept in the order of the loops: the
+    last word of 9 steps has one byte."""
+    a = _bytes(left, (rows, steps), 1)
+    b = _bytes(right, (columns, steps) if flipped else (steps, columns), 2)
+    x, y = lm.asarray(a), lm.asarray(b)
+
+    def product(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return x.cast(lm.int32) @ (y.T if flipped else y).cast(lm.int32)
+
+    of_argument = lm.jit((lambda y: product(x, y)) if is_left else (lambda x: product(x, y)))
+    got = of_argument(y if is_left else x).numpy()
+    np.testing.assert_array_equal(got, _wide(a) @ _wide(b.T if flipped else b))
 
 
 @settings(deadline=None, max_examples=20)

@@ -133,21 +133,23 @@ def _product_of(
     plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel | None
 ) -> Product:
     """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
+    # Asked of the whole reduction, as for the panel: 9 bytes are 3 words, whose 12 would seem to
+    # read some elements again.
+    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
     in_word = packed_in_word(plan.kernel, reduction)
     in_words = split_into_words(plan, reduction)
     word_axes = dot_axes(plan.kernel)
-    vector_loads = loads_along(in_words, vector)
     return Product(
         reduction=in_words,
         vector=vector,
         row=row,
-        vector_loads=vector_loads,
+        vector_loads=loads_along(in_words, vector),
         row_loads=loads_along(in_words, row),
         near_rows=_near_rows(plan, vector, row),
         steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
         in_word=in_word,
         panel=panel,
-        is_packed_once=reads_constants(plan.kernel, vector_loads),
+        is_packed_once=is_packed_once,
     )
 
 
