@@ -167,8 +167,7 @@ def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> P
 
 
 def with_code(planned: Planned, options: Options) -> Planned:
-    """A printed program with what runs, and so the program that it needs once: compilers work on
-    both at the same time."""
+    """A printed program, and its `once`, with code that runs; both are compiled at one time."""
     once = planned.once
     if once is None:
         return replace(planned, code=_code_of(planned, options))

@@ -68,7 +68,9 @@ READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
 INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
-# Operations whose results have other places than the elements that they read.
+# Operations by which one result may read an element at another place than the next operand does, so
+# that a value reads an element more than once: `e[1:] - e[:-1]` by two SHRINKs. Reshapes and
+# permutes are taken to read each element once; EXPAND is `_repeated`'s.
 MOVES = frozenset({Op.SHRINK, Op.PAD, Op.SHEAR, Op.GATHER})
 # Operations that are never worth a buffer: a buffer, what needs no memory, and movement.
 NEVER_STORED = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
@@ -405,10 +407,11 @@ def _is_padding_stored(pad: Node, expand: Node, target: FusionTarget) -> bool:
 
 @dataclass(frozen=True)
 class _Use:
-    """What one value computes of a node.
+    """One way in which a value reads a node.
 
-    moves: the operations between both by which elements of other places are read, the value's first
-    elements: how many elements of the node
+    moves: the `MOVES` on the way from the value down to the node. Two different ways compute an
+        element twice
+    elements: how many of the node's elements this way reads, at most all
     """
 
     value: Node
@@ -453,8 +456,8 @@ def _times_again(size: int, uses: Set[_Use]) -> float:
 def _uses_of(
     node: Node, users: Iterable[Node], stored: Set[Node], uses: Mapping[Node, frozenset[_Use]]
 ) -> frozenset[_Use]:
-    """What each value computes of `node` at each place, from the `uses` of its users. A value that
-    is no movement reads each element once, and so, as data say which, does a GATHER."""
+    """The ways in which values read `node`, from those (`uses`) of its users. A GATHER, and a
+    stored user that moves nothing, are taken to read all elements once."""
     size = prod(node.shape)
     uses_of_node: set[_Use] = set()
     for user in users:

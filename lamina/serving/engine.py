@@ -6,7 +6,8 @@ whichever texts it is for and however long they are. There are a few of each kin
     widths     1 text, 4, 16 and so on up to the slots; rows without a text compute for nobody
     lengths    room for 128 positions of each text, for twice as many, and so on: attention reads
                all of the room that a program has
-    draws      the most probable tokens alone; tokens drawn from all; or as each text asks for
+    draws      the most probable token; one drawn from all tokens, with a temperature and min-p; or
+               with top-k, top-p and penalties as well, if a text of the batch asks for these
 """
 
 from __future__ import annotations

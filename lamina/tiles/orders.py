@@ -123,15 +123,15 @@ def _start(part: int, first_steps: int, sooner: int, take: int) -> int:
 
 
 def tile_of_ticket(tickets: Tickets, tiles: int, ticket: int) -> int:
-    """The tile of a ticket: of 6 arrays of 4 rows, of which 2 are read together, the last rows
+    """The tile of a ticket: of 6 arrays of 4 row tiles, of which 2 are read together, the last rows
     first, the tickets 0 to 3 are row 3 of array 0, row 3 of array 1, row 2 of array 0, row 2 of
     array 1, and the tiles 3, 7, 2 and 6."""
-    rows = tickets.row_tiles
-    start, rest = divmod(ticket, tickets.together * rows)
+    row_tiles = tickets.row_tiles
+    start, rest = divmod(ticket, tickets.together * row_tiles)
     start *= tickets.together
-    arrays = min(tickets.together, tiles // rows - start)
+    arrays = min(tickets.together, tiles // row_tiles - start)
     row, array = divmod(rest, arrays)
-    return (start + array) * rows + (rows - 1 - row if tickets.is_last_first else row)
+    return (start + array) * row_tiles + (row_tiles - 1 - row if tickets.is_last_first else row)
 
 
 @dataclass(frozen=True)

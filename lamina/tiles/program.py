@@ -123,7 +123,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Axis:
-    """A side of a tile and its size: "row", "column" or "k"; "key" or "element" of attention."""
+    """A side of a tile and its size: "row", "column" or "k"; "key" or "element" of attention; and
+    "one", of size 1, of what each row has one of."""
 
     name: str
     size: int
@@ -194,8 +195,9 @@ class Mma:
     warpgroup multiplies its 64 rows.
 
     adds: to the sums, which begin anew otherwise
-    running: how many such statements of a loop may still run when its next step begins, before the
-        barriers are derived
+    running: what `synchronised` reads: how many of these statements it lets run on into the next
+        step, as `drain`s say afterwards. 0 in products back to back, whose order
+        `barriers_of_attention.py` decides
     """
 
     products: tuple[Product, ...]

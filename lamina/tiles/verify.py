@@ -10,10 +10,10 @@
 5. A pause is in a step, of a role of two groups, with a resume for the same steps after the mma.
    The buffers have the steps before which it pauses.
 6. Squares of a tile are transposed where its elements have 4 bytes, and its lines make whole
-   squares. What is done ahead waits, fences and transposes alone, in a step; what is
-   done for the step before is products and barriers alone.
-7. The two factors of a product share one axis, and its sums have the others: row and k, k and
-   column, row and column, in either order each. Rows are 64 for each group. Factors have as many
+   squares. What is done ahead is waits, syncs, fences and transposes alone; what is done for the
+   step before is products and barriers alone.
+7. The factors share one axis (k; element or key of attention); its sums have the other two. Rows
+   are 64 for each warpgroup. Factors have as many
    stages where steps fill both, more than products that run on, and the layout that the unit reads;
    those in registers have 16 bits.
 8. Where tiles go by tickets, loops over steps have all that masks leave, each once and in order.
@@ -193,8 +193,9 @@ def _tickets(loop: TileLoop) -> Checks:
         yield set(words) <= {"part"}, f"steps {', '.join(words)} of a tile without tickets"
         return
     yield tuple(words) in SEQUENCES, f"steps {', '.join(words)} are not those of a tile in order"
-    rows = loop.tickets.row_tiles
-    yield loop.tiles % rows == 0, f"{loop.tiles} tiles are no arrays of {rows}"
+    row_tiles = loop.tickets.row_tiles
+    is_whole = loop.tiles % row_tiles == 0
+    yield is_whole, f"{loop.tiles} tiles are no arrays of {row_tiles} tiles each"
     yield loop.tickets.together > 0, "no array is read at a time"
     names = {extent.name for extent in loop.over}
     for mask in statements_of(loop.body, Mask):
@@ -323,7 +324,7 @@ def _fill(program: TileProgram, fill: Fill, variables: Variables) -> Checks:
     yield bool(fill.barrier) == by_engine, f"the fill of {fill.buffer} reports to no barrier"
     if fill.barrier:
         stages = program.barrier(fill.barrier).stages
-        yield stages == alloc.stages, f"{fill.barrier} and {fill.buffer} have other stages"
+        yield stages == alloc.stages, f"{fill.barrier} and {fill.buffer} have different stages"
 
 
 def _transpose(program: TileProgram, transpose: Transpose) -> Checks:
@@ -352,7 +353,7 @@ def _mma(program: TileProgram, role: Role, mma: Mma) -> Checks:
                 yield stages > mma.running, f"{mma.running} products run in {stages} stages"
         passing = [alloc for alloc in (left, right) if alloc.name in program.passing]
         counts = {alloc.stages for alloc in passing}
-        yield len(counts) <= 1, f"{left.name} and {right.name} have other stages"
+        yield len(counts) <= 1, f"{left.name} and {right.name} have different stages"
 
 
 def _product(program: TileProgram, role: Role, product: Product) -> Checks:
@@ -367,9 +368,10 @@ def _product(program: TileProgram, role: Role, product: Product) -> Checks:
     yield len(common) == 1, f"{left.name} and {right.name} share the axes {names}"
     (axis,) = common
     are_equal = left_sizes[axis] == right_sizes[axis]
-    yield are_equal, f"{left.name} and {right.name} have other sizes along {axis}"
+    yield are_equal, f"{left.name} and {right.name} have different sizes along {axis}"
     others = {name: size for name, size in (left_sizes | right_sizes).items() if name != axis}
-    yield others == sums_sizes, f"{sums.name} have other sides than {left.name} and {right.name}"
+    factors = f"{left.name} and {right.name}"
+    yield others == sums_sizes, f"{sums.name} have different sides from {factors}"
     rows = sums_sizes.get("row", 0)
     groups = role.warpgroups
     yield rows == groups * WARPGROUP_ROWS, f"{rows} rows for {groups} groups of {WARPGROUP_ROWS}"
@@ -386,10 +388,10 @@ def _factors(left: Alloc, right: Alloc, unit: str) -> Checks:
         is_of_registers == (left.memory == "registers"),
         f"{unit} reads {left.name} in {left.memory}",
     )
-    yield left.dtype is right.dtype, f"{left.name} and {right.name} have other dtypes"
+    yield left.dtype is right.dtype, f"{left.name} and {right.name} have different dtypes"
     if is_of_registers:
         yield left.dtype.itemsize == 2, f"{left.name} has no 16 bits"
     layout = UNITS[unit].layout
     for factor in (left, right):
         is_readable = factor.memory == "registers" or factor.layout == layout
-        yield is_readable, f"{unit} reads {layout}, and {factor.name} has another"
+        yield is_readable, f"{unit} reads {layout}, and {factor.name} has a different layout"

@@ -36,13 +36,13 @@ def tile_lines(loop: TileLoop) -> list[str]:
     """Lines from the ticket to the tile, which end the loop behind the last one."""
     tickets = loop.tickets
     assert tickets is not None
-    rows, together = tickets.row_tiles, tickets.together
-    tickets_together = together * rows
-    row = f"{rows - 1} - row" if tickets.is_last_first else "row"
+    row_tiles, together = tickets.row_tiles, tickets.together
+    tickets_together, arrays = together * row_tiles, loop.tiles // row_tiles
+    row = f"{row_tiles - 1} - row" if tickets.is_last_first else "row"
     return [
         f"if (ticket >= {loop.tiles}) break;",
         f"const u32 start = ticket / {tickets_together} * {together};",
         f"const u32 rest = ticket % {tickets_together};",
-        f"const u32 arrays = min({together}u, {loop.tiles // rows} - start), row = rest / arrays;",
-        f"const u32 tile = (start + rest % arrays) * {rows} + {row};",
+        f"const u32 arrays = min({together}u, {arrays} - start), row = rest / arrays;",
+        f"const u32 tile = (start + rest % arrays) * {row_tiles} + {row};",
     ]
