@@ -87,7 +87,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 known, call, check = self._quick[*map(_kind_and_grad, args),]
             except (AttributeError, LookupError, TypeError):
                 known = None
-            # Each is passed once.
+            # A tensor that is passed twice is left to the key below, which knows which arguments
+            # are the same.
             is_known = known is current() and (len(args) < 2 or len({*args}) == len(args))
             if is_known and (check is None or check(args)):
                 return call(args)

@@ -30,7 +30,7 @@ _REFERENCES = 2  # to what a table alone has: from there, and from the argument 
 class _Kept:
     """What a quick call keeps for a later one.
 
-    job: as the program's code takes it. nodes: the BUFFER node of each result, or none where their
+    job: as the program's code takes it. nodes: the BUFFER node of each result; empty where their
         memory is not kept. scratch: what the kernels need in between
     """
 
@@ -141,7 +141,8 @@ class _QuickCall:
         return Node.unique(buffer, *self.kinds[number], self.device)
 
     def _unshared(self, shared: _Kept) -> _Kept:
-        """In place of a job that has results which somebody has, one that has none."""
+        """Keep `shared`, whose results a caller still has, and give another job with results that
+        nobody has."""
         try:
             own = self.kept.pop()
         except IndexError:

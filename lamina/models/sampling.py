@@ -75,7 +75,8 @@ class Sampling:
 
     @property
     def is_limited(self) -> bool:
-        """Whether penalties, `top_k` or `top_p` leave out tokens or change what is probable."""
+        """Whether penalties, `top_k` or `top_p` leave out tokens or change what is probable.
+        `min_p` is not among these: it compares each token with the best one, as `drawn` can."""
         return self.top_k > 0 or self.top_p < 1.0 or self._has_penalties
 
     @property
@@ -107,14 +108,23 @@ def best(logits: Tensor) -> Tensor:
 
 
 def drawn(logits: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
-    """Tokens drawn from logits (batch, vocabulary), each row as the `Sampling` says whose numbers,
-    float32 (7,), and key, uint32 (2,), are in that row, if it is not limited: int64 (batch,)."""
+    """Tokens drawn from logits (batch, vocabulary) by temperature and min-p: int64 (batch,).
+
+    numbers: float32 (batch, 7), `Sampling.numbers` of each row; no row may be limited
+    keys: uint32 (batch, 2), `Sampling.key` of each row
+    """
     logits = logits.contiguous()
     return _drawn(logits, _weights(logits, numbers), numbers, keys)
 
 
 def drawn_with_limits(logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor) -> Tensor:
-    """As `drawn`, limited or not, after the tokens `recent_of` its text in each row."""
+    """Tokens drawn from logits (batch, vocabulary) by temperature, min-p, top-k, top-p and
+    penalties: int64 (batch,).
+
+    numbers: float32 (batch, 7), `Sampling.numbers` of each row, limited or not
+    keys: uint32 (batch, 2), `Sampling.key` of each row
+    recent: int64 (batch, RECENT), `recent_of` each text, padded with -1
+    """
     logits = _penalized(logits, numbers[:, 4:], recent).contiguous()
     top_k, top_p = numbers[:, 1:2], numbers[:, 2:3]
     weights = _weights(logits, numbers)
@@ -141,8 +151,8 @@ def _drawn_place(weights: Tensor, keys: Tensor) -> Tensor:
     """A place of each row, drawn by its weight: (batch, count) to int64 (batch,).
 
     The maximum of logarithms with noise of Gumbel's distribution is a draw by the weights. A block
-    of places is drawn by the sum of its weights, then a place of that block: 49,152 places need
-    192 + 256 random numbers, which take longer to compute than all else."""
+    of places is drawn by the sum of its weights, then a place of that block: so 49,152 places need
+    192 + 256 random numbers and not 49,152, which took longer than all else."""
     batch, count = weights.shape
     blocks = -(-count // _BLOCK)
     padded = pad(weights, ((0, 0), (0, blocks * _BLOCK - count)))

@@ -476,8 +476,8 @@ class NestPrinter(BlockPrinter):
         return ends[key]
 
     def _depth_of_rows(self) -> int:
-        """The number of the innermost scope of a loop over rows, or of the open one where a scan is
-        printed outside of that: one vector of ones, which all rows share."""
+        """The number of the innermost scope of a loop over rows, or that of the innermost open
+        scope, if a scan is printed outside the rows, as of a vector that all rows share."""
         rows = self.nest.kernel.row_axes
         of_rows = max(map(self.depth_of.__getitem__, rows), default=0)
         return min(of_rows, len(self.scopes) - 1)

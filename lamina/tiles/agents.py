@@ -49,10 +49,12 @@ class Agent:
         steps that of the tile
     taken: tiles that it took by tickets. done: steps of these. passing: buffers filled in each step
     ranges: the steps of a tile that masks leave
-    begun: numbers of products that it has not waited for, and their sums
+    begun: numbers of `Mma` statements that it has not waited for, and their sums
     part: what it has of a tile. steps_left: of that, with the one that it is in
-    used: products that it has begun. unreleased: how many of their slots it still has
-    products: that have not read their factors, oldest first. ended: how many it has waited for
+    used: `Mma` statements that it has begun. unreleased: how many of these still have
+        their slots
+    products: of the statements that have not read their factors, oldest first. ended: how many
+        statements it has waited for
     """
 
     def __init__(self, block: Block, role: Role, group: int, agent: str) -> None:

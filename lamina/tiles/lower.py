@@ -26,7 +26,7 @@ from lamina.tiles.decisions import (
     row_axes,
 )
 from lamina.tiles.layouts import SWIZZLE_128
-from lamina.tiles.lowering import (
+from lamina.tiles.lower_common import (
     NoViewError,
     Results,
     UnloweredError,

@@ -55,7 +55,7 @@ from lamina.tiles.attention import (
 from lamina.tiles.barriers_of_attention import synchronised_attention
 from lamina.tiles.computed import Body
 from lamina.tiles.layouts import SWIZZLE_128
-from lamina.tiles.lowering import (
+from lamina.tiles.lower_common import (
     NoViewError,
     Results,
     UnloweredError,

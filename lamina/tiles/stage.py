@@ -12,7 +12,7 @@ from lamina.tiles.attention import BackToBackParts, stages_of, why_not_in_tiles
 from lamina.tiles.decisions import decide
 from lamina.tiles.lower import lower
 from lamina.tiles.lower_attention import lower_attention
-from lamina.tiles.lowering import UnloweredError
+from lamina.tiles.lower_common import UnloweredError
 from lamina.tiles.program import TileProgram
 from lamina.tiles.text import to_text
 from lamina.tiles.verify import verify_tiles

@@ -207,7 +207,7 @@ def _tickets_text(tickets: Tickets | None) -> str:
         return ""
     last = " last first" if tickets.is_last_first else ""
     to = f" to {tickets.barrier}" if tickets.barrier else ""
-    return f" by {tickets.row_tiles} row tiles of {tickets.together}{last}{to}"
+    return f" by {tickets.row_tiles} row tiles of {tickets.together} arrays{last}{to}"
 
 
 def _extents_text(over: tuple[Extent, ...]) -> str:
@@ -441,7 +441,7 @@ def _epilogue(sides: str | None, kept: str | None, slices: str | None) -> Epilog
 # What a line of a statement looks like, and what makes it of the groups.
 _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})"
-     rf"(?: by (\d+) row tiles of (\d+)( last first)?(?: to ({_NAME}))?)?",
+     rf"(?: by (\d+) row tiles of (\d+) arrays( last first)?(?: to ({_NAME}))?)?",
      _tile_loop),
     (rf"for (?:(\w+) )?step over ({_EXTENTS})",
      lambda steps, over: StepLoop(_extents(over), (), steps or "part")),

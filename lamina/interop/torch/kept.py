@@ -33,8 +33,9 @@ from lamina.runtime.cache import digest
 from lamina.runtime.devices import target_of
 from lamina.runtime.profile import passes, runs
 
-# PyTorch's key has passes and settings of the code generators of Inductor, and imports all of these
-# for it, 0.8 s in each process. They make nothing of what lamina's entries hold.
+# PyTorch's cache key includes passes and settings of Inductor's code generators, and imports them
+# all to read these: 0.8 s in each process. lamina's entries have no code of theirs, so the key does
+# without.
 _NO_CODE_GENERATORS: dict[str, Any] = {
     "init_backend_registration": lambda: None,
     "custom_backend_passes": {},
@@ -154,6 +155,7 @@ def keeping(mode: Fallback) -> Iterator[None]:
             bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
         ),
         torch._inductor.config.patch(custom_partitioner_fn=_Partitioner(key)),
+        # `create`: a release whose key does not read one of these has no such name to replace.
         patch.multiple(codecache, **_NO_CODE_GENERATORS, create=True),
     ):
         yield

@@ -233,9 +233,12 @@ def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
         for tile in tiles
         for columns in _computed_columns(plan, reduction, vector, tile)
     ]
+    # Not even one tile's columns of all steps stay in the second-level cache of 2**17 elements, as
+    # of 4096 steps and 48 columns: the fewest columns, those of a tile of two vectors.
     if not panels:
         return Panel(2 * plan.width, 0, rows_inside, REGISTER_TILES[plan.target.vector_bytes])
-    # A last panel of fewer columns would be loops of its own, which take as long to compile.
+    # A last panel of fewer columns would have loops of its own, which take as long to compile as
+    # those of all other panels.
     whole = [panel for panel in panels if vector.arg.size % panel.columns == 0]
     return min(whole or panels, key=lambda panel: (cycles(panel), -panel.columns))
 
@@ -465,8 +468,11 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     words = steps * steps_beneath // in_word  # of a column of the panel, of 4 bytes
     columns = _block_columns(plan, words, vector.arg.size)
     tile_columns = 2 * plan.width
-    has_place_for_all_steps = _whole_columns(plan, reduction, vector) >= tile_columns
-    if not columns and not has_place_for_all_steps:
+    fits_all_steps = _whole_columns(plan, reduction, vector) >= tile_columns
+    if not columns and not fits_all_steps:
+        # Even one tile's columns with all steps do not fit in scratch memory: blocks of steps of
+        # one tile's columns. 32 columns of 18,432 steps of float32 are 2.25 MiB, more than half of
+        # the 4 MiB.
         columns = tile_columns
     return Block(columns, steps) if columns else None
 

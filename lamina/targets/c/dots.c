@@ -73,7 +73,8 @@ INLINE i32xN NAMED(in_turns_, N)(i8xN a, i8xN b, i8xN c, i8xN d) {
 
 #define FLIPPED(x) (x ^ (i32xN)((u32xN){0} + 0x80808080)) /* 128 away, as bytes of the other sign */
 #if defined DOT_xN
-/* One word or two are the first ones of four, as at the end of a row. */
+/* The instructions take four words at least: one word or two, as at the end of a row, are the first ones
+   of four. */
 #if N == 1
 #define FOUR_OR_MORE(x) (words){x[0]}
 #define FIRST_xN(x) (i32xN){x[0]}

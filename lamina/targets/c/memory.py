@@ -338,7 +338,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
         """Print prefetches of the constants that the next panel is computed from, such as weights
         of 4 bits, where `load` reads the panel of a product: ``AHEAD(p4 + 48 * k + 27648 * j,
         27648, 2);`` in panel j. Memory gives them meanwhile; else the processor would wait for them
-        as the panel is filled. Constants of a whole block, its scales, are few."""
+        as the panel is filled. Scales, one for a whole block, are few, and are not
+        prefetched."""
         kernel = self.nest.kernel
         for fill in self.nest.fills:
             if fill.parameter != load.arg.parameter or fill.at is None:

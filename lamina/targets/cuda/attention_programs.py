@@ -215,7 +215,7 @@ class AttentionProgramPrinter(AttentionPrinter):
                 self._print_mmas(statement, place)
                 under_way.append(statement.sums)
             case Drain(running):
-                self._print_drain_of(running, under_way)
+                self._print_drain_of_oldest(running, under_way)
             case Previous(body):
                 before = _Place(f"({place.number} - 1)", f"({place.step} - 1)")
                 for inside in body:
@@ -322,7 +322,7 @@ class AttentionProgramPrinter(AttentionPrinter):
         panel = alloc.shape[0] * LINE_BYTES // CHUNK_BYTES
         return f"({alloc.name}{slot}{more}) / {CHUNK_BYTES} + ({panel} << 16)"
 
-    def _print_drain_of(self, running: int, under_way: list[tuple[str, ...]]) -> None:
+    def _print_drain_of_oldest(self, running: int, under_way: list[tuple[str, ...]]) -> None:
         """Print the wait for all products but the last `running`; the sums of the others may be
         read then."""
         self.line(f"wgmma_wait<{running}>();")
