@@ -306,7 +306,7 @@ def test_no_block_of_few_numbers_reads_whole_factors() -> None:
     # The products share their rows and their columns. Blocks numbered by both would be single rows.
     x, first, second = tensor(512, 512), tensor(512, 2048), tensor(512, 2048)
     assert names(program((x @ first) * (x @ second))) == [1, 1]
-    shapes = lm.TensorSpec((4096, 64)), lm.TensorSpec((64, 1024)), lm.TensorSpec((64, 1024))
+    shapes = lm.TensorSpec((4096, 128)), lm.TensorSpec((128, 1024)), lm.TensorSpec((128, 1024))
     lowered = lm.jit(lambda x, a, b: (x @ a) * (x @ b)).lower(*shapes, device="cpu")
     blocks = [kernel.name.partition("_")[2] for kernel in lowered.kernels]
     assert blocks == ["32x128x1024", "32x128x1024"]  # 32 blocks of 128 rows, and all columns

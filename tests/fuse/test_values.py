@@ -224,3 +224,37 @@ def test_of_a_value_that_copies_need_the_slice_is_stored_that_is_read() -> None:
     regions = choose_values([copies, build.reduce(ADD, [0], exponential)], CPU).regions
     assert exponential in regions
     assert part not in regions
+
+
+def scaled_product(columns: int, *, of_scalars: bool, by_array: bool) -> tuple[Node, Node]:
+    """A product of (M, K) and (K, columns), one of which is scaled: that factor, and the product.
+
+    of_scalars: the first one, which is the same along the columns, is scaled
+    by_array: by an array, and not by a number
+    """
+    shape = (M, K) if of_scalars else (K, columns)
+    scale = leaf(2, shape, float32) if by_array else build.full(shape, 2.0, float32)
+    scaled = leaf(0, shape, float32) * scale
+    x, w = (scaled, leaf(1, (K, columns), float32))
+    if not of_scalars:
+        x, w = leaf(1, (M, K), float32), scaled
+    rows = build.expand(build.reshape(x, (M, K, 1)), (M, K, columns))
+    repeated = build.expand(build.reshape(w, (1, K, columns)), (M, K, columns))
+    return scaled, build.reduce(ADD, [1], rows * repeated)
+
+
+@pytest.mark.parametrize(
+    ("columns", "of_scalars", "by_array", "target", "is_stored"),
+    [
+        (48, True, True, CPU, True),
+        (47, True, True, CPU, False),  # computed by few tiles of columns
+        (48, False, True, CPU, False),  # as vectors, once for many rows
+        (48, True, False, CPU, False),  # a number times an array
+        (48, True, True, GPU, False),
+    ],
+)
+def test_what_computes_scalars_of_many_vectors_is_stored(
+    columns: int, target: FusionTarget, *, of_scalars: bool, by_array: bool, is_stored: bool
+) -> None:
+    scaled, total = scaled_product(columns, of_scalars=of_scalars, by_array=by_array)
+    assert (scaled in choose_values([total], target).regions) == is_stored
