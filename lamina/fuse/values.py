@@ -41,6 +41,10 @@ Region = frozenset[Node]  # a value and all nodes that computing it takes, down 
 # a read, is computed again for each copy.
 MIN_REPEATED_COST = 3
 
+# Elements of a node that one value computes again at other places, as both halves of a key do that
+# are hashed together: a kernel of its own would take longer. An estimate.
+FEW_ELEMENTS = 64
+
 # Columns of a product from which on a CPU stores its other factor if that is computed, however
 # cheaply: 3 vectors of 16 lanes. The elements of that factor are scalars for vectors along the
 # columns, and each tile of columns computes them one by one. Measured with one thread: (192, 1568)
@@ -485,8 +489,10 @@ def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
 
 def _times_again(size: int, uses: Set[_Use]) -> float:
     """How often an element of a node of `size` elements is computed again: at other places of each
-    value, and once more for several values, however many."""
+    value, unless these are FEW_ELEMENTS, and once more for several values, however many."""
     values = {use.value for use in uses}
+    if size <= FEW_ELEMENTS:
+        return float(len(values) > 1)
     computed = sum(use.elements for use in uses) / max(size, 1)
     return max(computed - len(values), 0) + (len(values) > 1)
 

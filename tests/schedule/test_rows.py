@@ -10,6 +10,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.core.dtypes import int8
+from lamina.fuse import values
 from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node
@@ -84,6 +85,7 @@ def test_the_larger_part_of_a_factor_says_which_tiles_are_the_outer_loop(
     are few."""
     for module in (pipeline, backends):
         monkeypatch.setattr(module, "target_of", target_of)
+    monkeypatch.setattr(values, "MIN_COLUMNS_OF_STORED", 1 << 20)  # the factor stays in the product
     function = lm.jit(lambda x, scales, weights: (x * scales) @ weights)
     specs = [lm.TensorSpec(shape) for shape in ((rows, 64), (rows, 1), (64, 80))]
     (kernel,) = function.lower(*specs, device="cpu").kernels

@@ -47,6 +47,10 @@ LEFT_OVER = 12.0
 # 400 x 400 lost 13 %. Between 64 and 300 rows it is chosen.
 TALL_FOR_BAD_LINES = 4
 
+# Steps of a reduction from which on packing pays for such lines. With fewer a product mostly
+# writes its results: with 20 packing lost a third, with 64 it took as long (measured).
+MIN_STEPS_OF_BAD_LINES = 64
+
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
 MAX_OUTER_STEPS = 8
@@ -416,9 +420,9 @@ def _reads_lines_badly(plan: CpuPlanner, reduction: Node, load: Node) -> bool:
     """Do vectors of `load` begin at any place of a line, so that many lie in two, or do the steps
     of a reduction read lines half a page apart, of which the nearest cache holds few? Rows of 500
     float32 are 31.25 vectors of 64 bytes long, and rows of 512 half a page. Not asked of windows,
-    whose vectors begin at any place though rows do not."""
+    whose vectors begin at any place though rows do not, nor of few steps."""
     first, *others = bound_axes(reduction)
-    if others:
+    if others or first.arg.size < MIN_STEPS_OF_BAD_LINES:
         return False
     strides, _ = ix.terms_of(load.src[0])
     step_bytes = abs(strides.get(first, 0)) * load.dtype.itemsize

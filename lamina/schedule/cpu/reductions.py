@@ -193,6 +193,8 @@ def tile_windows(plan: CpuPlanner) -> int:
     if not has_reductions_alone(plan):
         return 1
     windows = [row for row in plan.rows if _reads_again(plan, row)]
+    if not windows:
+        return 1
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     rows, loops = 1, list[Node]()
     for row in reversed(windows):  # the innermost first: its neighbours share cache lines
