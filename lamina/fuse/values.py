@@ -322,11 +322,11 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         if target.packs_constants and source in constants and _multiplies_alone(node, users):
             continue
         is_arithmetic = source.op in Group.ELEMENTWISE and source not in cheap
-        is_costly = costs[source] >= MIN_REPEATED_COST
-        if target.row_blocks and not is_costly:  # a CPU
+        is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
+        if target.row_blocks and is_arithmetic and not is_costly:  # measured on CPUs alone
             is_costly = _are_scalars_of_vectors(node, users) and _combines_arrays(source, values)
         is_narrowed = widening(source) < 0
-        if (is_arithmetic and is_costly) or source.op is Op.PAD or is_narrowed:
+        if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
     return repeated
 
@@ -364,7 +364,8 @@ def _multiplies_alone(node: Node, users: Users) -> bool:
 
 def _combines_arrays(node: Node, values: Set[Node]) -> bool:
     """Whether `node` is computed from several arrays in memory. What numbers make of one array,
-    such as ``0.125 * q``, stays in the product: attention reads q so."""
+    such as ``0.125 * q``, stays in the product, so that attention with scaled queries has the
+    kernels of attention with scaled scores."""
     in_memory = values - {node}
     computed = toposort([node], lambda one: one not in in_memory and one.op is not Op.BUFFER)
     operands = {operand for one in computed for operand in one.src}

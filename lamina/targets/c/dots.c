@@ -74,7 +74,8 @@ INLINE i32xN NAMED(in_turns_, N)(i8xN a, i8xN b, i8xN c, i8xN d) {
 #define FLIPPED(x) (x ^ (i32xN)((u32xN){0} + 0x80808080)) /* 128 away, as bytes of the other sign */
 #if defined DOT_xN
 /* The instructions take four words at least: one word or two, as at the end of a row, are the first ones
-   of four. */
+   of four, and the others are 0. */
+#define MIN_FOUR (N < 4 ? 4 : N)
 #if N == 1
 #define FOUR_OR_MORE(x) (words){x[0]}
 #define FIRST_xN(x) (i32xN){x[0]}
@@ -86,10 +87,10 @@ INLINE i32xN NAMED(in_turns_, N)(i8xN a, i8xN b, i8xN c, i8xN d) {
 #define FIRST_xN(x) (i32xN)x
 #endif
 INLINE i32xN dot_u8_i8_i32xN(i32xN sum, i32xN a, i32xN b) {
-    typedef int words __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
+    typedef int words __attribute__((vector_size(4 * MIN_FOUR)));
 #if defined __clang__ && __clang_major__ >= 21
-    typedef unsigned char left __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
-    typedef signed char right __attribute__((vector_size(4 * (N < 4 ? 4 : N))));
+    typedef unsigned char left __attribute__((vector_size(4 * MIN_FOUR)));
+    typedef signed char right __attribute__((vector_size(4 * MIN_FOUR)));
 #else
     typedef words left, right;
 #endif
@@ -98,6 +99,7 @@ INLINE i32xN dot_u8_i8_i32xN(i32xN sum, i32xN a, i32xN b) {
     const words sums = (words)DOT_xN(FOUR_OR_MORE(sum), unsigned_bytes, signed_bytes);
     return FIRST_xN(sums);
 }
+#undef MIN_FOUR
 #undef FOUR_OR_MORE
 #undef FIRST_xN
 INLINE i32xN dot_i8_u8_i32xN(i32xN sum, i32xN a, i32xN b) { return dot_u8_i8_i32xN(sum, b, a); }
