@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,6 +91,18 @@ class Server:
         response.close()
 
 
+def _announced(lines: Iterable[str]) -> Server:
+    """The server that one of the `lines` tells of; others, of a model that is fetched, come first.
+    Raises RuntimeError where no line does."""
+    others = []
+    for line in lines:
+        address = _ADDRESS.search(line)
+        if address is not None:
+            return Server(address[1], int(address[2]), line.partition(" at ")[0])
+        others.append(line)
+    raise RuntimeError(f"the server says {''.join(others)}")
+
+
 @contextlib.contextmanager
 def serving(model: str, options: list[str]) -> Iterator[Server]:
     """A server, which ends with the block."""
@@ -99,11 +111,7 @@ def serving(model: str, options: list[str]) -> Iterator[Server]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        said = process.stderr.readline()
-        address = _ADDRESS.search(said)
-        if address is None:
-            raise RuntimeError(f"the server says {said + process.stderr.read()}")
-        server = Server(address[1], int(address[2]), said.partition(" at ")[0])
+        server = _announced(process.stderr)
         wait_until(lambda: server.gauges()["lamina_pages"] > 0)
         yield server
     finally:
