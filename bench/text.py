@@ -97,7 +97,7 @@ def _lamina(path: str, threads: int, library: str) -> Generate:
     lamina.set_options(threads=threads)
     model = models.load(path, round_activations="rounded" in library)
     # What `lamina generate` takes for texts of these lengths.
-    generators = {size: Generator(model.network, size, model.device) for size in (256, 1024)}
+    generators = {size: Generator(model.writer, size, model.device) for size in (256, 1024)}
 
     def generate(prompt: list[int], tokens: int) -> Any:
         fitting = min(size for size in generators if size >= len(prompt) + tokens)

@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as name:
     (folder / "config.json").write_text(json.dumps(fields))
     safetensors.save(folder / "model.safetensors", nn.state_dict(network))
     loaded = models.load(folder)
-    writer = Generator(loaded.network, capacity=2 * LENGTH, device=loaded.device)
+    writer = Generator(loaded.writer, capacity=2 * LENGTH, device=loaded.device)
     prompt = [letters.index(one) for one in "from lamina"]
     best = list(writer.tokens(prompt, limit=40))
     print("from lamina" + "".join(letters[one] for one in best))

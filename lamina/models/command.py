@@ -44,7 +44,7 @@ def run_generate(options: Namespace) -> None:
     else:
         prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
     capacity = _capacity(len(prompt) + options.max_tokens, model)
-    generator = Generator(model.network, capacity, model.device)
+    generator = Generator(model.writer, capacity, model.device)
     answer = _Answer(tokenizer)
     answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
     if setup.rank() == 0:
@@ -61,7 +61,7 @@ def run_chat(options: Namespace) -> None:
     """A conversation: a line of the user, an answer, and so on until the end of the input."""
     model = load(find(options.model), round_activations=options.round_activations)
     tokenizer = model.tokenizer
-    generator = Generator(model.network, _capacity(options.context, model), model.device)
+    generator = Generator(model.writer, _capacity(options.context, model), model.device)
     messages: list[dict[str, str]] = []
     for line in _lines():
         messages.append({"role": "user", "content": line})
@@ -86,7 +86,8 @@ def _sampling(options: Namespace) -> Sampling:
 def _capacity(tokens: int, model: Model) -> int:
     """Room for so many tokens: a power of two, so that few programs are compiled, but no more than
     the model was trained for."""
-    return min(max(_LEAST_CAPACITY, 1 << (tokens - 1).bit_length()), model.config.context)
+    context: int = model.config.context
+    return min(max(_LEAST_CAPACITY, 1 << (tokens - 1).bit_length()), context)
 
 
 def _lines() -> Iterator[str]:

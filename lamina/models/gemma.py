@@ -14,6 +14,16 @@ from functools import partial
 
 from lamina.frontend.functions.elementwise import gelu, tanh
 from lamina.frontend.tensor import Tensor
+from lamina.models.fields import (
+    MOST_LAYERS,
+    Fields,
+    bound,
+    check_activation,
+    check_flags,
+    head_counts,
+    head_size_of,
+    rope_of,
+)
 from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
     Gated,
@@ -28,7 +38,7 @@ from lamina.models.rope import Rope, Rotation
 from lamina.models.sharing import divided
 from lamina.models.weights import Source
 
-__all__ = ["Gemma2", "Gemma2Config"]
+__all__ = ["Gemma2", "Gemma2Config", "read"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +127,42 @@ class _Layer:
         x = x + self.post_attention_layernorm(mixed)
         inner = self.mlp(self.pre_feedforward_layernorm(x))
         return x + self.post_feedforward_layernorm(inner)
+
+
+# Configurations.
+
+
+def read(fields: Fields) -> Gemma2Config:
+    check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
+    check_flags(fields, "tie_word_embeddings")
+    check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)
+    heads, head_size = head_counts(fields), head_size_of(fields, "head_dim", 256)
+    context = fields.size("max_position_embeddings", 8192)
+    scale = fields.number("query_pre_attn_scalar", 256) ** -0.5
+    return Gemma2Config(
+        vocabulary=fields.size("vocab_size"),
+        size=fields.size("hidden_size"),
+        inner=fields.size("intermediate_size"),
+        windows=_windows(fields),
+        heads=heads.queries,
+        key_heads=heads.keys,
+        head_size=head_size,
+        rope=rope_of(fields, head_size, context),
+        scores=Scores(scale, bound(fields, "attn_logit_softcapping", 50.0)),
+        logit_bound=bound(fields, "final_logit_softcapping", 30.0),
+        eps=fields.number("rms_norm_eps", 1e-6),
+        context=context,
+    )
+
+
+def _windows(fields: Fields) -> tuple[int | None, ...]:
+    """Of each layer: those with an even number have one, unless ``layer_types`` says otherwise."""
+    layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
+    sliding, full = "sliding_attention", "full_attention"
+    kinds = fields.get("layer_types", [full if number % 2 else sliding for number in range(layers)])
+    is_list = isinstance(kinds, list) and len(kinds) == layers
+    if not is_list or not all(kind in (sliding, full) for kind in kinds):
+        reason = f"{sliding} or {full} for each of {layers} layers is needed"
+        raise fields.fail("layer_types", reason)
+    window = fields.size("sliding_window", 4096)
+    return tuple(window if kind == sliding else None for kind in kinds)

@@ -7,11 +7,12 @@ named as in the files of the Hugging Face hub, whose matrices are (inputs, outpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.tensor import Tensor
+from lamina.models.fields import MOST_LAYERS, Fields, check_activation, check_flags
 from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
     KeyValues,
@@ -23,9 +24,9 @@ from lamina.models.parts import (
     heads_of,
 )
 from lamina.models.sharing import Sharing, divided
-from lamina.models.weights import Source
+from lamina.models.weights import Source, Weight
 
-__all__ = ["GPT2", "GPT2Config"]
+__all__ = ["GPT2", "GPT2Config", "read", "with_prefix"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +119,32 @@ class _Inner:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.c_proj(gelu(self.c_fc(x), "tanh"))
+
+
+# Configurations and weights of a folder.
+
+
+def read(fields: Fields) -> GPT2Config:
+    check_activation(fields, "activation_function", "gelu_new", "gelu_pytorch_tanh")
+    check_flags(fields, "scale_attn_weights", "tie_word_embeddings")
+    check_flags(fields, "scale_attn_by_inverse_layer_idx", "add_cross_attention", value=False)
+    size, heads = fields.size("n_embd"), fields.size("n_head")
+    if size % heads:
+        raise fields.fail("n_head", f"{heads} heads do not divide {size} elements")
+    return GPT2Config(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        inner=fields.size("n_inner", 4 * size),
+        layers=fields.size("n_layer", largest=MOST_LAYERS),
+        heads=heads,
+        context=fields.size("n_positions", 1024),
+        eps=fields.number("layer_norm_epsilon", 1e-5),
+    )
+
+
+def with_prefix(weights: Mapping[str, Weight], config: GPT2Config) -> dict[str, Weight]:
+    """The weights of old files by the names of new ones, which have a prefix."""
+    return {
+        f"transformer.{name}" if name.startswith(("wte.", "wpe.", "h.", "ln_f.")) else name: weight
+        for name, weight in weights.items()
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lamina.errors import ShapeError
 from lamina.frontend.tensor import Tensor
+from lamina.models.network import Network
 from lamina.models.paged import PagedCache
 from lamina.models.parts import Cache, KeyValues
 
@@ -23,7 +24,7 @@ class KeyShape:
     size: int
 
 
-class LanguageModel(ABC):
+class LanguageModel(Network, ABC):
     """Tokens (batch, length) to the logits of each next token, (batch, length, vocabulary)."""
 
     keys: KeyShape

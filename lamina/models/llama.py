@@ -7,10 +7,18 @@ Source: Touvron et al. 2023, "LLaMA". Attributes are named as in the files of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.frontend.tensor import Tensor
+from lamina.models.fields import (
+    MOST_LAYERS,
+    Fields,
+    check_activation,
+    head_counts,
+    head_size_of,
+    rope_of,
+)
 from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
     Gated,
@@ -23,9 +31,9 @@ from lamina.models.parts import (
 )
 from lamina.models.rope import Rope, Rotation
 from lamina.models.sharing import Sharing, divided
-from lamina.models.weights import Source
+from lamina.models.weights import Source, Weight
 
-__all__ = ["Llama", "LlamaConfig"]
+__all__ = ["VARIANTS", "Llama", "LlamaConfig", "Variant", "read", "unfused"]
 
 
 @dataclass(frozen=True)
@@ -110,3 +118,87 @@ class _Layer:
     ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rotation, places, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+# Configurations and weights of a folder.
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the models of one `model_type` differ from Llama."""
+
+    qkv_biases: bool = False  # and none of the attention's output
+    normalizes_heads: bool = False
+    has_window: bool = False
+    turns_parts: bool = False  # of heads, as `partial_rotary_factor` says
+    is_fused: bool = False  # the rows of several matrices are one matrix in files
+
+
+VARIANTS = {
+    "llama": Variant(),
+    "mistral": Variant(has_window=True),
+    "qwen2": Variant(qkv_biases=True),
+    "qwen3": Variant(normalizes_heads=True),
+    "phi3": Variant(has_window=True, turns_parts=True, is_fused=True),
+}
+
+
+def read(fields: Fields, variant: Variant) -> LlamaConfig:
+    check_activation(fields, "hidden_act", "silu", "swish")
+    size, heads = fields.size("hidden_size"), head_counts(fields)
+    head_size = head_size_of(fields, "head_dim", size // heads.queries)
+    context = fields.size("max_position_embeddings", 2048)
+    return LlamaConfig(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        inner=fields.size("intermediate_size"),
+        layers=fields.size("num_hidden_layers", largest=MOST_LAYERS),
+        heads=heads.queries,
+        key_heads=heads.keys,
+        head_size=head_size,
+        rope=rope_of(fields, head_size, context, turns_parts=variant.turns_parts),
+        eps=fields.number("rms_norm_eps", 1e-6),
+        context=context,
+        tied=fields.flag("tie_word_embeddings", False),
+        window=_window(fields, variant),
+        qkv_biases=fields.flag("attention_bias", variant.qkv_biases),
+        output_bias=fields.flag("attention_bias") and not variant.qkv_biases,
+        inner_biases=fields.flag("mlp_bias"),
+        normalizes_heads=variant.normalizes_heads,
+    )
+
+
+def _window(fields: Fields, variant: Variant) -> int | None:
+    if variant.has_window and fields.get("sliding_window") is not None:
+        return fields.size("sliding_window")
+    if fields.flag("use_sliding_window"):
+        raise fields.fail("use_sliding_window", "layers with and without windows are not supported")
+    return None
+
+
+def unfused(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:
+    """The matrices of Phi 3, some of which have the rows of several, in parts."""
+    parts = dict[str, Weight]()
+    for name, weight in weights.items():
+        parts |= _parts(name, weight, config) if name.endswith(tuple(_FUSED)) else {name: weight}
+    return parts
+
+
+_FUSED = {
+    "qkv_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+    "gate_up_proj.weight": ("gate_proj.weight", "up_proj.weight"),
+}
+
+
+def _parts(name: str, weight: Weight, config: LlamaConfig) -> dict[str, Weight]:
+    """The matrices whose rows are one in a file."""
+    end = next(one for one in _FUSED if name.endswith(one))
+    queries, keys = (count * config.head_size for count in (config.heads, config.key_heads))
+    sizes = [config.inner] * 2 if end.startswith("gate") else [queries, keys, keys]
+    if not isinstance(weight, Tensor) or weight.shape[:1] != (sum(sizes),):
+        return {name: weight}  # it is reported with all others that do not fit
+    parts, first = dict[str, Weight](), 0
+    for part, size in zip(_FUSED[end], sizes, strict=True):
+        parts[name.removesuffix(end) + part] = weight[first : first + size]
+        first += size
+    return parts

@@ -12,17 +12,17 @@ from typing import Any
 
 from lamina.core.options import current
 from lamina.distributed.mesh import Axis
-from lamina.errors import CompilerNotFoundError, FormatError
+from lamina.errors import ArgumentError, CompilerNotFoundError, FormatError
 from lamina.frontend.session import SESSION
-from lamina.frontend.tensor import Tensor, check_device
+from lamina.frontend.tensor import check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
-from lamina.models.configuration import Config
-from lamina.models.gemma import Gemma2
-from lamina.models.gpt2 import GPT2, GPT2Config
+from lamina.models.configuration import FAMILIES, Family
+from lamina.models.fields import Fields
 from lamina.models.language_model import LanguageModel
-from lamina.models.llama import Llama, LlamaConfig
+from lamina.models.llama import LlamaConfig
+from lamina.models.network import Network
 from lamina.models.sharing import Weight
 from lamina.models.weights import StoredWeights
 from lamina.runtime.devices import target_of
@@ -35,10 +35,18 @@ __all__ = ["Model", "load"]
 class Model:
     """A network and what belongs to it. `tokenizer` is read when it is first asked for."""
 
-    network: LanguageModel
-    config: Config
+    network: Network
+    config: Any  # a dataclass of the family
     device: str
     _read_tokenizer: Any
+
+    @property
+    def writer(self) -> LanguageModel:
+        """The network as one that writes text. Raises ArgumentError for any other."""
+        if not isinstance(self.network, LanguageModel):
+            kind = type(self.network).__name__
+            raise ArgumentError(f"{kind} writes no text", operation="load")
+        return self.network
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -104,16 +112,10 @@ def _lanes(device: str) -> int | None:
 
 
 def _network(
-    config: Config, tensors: Mapping[str, Weight], origin: str, target: _Target
-) -> LanguageModel:
+    family: Family, config: Any, tensors: Mapping[str, Weight], origin: str, target: _Target
+) -> Network:
     source = StoredWeights(tensors, origin, target.lanes, target.over, target.device)
-    network: LanguageModel
-    if isinstance(config, LlamaConfig):
-        network = Llama(config, source)
-    elif isinstance(config, GPT2Config):
-        network = GPT2(config, source)
-    else:
-        network = Gemma2(config, source)
+    network = family.network(config, source)
     source.check()
     return network
 
@@ -125,55 +127,22 @@ _MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 1
 
 def _from_folder(folder: Path, target: _Target) -> Model:
     origin = str(folder / "config.json")
-    config = configuration.from_hugging_face(_object(folder / "config.json"), origin)
+    values = _object(folder / "config.json")
+    family = configuration.family_of(values, origin)
+    config = family.read(Fields(values, origin))
     tensors: dict[str, Weight] = {}
     for name, held in _shards(folder).items():
         loaded = safetensors.load(folder / name, target.first)
         for weight, tensor in loaded.items():
-            if held is None or held.get(weight) == name:
+            is_needed = not weight.endswith(_OLD) and (held is None or held.get(weight) == name)
+            if is_needed:
                 tensors[weight] = tensor
-    network = _network(config, _as_now(tensors, config), str(folder), target)
+    network = _network(family, config, family.renamed(tensors, config), str(folder), target)
     return Model(network, config, target.device, partial(Tokenizer.from_folder, folder))
 
 
 # Of old files: what follows from the configuration.
 _OLD = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
-
-
-def _as_now(tensors: Mapping[str, Weight], config: Config) -> dict[str, Weight]:
-    """The weights by the names and in the parts that networks ask for. Old files of GPT-2 have no
-    prefix; those of Phi 3 have the rows of several matrices as one."""
-    weights: dict[str, Weight] = {}
-    for name, weight in tensors.items():
-        if name.endswith(_OLD):
-            continue
-        if isinstance(config, GPT2Config) and name.startswith(("wte.", "wpe.", "h.", "ln_f.")):
-            weights[f"transformer.{name}"] = weight
-        elif isinstance(config, LlamaConfig) and name.endswith(tuple(_FUSED)):
-            weights |= _parts(name, weight, config)
-        else:
-            weights[name] = weight
-    return weights
-
-
-_FUSED = {
-    "qkv_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
-    "gate_up_proj.weight": ("gate_proj.weight", "up_proj.weight"),
-}
-
-
-def _parts(name: str, weight: Weight, config: LlamaConfig) -> dict[str, Weight]:
-    """The matrices whose rows are one in a file."""
-    end = next(one for one in _FUSED if name.endswith(one))
-    queries, keys = (count * config.head_size for count in (config.heads, config.key_heads))
-    sizes = [config.inner] * 2 if end.startswith("gate") else [queries, keys, keys]
-    if not isinstance(weight, Tensor) or weight.shape[:1] != (sum(sizes),):
-        return {name: weight}  # it is reported with all others that do not fit
-    parts, first = dict[str, Weight](), 0
-    for part, size in zip(_FUSED[end], sizes, strict=True):
-        parts[name.removesuffix(end) + part] = weight[first : first + size]
-        first += size
-    return parts
 
 
 def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
@@ -224,7 +193,7 @@ def _from_gguf(path: Path, target: _Target) -> Model:
     tensors.pop("rope_freqs.weight", None)
     if content.metadata["general.architecture"] == "llama":
         tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
-    network = _network(config, tensors, origin, target)
+    network = _network(FAMILIES["llama"], config, tensors, origin, target)
     return Model(network, config, target.device, partial(Tokenizer.from_gguf, content.metadata))
 
 

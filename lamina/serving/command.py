@@ -55,7 +55,7 @@ def _listener(host: str, port: int) -> socket.socket:
 def _engine(model: Model, room: Room) -> Engine:
     """Raises OutOfMemoryError where there is no room for the caches."""
     try:
-        return Engine(model.network, room, model.device)
+        return Engine(model.writer, room, model.device)
     except OutOfMemoryError as error:
         tokens = room.pages * room.page_size
         raise OutOfMemoryError(

@@ -1,0 +1,173 @@
+"""Fields of configurations, from files of strangers: each is checked as it is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lamina.errors import FormatError
+from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+
+__all__ = [
+    "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
+    "head_counts", "head_size_of", "rope_of", "theta_of",
+]  # fmt: skip
+
+_Number = int | float
+_LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
+MOST_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Values by name, from a file; each is checked as it is read.
+
+    prefix: of the names in errors and in the file. origin: the name of the file."""
+
+    values: Mapping[str, Any]
+    origin: str
+    prefix: str = ""
+
+    def fail(self, name: str, reason: str) -> FormatError:
+        return FormatError(f"{self.origin}: {self.prefix}{name}: {reason}")
+
+    def get(self, name: str, fallback: Any = None) -> Any:
+        """A value; the fallback for one that is missing or null."""
+        value = self.values.get(self.prefix + name)
+        return fallback if value is None else value
+
+    def text(self, name: str, fallback: str | None = None) -> str:
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        if not isinstance(value, str):
+            raise self.fail(name, f"{value!r}; a text is needed")
+        return value
+
+    def size(self, name: str, fallback: int | None = None, largest: int = _LARGEST) -> int:
+        """A whole number from 1 on."""
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= largest:
+            raise self.fail(name, f"{value!r}; an integer from 1 to {largest} is needed")
+        return value
+
+    def number(self, name: str, fallback: float | None = None) -> float:
+        """A positive number that a float can be."""
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        is_number = isinstance(value, _Number) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= sys.float_info.max:
+            raise self.fail(name, f"{value!r}; a positive number is needed")
+        return float(value)
+
+    def flag(self, name: str, fallback: bool = False) -> bool:
+        value = self.get(name, fallback)
+        if not isinstance(value, bool):
+            raise self.fail(name, f"{value!r}; true or false is needed")
+        return value
+
+    def part(self, name: str) -> Fields:
+        """The fields of an object in a field; none where it is missing."""
+        value = self.get(name, {})
+        if not isinstance(value, dict):
+            raise self.fail(name, f"{value!r}; an object is needed")
+        return Fields(value, f"{self.origin}: {name}")
+
+
+def bound(fields: Fields, name: str, fallback: float) -> float | None:
+    """A number; null says that there is no bound."""
+    is_null = name in fields.values and fields.values[name] is None
+    return None if is_null else fields.number(name, fallback)
+
+
+def check_flags(fields: Fields, *names: str, value: bool = True) -> None:
+    """Raises FormatError for a flag that is there and has another value."""
+    for name in names:
+        if fields.flag(name, value) is not value:
+            raise fields.fail(name, f"{not value}; models of this family have {value}")
+
+
+def check_activation(fields: Fields, name: str, *known: str) -> None:
+    activation = fields.text(name, known[0])
+    if activation not in known:
+        raise fields.fail(name, f"{activation!r}; models of this family have {known[0]!r}")
+
+
+@dataclass(frozen=True)
+class HeadCounts:
+    queries: int
+    keys: int
+
+
+def head_counts(fields: Fields) -> HeadCounts:
+    queries = fields.size("num_attention_heads")
+    keys = fields.size("num_key_value_heads", queries)
+    if queries % keys:
+        raise fields.fail("num_key_value_heads", f"{keys} do not divide {queries} heads")
+    return HeadCounts(queries, keys)
+
+
+def head_size_of(fields: Fields, name: str, fallback: int) -> int:
+    """The size of a head, whose elements are turned in pairs."""
+    size = fields.size(name, max(fallback, 1))
+    if size % 2:
+        raise fields.fail(name, f"{size} elements of a head; an even number is needed")
+    return size
+
+
+def rope_of(
+    fields: Fields, head_size: int, context: int, *, turns_parts: bool = False
+) -> Rope:
+    """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
+    files."""
+    scaling = fields.part("rope_parameters")
+    theta = theta_of(scaling, "rope_theta", theta_of(fields, "rope_theta", 10000.0))
+    holder = scaling if "partial_rotary_factor" in scaling.values else fields
+    share = holder.number("partial_rotary_factor", 1.0)
+    if share != 1.0 and not turns_parts:
+        reason = f"{share}; models of this family turn whole heads"
+        raise holder.fail("partial_rotary_factor", reason)
+    turned = int(head_size * min(share, 2.0))  # no more than a head, or it is refused
+    if turned % 2 or not 0 < turned <= head_size:
+        reason = f"{share} of {head_size} elements of a head; an even number is turned"
+        raise holder.fail("partial_rotary_factor", reason)
+    if not scaling.values:
+        scaling = fields.part("rope_scaling")
+    return Rope(turned, theta, _scaling(scaling, context))
+
+
+def theta_of(fields: Fields, name: str, fallback: float) -> float:
+    """The base of the frequencies. At 1 all would be equal, and YaRN's formula divides by zero."""
+    theta = fields.number(name, fallback)
+    if theta <= 1.0:
+        raise fields.fail(name, f"{theta}; a number above 1 is needed")
+    return theta
+
+
+def _scaling(fields: Fields, context: int) -> Scaling | None:
+    kind = fields.text("rope_type", fields.text("type", "default"))
+    original = fields.size("original_max_position_embeddings", context)
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(fields.number("factor"))
+    if kind == "llama3":
+        low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
+        if high <= low:
+            raise fields.fail("high_freq_factor", f"{high}; more than {low}, low_freq_factor")
+        return Llama3Scaling(fields.number("factor"), low, high, original)
+    if kind == "yarn":
+        longer = fields.get("attention_factor")
+        return YarnScaling(
+            fields.number("factor"),
+            original,
+            fields.number("beta_fast", 32.0),
+            fields.number("beta_slow", 1.0),
+            None if longer is None else fields.number("attention_factor"),
+        )
+    raise fields.fail("rope_type", f"{kind!r}; known are default, linear, llama3 and yarn")
