@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lamina.core.options import current
 from lamina.runtime import compiler
+from lamina.runtime.buffer import heap_of
 from lamina.runtime.cpu import usable_cores
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,5 +112,22 @@ def facts(seed: int, clang: str | None) -> dict[str, str]:
         "jax": version("jax") or "not installed",
         "tinygrad": f"{tinygrad}, with {compiler_version(clang)}" if tinygrad else "not installed",
         "onnxruntime": version("onnxruntime") or "not installed",
+        "seed": str(seed),
+    }
+
+
+def facts_of_gpu(device: str, seed: int) -> dict[str, str]:
+    """The table at the top of a page of results of a GPU, beside PyTorch."""
+    import torch
+
+    return {
+        "commit": commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "GPU": str(heap_of(device)),
+        "cores": str(usable_cores()),
+        "torch": torch.__version__,
+        "CUDA of torch": str(torch.version.cuda),
+        "triton": version("triton") or "not installed",
+        "cuda-bindings": importlib.metadata.version("cuda-bindings"),
         "seed": str(seed),
     }

@@ -24,9 +24,11 @@ class Scaled(torch.nn.Module):  # type: ignore[misc]
 
 
 def _trivial(name: str, parameters: int) -> Model:
-    return Model(name, "none", lambda: Scaled(parameters), lambda: {"x": torch.randn(8)})
+    return Model(name, "none", lambda _: Scaled(parameters), lambda _: {"x": torch.randn(8)})
 
 
 TRIVIAL = {one.name: one for one in (_trivial("trivial", 1), _trivial("40-parameters", 40))}
 DRAWN = {one.name: one for one in MODELS}
 CATALOGUE = TRIVIAL | DRAWN
+# These go from token to token in Python: a graph of each step, of 256 in the sizes of a GPU.
+STEPWISE = frozenset(("mamba", "rwkv"))

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.machine import commit, version
+from bench.machine import facts_of_gpu
 from bench.process import Bench
 from bench.trained.page import Page
 from bench.trained.run import examine
 from bench.trained.trainers import COLUMNS
-from lamina.runtime.buffer import heap_of
 from lamina.runtime.cpu import usable_cores
 
 CORES_OF_A_LANE = 4
-
-
-def facts_of(device: str, seed: int) -> dict[str, str]:
-    """On what is measured."""
-    import torch
-
-    return {
-        "commit": commit(), "GPU": str(heap_of(device)), "cores": str(usable_cores()),
-        "torch": torch.__version__, "CUDA of torch": str(torch.version.cuda),
-        "triton": version("triton") or "not installed",
-        "cuda-bindings": importlib.metadata.version("cuda-bindings"), "seed": str(seed),
-    }  # fmt: skip
 
 
 def run(
@@ -41,7 +27,7 @@ def run(
     cores. output: the folder of the page, which keeps what it has of other programs."""
     seed = time.time_ns() % 2**32 if seed is None else seed
     lanes = lanes or max(1, usable_cores() // CORES_OF_A_LANE)
-    page = Page(facts_of(device, seed), output)
+    page = Page(facts_of_gpu(device, seed), output)
     with tempfile.TemporaryDirectory(prefix="lamina-whole-") as folder:
         bench = Bench(Path(folder), seed, quick, None)
         kept = [column for column in COLUMNS if column in columns]

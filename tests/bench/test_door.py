@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,30 +12,54 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the models are PyTorch's: pip install torch==2.13.0")
 
-from bench import door  # noqa: E402
-from bench.cases.modules import COMPILED, DRAWN, FORWARD, TRAINING, TRIVIAL  # noqa: E402
-from bench.kernels import Fleet  # noqa: E402
+from bench.cases.modules import (  # noqa: E402
+    COMPILED,
+    DRAWN,
+    EAGER,
+    FORWARD,
+    STEPWISE,
+    TRAINING,
+    TRIVIAL,
+)
+from bench.door import measure as module  # noqa: E402
+from bench.door.__main__ import drawn, run  # noqa: E402
+from bench.door.measure import Measured, Setting, measure  # noqa: E402
+from bench.door.page import Page  # noqa: E402
+from bench.lanes import side_by_side  # noqa: E402
 from bench.process import Bench  # noqa: E402
-from bench.report import LAMINA, Row, Section  # noqa: E402
+from bench.report import LAMINA, Row  # noqa: E402
 
 
 def test_models_follow_from_the_seed() -> None:
-    names = door.drawn(12, 7)
-    assert names == door.drawn(12, 7)
-    assert names != door.drawn(12, 8)
+    names = drawn(12, 7, "cpu")
+    assert names == drawn(12, 7, "cpu")
+    assert names != drawn(12, 8, "cpu")
     assert names[: len(TRIVIAL)] == list(TRIVIAL)
     assert len(set(names) & set(DRAWN)) == 12
 
 
-def test_the_summary_is_of_the_drawn_models() -> None:
-    def section(title: str, ours: float, theirs: float) -> Section:
-        samples = {LAMINA: [ours], COMPILED: [theirs]}
-        return Section(title, (COMPILED,), [Row("forward, 1T", samples, "ms")])
+def test_models_of_a_gpu_fill_it() -> None:
+    assert set(drawn(1000, 7, "cuda:0")) == DRAWN.keys() - STEPWISE
 
-    first, second = list(DRAWN)[:2]
-    sections = [section(first, 1.0, 2.0), section(second, 1.0, 0.5), section("trivial", 1.0, 9.0)]
-    (note,) = [one for one in door.summary(sections).notes if one.startswith("forward, a call")]
-    assert "geometric mean 1 of 2, least 0.5, most 2." in note
+
+def _measured(name: str, ours: float | None, theirs: float) -> Measured:
+    samples = {COMPILED: [theirs]} | ({} if ours is None else {LAMINA: [ours]})
+    return Measured(name, {"forward, 1T": Row(name, samples, "ms")})
+
+
+def test_a_page_has_the_mean_of_the_drawn_models(tmp_path: Path) -> None:
+    page = Page("door", "cpu", {}, tmp_path)
+    first, second, third = list(DRAWN)[:3]
+    for measured in (
+        _measured(first, 1.0, 2.0), _measured(second, 1.0, 0.1), _measured("trivial", 1.0, 9.0),
+        _measured(third, None, 1.0), _measured(second, 1.0, 0.5),
+    ):  # fmt: skip
+        page.put(measured)
+    again = Page("door", "cpu", {}, tmp_path)
+    assert again.models() == {first, second, third, "trivial"}
+    (section,) = [one for one in again.report.sections if one.title == "forward, 1T"]
+    (note,) = section.notes
+    assert "1 of 2 (target 1.1), least 0.5, most 2. Not measured of lamina: " + third in note
 
 
 class MadeUp:
@@ -55,7 +81,7 @@ class MadeUp:
         if command == "call":
             return self.read()
         if command == "check":
-            return {"equal": None if self.column == COMPILED else kind == FORWARD}
+            return {"equal": kind == FORWARD if self.column == LAMINA else None}
         return {"seconds": [self.seconds]}
 
     def __enter__(self) -> MadeUp:
@@ -65,20 +91,49 @@ class MadeUp:
         pass
 
 
-def test_a_model_is_measured_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(door, "_worker", lambda bench, column, name, cache: MadeUp(column))
-    monkeypatch.setattr(Bench, "installed", lambda self, *columns: [LAMINA, COMPILED])
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "new_worker", lambda bench, setting, column, name, cache: MadeUp(column)
+    )
+    monkeypatch.setattr(Bench, "installed", lambda self, *columns: [LAMINA, EAGER, COMPILED])
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize(("device", "label"), [("cpu", "1T"), ("cuda:0", "bfloat16")])
+def test_a_model_is_measured_and_compared(tmp_path: Path, device: str, label: str) -> None:
     bench = Bench(tmp_path, 7, True, None, (1,))
-    with Fleet(bench) as fleet:
-        section = door.measure("trivial", bench, fleet)
-    assert section.notes == [f"{TRAINING}, 1T: the result of {LAMINA} is **wrong**."]
-    figures = {row.figure: row for row in section.rows}
-    assert len(figures) == 2 + 2 * 4
-    assert figures["forward, 1T"].ratios() == {COMPILED: 2.0}
-    first = figures["forward, first result, empty cache"]
+    measured = measure("trivial", bench, Setting(device, "bfloat16"))
+    assert measured.notes == [
+        f"trivial, {TRAINING}, {label}: the result of {LAMINA} is **wrong**."
+    ]
+    assert len(measured.rows) == 2 + 2 * 4
+    assert measured.rows[f"forward, {label}"].ratios()[COMPILED] == 2.0
+    first = measured.rows["forward, first result, empty cache"]
+    assert EAGER not in first.samples
     assert first.samples[LAMINA] == pytest.approx([6.0], abs=0.5)
     assert first.samples[COMPILED] == pytest.approx([16.0], abs=0.5)
-    spent = figures["training step, first result, cache kept, processors' time of that"]
-    assert spent.samples == {LAMINA: [1.0], COMPILED: [2.0]}
+    spent = measured.rows["training step, first result, cache kept, processors' time"]
+    assert spent.samples == {LAMINA: [1.0], EAGER: [2.0], COMPILED: [2.0]}
+
+
+@pytest.mark.usefixtures("made_up")
+def test_models_are_measured_side_by_side_until_the_time_is_over(tmp_path: Path) -> None:
+    page = Page("door", "cpu", {}, tmp_path)
+    run(["bert", "vit", "t5"], Setting(), 2, 3, page, 7)
+    run(["gpt2"], Setting(ends=time.monotonic() - 1), 1, 3, page, 7)
+    assert page.models() == {"bert", "vit", "t5"}
+
+
+def test_lanes_share_the_cores() -> None:
+    cores: dict[str, set[int]] = {}
+
+    def note(name: str) -> None:
+        cores[name] = os.sched_getaffinity(0)
+        time.sleep(0.05)  # so that no lane takes two
+
+    everyone = os.sched_getaffinity(0)
+    lanes = len(everyone)
+    side_by_side([str(lane) for lane in range(lanes)], lanes, math.inf, note)
+    assert sorted(map(list, cores.values())) == [[core] for core in sorted(everyone)]
+    assert os.sched_getaffinity(0) == everyone

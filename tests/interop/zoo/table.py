@@ -1,9 +1,9 @@
-"""The models, small enough to compile in a minute, and their inputs."""
+"""The models, small enough to compile in a minute, their inputs, and both in sizes of a GPU."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,48 +19,121 @@ _SMALL = {
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Sizes as factors of the table's: of the samples of a call, of tokens and moments, of the
+    pixels of a side, and of widths. heads: of their number; they are as much wider as remains."""
+
+    batch: int = 1
+    length: int = 1
+    side: int = 1
+    width: int = 1
+    heads: int = 1
+
+    def of(self, name: str) -> int:
+        """The factor of a size that a configuration has under that name."""
+        if name in _WIDTHS:
+            return self.width
+        if name in _HEADS:
+            return self.heads
+        if name in _WIDTHS_OF_HEADS:
+            return self.width // self.heads
+        if name in _LENGTHS:
+            return self.length
+        return self.side if name in ("image_size", "img_size") else 1
+
+    def sized(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a configuration, of which some are lists."""
+        return {name: _multiplied(value, self.of(name)) for name, value in sizes.items()}
+
+
+SMALL = Scale()
+# Two layers of 1024 channels for 64 sequences of 256 tokens, or 64 images of 256 x 256 pixels: most
+# kernels take longer than their launch on the largest GPUs.
+LARGE = Scale(batch=32, length=16, side=4, width=32, heads=4)
+
+_WIDTHS = frozenset((
+    "vocab_size", "hidden_size", "intermediate_size", "d_model", "dim", "hidden_dim", "n_embd",
+    "emb_dim", "ffn_dim", "word_embed_proj_dim", "d_inner", "d_ff", "dff", "encoder_ffn_dim",
+    "decoder_ffn_dim", "embedding_size", "intra_bottleneck_size", "true_hidden_size",
+    "input_embedding_size", "output_embedding_size", "attention_hidden_size",
+    "moe_intermediate_size", "shared_expert_intermediate_size", "hidden_sizes",
+    "neck_hidden_sizes", "decoder_hidden_size", "conv_dim", "embed_dim",
+))  # fmt: skip
+_HEADS = frozenset((
+    "num_attention_heads", "num_key_value_heads", "n_heads", "n_head", "num_heads",
+    "attention_heads", "encoder_attention_heads", "decoder_attention_heads",
+))  # fmt: skip
+_WIDTHS_OF_HEADS = frozenset(("head_dim", "rotary_dim", "d_kv", "key_dim"))
+_LENGTHS = frozenset(("max_source_positions", "max_target_positions", "max_length"))
+
+
+def _multiplied(value: Any, factor: int) -> Any:
+    if factor == 1:
+        return value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_multiplied(part, factor) for part in value)
+    return value * factor
+
+
+@dataclass(frozen=True)
 class Model:
-    """build: makes the module, with random weights. inputs: its arguments by name."""
+    """make: the module, with random weights. draw: its arguments by name."""
 
     name: str
     library: str
-    build: Callable[[], torch.nn.Module]
-    inputs: Callable[[], Inputs]
+    make: Callable[[Scale], torch.nn.Module]
+    draw: Callable[[Scale], Inputs]
+
+    def build(self, scale: Scale = SMALL) -> torch.nn.Module:
+        """The module, with random weights."""
+        return self.make(scale)
+
+    def inputs(self, scale: Scale = SMALL) -> Inputs:
+        """New arguments, by name."""
+        return self.draw(scale)
 
 
-def _tokens(*names: str) -> Callable[[], Inputs]:
+def _words(scale: Scale, length: int) -> torch.Tensor:
+    return torch.randint(3, 90, (2 * scale.batch, length * scale.length))
+
+
+def _tokens(*names: str) -> Callable[[Scale], Inputs]:
     """Two sequences of 16 tokens for each name."""
-    return lambda: {name: torch.randint(3, 90, (2, 16)) for name in names}
+    return lambda scale: {name: _words(scale, 16) for name in names}
 
 
-def _images(name: str, size: int) -> Callable[[], Inputs]:
+def _images(name: str, size: int) -> Callable[[Scale], Inputs]:
     """Two images of `size` pixels a side."""
-    return lambda: {name: torch.randn(2, 3, size, size)}
+
+    def draw(scale: Scale) -> Inputs:
+        side = size * scale.side
+        return {name: torch.randn(2 * scale.batch, 3, side, side)}
+
+    return draw
 
 
-def _sound() -> Inputs:
-    return {"input_values": torch.randn(2, 800)}
+def _sound(scale: Scale) -> Inputs:
+    return {"input_values": torch.randn(2 * scale.batch, 800 * scale.length)}
 
 
-def _spectrogram() -> Inputs:
-    return {"input_values": torch.randn(2, 64, 32)}
+def _spectrogram(scale: Scale) -> Inputs:
+    return {"input_values": torch.randn(2 * scale.batch, 64 * scale.length, 32)}
 
 
-def _speech() -> Inputs:
+def _speech(scale: Scale) -> Inputs:
     """Spectra of 32 moments, and the words so far."""
-    return {
-        "input_features": torch.randn(2, 8, 32), "decoder_input_ids": torch.randint(3, 90, (2, 8))
-    }  # fmt: skip
+    spectra = torch.randn(2 * scale.batch, 8, 32 * scale.length)
+    return {"input_features": spectra, "decoder_input_ids": _words(scale, 8)}
 
 
 def _transformer(
-    name: str, inputs: Callable[[], Inputs], head: str = "AutoModel", **sizes: Any
+    name: str, inputs: Callable[[Scale], Inputs], head: str = "AutoModel", **sizes: Any
 ) -> Model:
     """name: the `model_type` of a configuration. head: the class of transformers that makes it."""
 
-    def build() -> torch.nn.Module:
+    def build(scale: Scale) -> torch.nn.Module:
         transformers = importlib.import_module("transformers")
-        config = transformers.AutoConfig.for_model(name, **{**_SMALL, **sizes})
+        config = transformers.AutoConfig.for_model(name, **scale.sized({**_SMALL, **sizes}))
         if hasattr(config, "use_cache"):
             config.use_cache = False  # caches are no tensors to compare
         module: torch.nn.Module = getattr(transformers, head).from_config(config)
@@ -96,8 +169,9 @@ def _patches(name: str, **sizes: Any) -> Model:
 
 
 def _timm(name: str, size: int = 64, **options: Any) -> Model:
-    def build() -> torch.nn.Module:
-        module: torch.nn.Module = importlib.import_module("timm").create_model(name, **options)
+    def build(scale: Scale) -> torch.nn.Module:
+        timm = importlib.import_module("timm")
+        module: torch.nn.Module = timm.create_model(name, **scale.sized(options))
         return module
 
     return Model(name, "timm", build, _images("x", size))
@@ -106,7 +180,7 @@ def _timm(name: str, size: int = 64, **options: Any) -> Model:
 def _torchvision(name: str, size: int = 64, **options: Any) -> Model:
     """name: of a function in torchvision.models or, after a dot, in a module of it."""
 
-    def build() -> torch.nn.Module:
+    def build(scale: Scale) -> torch.nn.Module:
         place, _, function = f"torchvision.models.{name}".rpartition(".")
         module: torch.nn.Module = getattr(importlib.import_module(place), function)(
             weights=None, **options

@@ -1,0 +1,1 @@
+"""PyTorch programs through ``torch.compile(f, backend="lamina")`` beside Inductor and eager."""
