@@ -11,7 +11,7 @@ from typing import Any
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
-from lamina.models import gemma, gpt2, llama
+from lamina.models import bert, gemma, gpt2, llama, modernbert
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
 from lamina.models.network import Network
@@ -54,6 +54,9 @@ FAMILIES: Mapping[str, Family] = {
     **_llamas(),
     "gpt2": Family(gpt2.read, gpt2.GPT2, gpt2.with_prefix),
     "gemma2": Family(gemma.read, gemma.Gemma2),
+    "bert": Family(bert.read_bert, bert.Bert, partial(bert.renamed, prefix="bert.")),
+    "roberta": Family(bert.read_roberta, bert.Bert, partial(bert.renamed, prefix="roberta.")),
+    "modernbert": Family(modernbert.read, modernbert.ModernBert, modernbert.renamed),
 }  # fmt: skip
 
 

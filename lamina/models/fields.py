@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, Yarn
 
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
-    "head_counts", "head_size_of", "rope_of", "theta_of",
+    "head_counts", "head_size_of", "layer_kinds", "rope_of", "theta_of",
 ]  # fmt: skip
 
 _Number = int | float
@@ -118,6 +118,18 @@ def head_size_of(fields: Fields, name: str, fallback: int) -> int:
     if size % 2:
         raise fields.fail(name, f"{size} elements of a head; an even number is needed")
     return size
+
+
+def layer_kinds(fields: Fields, usual: Sequence[str]) -> Sequence[str]:
+    """What each layer sees, as ``layer_types`` says: one of the words that `usual` has, which is
+    what models without that field have."""
+    kinds = fields.get("layer_types", usual)
+    known = ("full_attention", "sliding_attention")
+    is_list = isinstance(kinds, list) and len(kinds) == len(usual)
+    if not is_list or not all(kind in known for kind in kinds):
+        reason = f"{' or '.join(known)} for each of {len(usual)} layers is needed"
+        raise fields.fail("layer_types", reason)
+    return list[str](kinds)
 
 
 def rope_of(

@@ -22,6 +22,7 @@ from lamina.models.fields import (
     check_flags,
     head_counts,
     head_size_of,
+    layer_kinds,
     rope_of,
 )
 from lamina.models.language_model import KeyShape, LanguageModel
@@ -159,10 +160,6 @@ def _windows(fields: Fields) -> tuple[int | None, ...]:
     """Of each layer: those with an even number have one, unless ``layer_types`` says otherwise."""
     layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
     sliding, full = "sliding_attention", "full_attention"
-    kinds = fields.get("layer_types", [full if number % 2 else sliding for number in range(layers)])
-    is_list = isinstance(kinds, list) and len(kinds) == layers
-    if not is_list or not all(kind in (sliding, full) for kind in kinds):
-        reason = f"{sliding} or {full} for each of {layers} layers is needed"
-        raise fields.fail("layer_types", reason)
+    usual = [full if number % 2 else sliding for number in range(layers)]
     window = fields.size("sliding_window", 4096)
-    return tuple(window if kind == sliding else None for kind in kinds)
+    return tuple(window if kind == sliding else None for kind in layer_kinds(fields, usual))

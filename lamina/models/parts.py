@@ -36,18 +36,21 @@ __all__ = [
 
 class Projection:
     """``x @ weight.T + bias``. weight: (outputs, inputs) of any dtype or quantised; of those, where
-    several processes share the model, a part as `sharing` says."""
+    several processes share the model, a part as `sharing` says. pieces: arrays that the outputs are
+    joined from, of each of which a process has the same part."""
 
     def __init__(
         self, source: Source, name: str, inputs: int, outputs: int, bias: bool = False,
-        sharing: Sharing = Sharing.WHOLE,
+        sharing: Sharing = Sharing.WHOLE, pieces: int = 1,
     ) -> None:  # fmt: skip
         self._sharing, self._over, self._outputs = sharing, source.over, outputs
-        self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs), sharing.cut(0))
+        self._pieces = pieces
+        cut = sharing.cut(0, pieces)
+        self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs), cut)
         self._interleaved = source.interleaved(self.weight)
         self.bias: Tensor | None = None
         if bias:
-            self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias())
+            self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
         own = _product(self._sharing.entered(x, self._over), self.weight, self._interleaved)
@@ -56,7 +59,7 @@ class Projection:
 
     def layouts(self) -> dict[str, Layout]:
         """As `lamina.distributed.layout.HasLayouts`."""
-        cut, of_bias = self._sharing.cut(0), self._sharing.cut_of_bias()
+        cut, of_bias = self._sharing.cut(0, self._pieces), self._sharing.cut_of_bias(self._pieces)
         return layouts(self.weight, cut, self.bias, of_bias, self._over, self._outputs)
 
 
@@ -157,15 +160,18 @@ class RMSNorm:
 
 
 class LayerNorm:
-    """Vectors of mean 0 and variance 1, times a weight (size,), plus a bias."""
+    """Vectors of mean 0 and variance 1, times a weight (size,), plus a bias if there is one."""
 
-    def __init__(self, source: Source, name: str, size: int, eps: float) -> None:
+    def __init__(
+        self, source: Source, name: str, size: int, eps: float, bias: bool = True
+    ) -> None:
         self.weight = source.vector(f"{name}.weight", size)
-        self.bias = source.vector(f"{name}.bias", size)
+        self.bias = source.vector(f"{name}.bias", size) if bias else None
         self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight, bias = self.weight.cast(float32), self.bias.cast(float32)
+        weight = self.weight.cast(float32)
+        bias = None if self.bias is None else self.bias.cast(float32)
         return layer_norm(x, x.shape[-1], weight, bias, self.eps)
 
 

@@ -1,4 +1,4 @@
-"""Small language models with drawn weights, in files as on the Hugging Face hub."""
+"""Small models of text with drawn weights, in files as on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import lamina as lm
 from lamina import nn
 from lamina.io import safetensors
-from lamina.models.configuration import from_hugging_face
-from lamina.models.gemma import Gemma2, Gemma2Config
-from lamina.models.gpt2 import GPT2, GPT2Config
-from lamina.models.language_model import LanguageModel
-from lamina.models.llama import Llama
+from lamina.models.configuration import family_of
+from lamina.models.fields import Fields
 from lamina.models.weights import DrawnWeights
 
 SIZES = {
@@ -32,24 +29,22 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 24,
     },
 }  # fmt: skip
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {**SIZES, "model_type": "bert"},
+    "modernbert": {**SIZES, "model_type": "modernbert", "local_attention": 4},
+}
 
 
 def saved(name: str, folder: Path) -> None:
     """Write a model of a family, with biases and scales that are drawn as well."""
     lm.random.manual_seed(3)
-    source = DrawnWeights(0.2)
-    config = from_hugging_face(FAMILIES[name], name)
-    network: LanguageModel
-    if isinstance(config, GPT2Config):
-        network = GPT2(config, source)
-    elif isinstance(config, Gemma2Config):
-        network = Gemma2(config, source)
-    else:
-        network = Llama(config, source)
+    values = {**FAMILIES, **ENCODERS}[name]
+    family = family_of(values, name)
+    network = family.network(family.read(Fields(values, name)), DrawnWeights(0.2))
     weights = {}
     for key, weight in nn.state_dict(network).items():
         offset = 0.1 * lm.random.normal(weight.shape) if weight.ndim == 1 else 0.0
         weights[key] = weight.detach() + offset
     folder.mkdir()
     safetensors.save(folder / "model.safetensors", weights)
-    (folder / "config.json").write_text(json.dumps(FAMILIES[name]), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")

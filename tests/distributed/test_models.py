@@ -1,4 +1,4 @@
-"""Language models that two processes share: logits, gradients, texts, and the command."""
+"""Models of text that two processes share: vectors, logits, gradients, texts, and the command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lamina.distributed.mesh import Axis
 from lamina.errors import ShapeError
 from lamina.models.sharing import Cut, divided, part_of
 from tests.distributed.launching import ROOT, environment_of, launch
-from tests.distributed.small_models import FAMILIES, saved
+from tests.distributed.small_models import ENCODERS, FAMILIES, saved
 from tests.models import families
 from tests.models.gguf_models import written
 
@@ -55,6 +55,14 @@ def test_two_processes_have_the_logits_gradients_and_texts_of_one(tmp_path: Path
     ran = launch("models.py", *folders, device="interp")
     assert ran.status == 0, ran.errors
     assert ran.output.count("all is well") == 2 * len(FAMILIES)
+
+
+def test_two_processes_have_the_vectors_of_one(tmp_path: Path) -> None:
+    for name in ENCODERS:
+        saved(name, tmp_path / name)
+    ran = launch("encoders.py", *(str(tmp_path / name) for name in ENCODERS), device="interp")
+    assert ran.status == 0, ran.errors
+    assert ran.output.count("all is well") == 2 * len(ENCODERS)
 
 
 @pytest.mark.exhaustive

@@ -67,7 +67,7 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "gelu": ({**GPT2, "activation_function": "relu"}, "'relu'; models of this family have 'gelu_n"),
     "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: True; models of this family"),
     "untied": ({**GEMMA2, "tie_word_embeddings": False}, "tie_word_embeddings: False; models of"),
-    "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: sliding_attention or full"),
+    "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: full_attention or slid"),
     "bound": ({**GEMMA2, "attn_logit_softcapping": 0}, "attn_logit_softcapping: 0; a positive n"),
 }
 
