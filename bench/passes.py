@@ -140,7 +140,7 @@ def compiled(name: str, depth: int, device: str) -> Compiled:
         seconds = time.process_time() - started
     of_passes: Counter[str] = Counter()
     for record in records:
-        of_passes[record.step.name] += record.seconds
+        of_passes[record.pass_.name] += record.seconds
     nodes = len(toposort(records[0].before))
     return Compiled(nodes, len(lowered.kernels), seconds, dict(of_passes))
 

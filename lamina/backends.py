@@ -9,7 +9,7 @@ from typing import Any
 
 from lamina.core.options import Options
 from lamina.core.rates import COMMON_CPU
-from lamina.core.recent import kept
+from lamina.core.recent import cached
 from lamina.core.target import Target
 from lamina.errors import FormatError
 from lamina.fuse.program import Program
@@ -67,29 +67,30 @@ Printed = tuple[Source, tuple[GpuLaunch, ...]]
 class Backend:
     """What differs from one kind of device to another.
 
-    memory: what fusion asks of the device. split: the rules of the pass "split_reductions" that it
-    needs besides those of all devices; each is a step of that pass.
-    knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
-    and such knobs. print: from a program, its plans, its tile programs and the options to source,
-    with the launches where the source does not hold them. compile: the binaries of a source by
+    fusion_target: what fusion asks of the device. graph_rules: the rules of the pass "suit_device"
+    that it needs besides those of all devices; each is a step of that pass. knobs: the numbers of
+    the heuristic. schedule: the heuristic: the moves for a kernel, from the options and such knobs.
+    print: from a program, its plans, its tile programs and the options to source, with the launches
+    where the source does not hold them. compile: the binaries of a source by
     name, for an architecture, without loading them. `lamina.compiled` has what differs once a
     program is compiled.
     """
 
-    memory: Callable[[Options], FusionTarget]
-    split: Callable[[Options], Sequence[Rule]]
+    fusion_target: Callable[[Options], FusionTarget]
+    graph_rules: Callable[[Options], Sequence[Rule]]
     knobs: CpuKnobs | GpuKnobs
     schedule: Callable[[Kernel, Options, Any], Schedule]
     print: Callable[[Program, Mapping[AnyKernel, Plan], TilePrograms, Options], Printed]
     compile: Callable[[Source, str, Options], dict[str, bytes]]
 
 
-@kept(256)
+@cached(256)
 def by_heuristic(
     backend: Backend, kernel: Kernel, options: Options, target: Target
 ) -> tuple[Schedule, Nest]:
     """The heuristic's moves and their nest, kept as fusion asks for those of kernels that it may
-    form."""
+    form. `target` is that of the options, which can change with a compiler: it is part of the key
+    alone."""
     moves = backend.schedule(kernel, options, backend.knobs)
     return moves, apply(kernel, moves)
 
@@ -112,8 +113,9 @@ OF_GPUS = FusionTarget(
 )
 
 
-def _cuda_memory(options: Options) -> FusionTarget:
-    """Results are updated by tiles where each multiprocessor gets a large one."""
+def _fusion_target_of_cuda(options: Options) -> FusionTarget:
+    """Products are in tiles, which update their results in memory where each multiprocessor gets a
+    large one."""
     target = target_of(options)
     return replace(
         OF_GPUS,
@@ -123,7 +125,7 @@ def _cuda_memory(options: Options) -> FusionTarget:
     )
 
 
-def _split_for_cuda(options: Options) -> Sequence[Rule]:
+def _graph_rules_of_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
     parts: Sequence[Rule] = (
         as_nccl_combines, products_apart, untiled_products_in_parts, columns_in_parts, SCATTERS,
@@ -137,7 +139,7 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
     return *parts, short_parts, long_products_in_parts
 
 
-def _cpu_memory(options: Options) -> FusionTarget:
+def _fusion_target_of_cpu(options: Options) -> FusionTarget:
     """Row blocks are formed where `COMMON_CPU` gains by them."""
     target = target_of(options)
     flips_bytes = "unsigned_by_signed" in target.engines
@@ -154,7 +156,7 @@ def _cpu_memory(options: Options) -> FusionTarget:
     )  # fmt: skip
 
 
-@kept(4096)
+@cached(4096)
 def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
     """How long a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
     target = target_of(options)
@@ -163,38 +165,41 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 
 
 CPU = Backend(
-    _cpu_memory,
-    lambda options: (
+    fusion_target=_fusion_target_of_cpu,
+    graph_rules=lambda options: (
         cached_products_in_parts, gradients_in_parts, joined_scatters, log_sums_as_recurrences,
         long_columns_in_parts, scan_in_parts(target_of(options).multiprocessors), short_rows,
         shortest_orders, sorts_of_rows, steps_in_rows, uneven_in_parts, windows_in_rows,
     ),
-    CpuKnobs(),
-    lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
-    lambda program, plans, tiles, options: (c.print_program(program, plans), ()),
-    lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
-)
+    knobs=CpuKnobs(),
+    schedule=lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
+    print=lambda program, plans, tiles, options: (c.print_program(program, plans), ()),
+    compile=lambda source, arch, options: {
+        "program": library_of(source.text, options, source.units)
+    },
+)  # fmt: skip
 CUDA = Backend(
-    _cuda_memory,
-    _split_for_cuda,
-    GpuKnobs(),
-    lambda kernel, options, knobs:
+    fusion_target=_fusion_target_of_cuda,
+    graph_rules=_graph_rules_of_cuda,
+    knobs=GpuKnobs(),
+    schedule=lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
-    lambda program, plans, tiles, options:
+    print=lambda program, plans, tiles, options:
         gpu.print_program(CudaPrinter, target_of(options), program, plans, tiles),
-    cubins,
+    compile=cubins,
 )  # fmt: skip
 METAL = Backend(
-    lambda options: OF_GPUS,
-    lambda options: (
+    fusion_target=lambda options: OF_GPUS,
+    graph_rules=lambda options: (
         untiled_products_in_parts, columns_in_parts, long_products_in_parts, scan_in_parts(),
         whole_sorts,
     ),
-    GpuKnobs(),
-    lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
-    lambda program, plans, tiles, options:
+    knobs=GpuKnobs(),
+    schedule=lambda kernel, options, knobs:
+        schedule_for_gpu(kernel, target_of(options), "", knobs),
+    print=lambda program, plans, tiles, options:
         gpu.print_program(MetalPrinter, target_of(options), program, plans, tiles),
-    no_compiler,
+    compile=no_compiler,
 )  # fmt: skip
 BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}
 

@@ -303,7 +303,7 @@ def _explain(options: argparse.Namespace) -> None:
     if options.program is None:
         print(EXAMPLE)
     for record in records:
-        is_source = record.step.writes == "source"
+        is_source = record.pass_.writes == "source"
         if not options.memory:
             lines = pass_lines(record, text_of, options.source and is_source)
         else:

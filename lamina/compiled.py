@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lamina import stored
 from lamina.core.options import Options
-from lamina.core.recent import kept
+from lamina.core.recent import cached
 from lamina.core.target import Target
 from lamina.fuse.launch import Program
 from lamina.runtime.buffer import Launch as GpuLaunch
@@ -144,7 +144,7 @@ def find(sinks: tuple[Node, ...], options: Options) -> Planned | None:
     return None if found is None else replace(_loaded(found, sinks, options), key=key)
 
 
-@kept(1024)
+@cached(1024)
 def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
     """The program of a graph whose CALLs are not opened yet, if an earlier process stored it: then
     they need not be. It has fewer nodes, and is large where these are as many as for `key_of`."""

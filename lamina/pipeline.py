@@ -28,7 +28,7 @@ from lamina.backends import backend, by_hand, by_heuristic
 from lamina.compiled import Planned, find, key_of, with_code
 from lamina.core.collector import without_collections
 from lamina.core.options import Options
-from lamina.core.recent import kept
+from lamina.core.recent import cached
 from lamina.errors import LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
@@ -103,7 +103,7 @@ class Pass:
 class PassRecord:
     """That a pass ran: on what, what it made of it, and how many seconds it took."""
 
-    step: Pass
+    pass_: Pass
     seconds: float
     before: Any
     after: Any
@@ -119,29 +119,32 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
     return rewrite(sinks, (*ALGEBRA, *MOVEMENT))
 
 
-def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
+def _suit_device(sinks: list[Node], options: Options) -> list[Node]:
     sent = rewrite(sinks, (sums_as_rows,))  # before scatters become something else
-    rules = (*backend(options).split(options), *SPLIT_REDUCTIONS)  # the first that fits
+    rules = (*backend(options).graph_rules(options), *SPLIT_REDUCTIONS)  # the first that fits
+    # In most graphs no rule fits any node: they stay the same objects, and are not rewritten again.
     if rewrite(sent, rules) == sinks:
         return sinks
-    return rewrite(sent, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies
+    # The nodes that a rule makes are simplified at once, as in parts of one element.
+    return rewrite(sent, (*ALGEBRA, *MOVEMENT, *rules))
 
 
 def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
-    memory = backend(options).memory(options)
-    if memory.flips_bytes:
+    target = backend(options).fusion_target(options)
+    if target.flips_bytes:
         sinks = rewrite(sinks, (flip_bytes,))
-    if memory.tiled_products:
-        return lay_out(sinks, memory.row_pitch)
-    return channels_last(sinks) if memory.lanes_are_neighbours else sinks
+    if target.tiled_products:
+        return lay_out(sinks, target.row_pitch)
+    return channels_last(sinks) if target.lanes_are_neighbours else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
-    return build_program(sinks, backend(options).memory(options))
+    return build_program(sinks, backend(options).fusion_target(options))
 
 
 def _schedule(program: Program, options: Options) -> Planned:
-    target = backend(options)
+    device = backend(options)
+    target = target_of(options)
     asked = parse(options.schedule) if options.schedule else {}  # by the name of a kernel
     kernels = dict.fromkeys(launch.kernel for launch in program.launches)
     plans: dict[AnyKernel, Plan] = {}
@@ -152,14 +155,14 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = asked.get(name, asked.get(""))
         if moves is not None:
-            moves, nest = by_hand(kernel, name, moves, target_of(options))
+            moves, nest = by_hand(kernel, name, moves, target)
         else:
             if options.search and not kernel.blocks:
-                moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
+                moves = searched_schedule(kernel, options, device, _from_kernels_to_source)
                 nest = apply(kernel, moves)
             else:
-                moves, nest = by_heuristic(target, kernel, options, target_of(options))
-            moves, nest = with_pipelining(moves, nest, target_of(options))
+                moves, nest = by_heuristic(device, kernel, options, target)
+            moves, nest = with_pipelining(moves, nest, target)
         plans[kernel] = Plan(name, moves, nest)
     scheduled = with_kept_arrays(program, plans)
     once = scheduled.program.once
@@ -227,8 +230,8 @@ PASSES = (
         Step("movement", "joins movement with movement; drops what moves nothing",
              "lamina.graph.movement:MOVEMENT"),
     )),
-    Pass("split_reductions", "takes reductions, scans, scatters, sorts; gives what suits a device",
-         "graph", _split_reductions, (
+    Pass("suit_device", "takes reductions, scans, scatters, sorts; gives what suits a device",
+         "graph", _suit_device, (
         Step("sums_as_rows", "sends the rows of a scatter, in place of a sum over ranks",
              "lamina.graph.sent_rows:sums_as_rows"),
         Step("reduce_in_parts", "takes long reductions of few results in parts",
@@ -345,7 +348,7 @@ PASSES = (
              "lamina.targets.texts:helper_text"),
     )),
 )  # fmt: skip
-GRAPH_PASSES = tuple(step.function for step in PASSES if step.writes == "graph")
+GRAPH_PASSES = tuple(one.function for one in PASSES if one.writes == "graph")
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
             "code", with_code)  # fmt: skip
 
@@ -353,30 +356,30 @@ LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if i
 @without_collections()
 def compile_source(
     sinks: Sequence[Node], options: Options,
-    observe: Callable[[str, Any], object] = lambda name, value: None,
+    observe: Callable[[Pass, Any], object] = lambda pass_, value: None,
 ) -> Planned:  # fmt: skip
     """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
-    called with the name of each pass and what it returned. Raises VerifyError for a graph that
+    called with each pass and what it returned. Raises VerifyError for a graph that
     breaks an invariant, such as one with a node that was made by hand."""
     value: Any = tuple(sinks)
-    for step in PASSES:
-        value = _run_pass(step, value, options)
-        observe(step.name, value)
-        if step.name == "schedule":
+    for pass_ in PASSES:
+        value = _run_pass(pass_, value, options)
+        observe(pass_, value)
+        if pass_.name == "schedule":
             lines = lines_of_kernels(value.program, sinks, GRAPH_PASSES, options)
             value = replace(value, lines=lines)
     assert isinstance(value, Planned)
     return value
 
 
-def _run_pass(step: Pass, before: Any, options: Options) -> Any:
+def _run_pass(pass_: Pass, before: Any, options: Options) -> Any:
     """What a pass makes of `before`; verified, recorded and printed as the options ask."""
     started = time.perf_counter()
-    after = step.function(before, options)
+    after = pass_.function(before, options)
     seconds = time.perf_counter() - started
     if options.check:
-        verify(after)
-    record = PassRecord(step, seconds, before, after, options)
+        verify(pass_.writes, after)
+    record = PassRecord(pass_, seconds, before, after, options)
     passes.publish(record)
     if options.debug >= 3:
         for line in pass_lines(record, text_of, with_source=options.debug >= 4):
@@ -393,7 +396,7 @@ def cost_of(planned: Planned, options: Options) -> ProgramCost:
     return planned.costs[options]
 
 
-@kept(64)
+@cached(64)
 def _can_predict(options: Options) -> bool:
     """Whether the rates of the device of `options` are known; where they are not, a line on
     standard error says why, once."""
@@ -405,48 +408,81 @@ def _can_predict(options: Options) -> bool:
     return True
 
 
-def text_of(value: Any) -> str:
-    """What a pass returned, to read."""
-    if isinstance(value, list):
-        return to_graph_text(value)
-    assert isinstance(value, (Program, Planned))
-    text = _text_of_call(value)
-    return text if value.once is None else f"once:\n{text_of(value.once)}\nin every call:\n{text}"
+def text_of(dialect: str, value: Any) -> str:
+    """What a pass returned that writes this dialect, to read."""
+    text = _TEXTS[dialect](value)
+    once = None if dialect == "graph" else value.once
+    return text if once is None else f"once:\n{text_of(dialect, once)}\nin every call:\n{text}"
 
 
-def _text_of_call(value: Program | Planned) -> str:
-    """What every call runs of a program, to read."""
-    if isinstance(value, Program):
-        return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
-    if value.tiles and value.source is None:
-        return text_of_tiles(value.plans, value.tiles)
-    return value.listing or "\n".join(
+def _text_of_kernels(program: Program) -> str:
+    return "\n".join(kernel_text(launch.kernel) for launch in program.launches)
+
+
+def _text_of_nests(planned: Planned) -> str:
+    return "\n".join(
         f"[{plan.name}]\n{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
-        for kernel, plan in value.plans.items()
+        for kernel, plan in planned.plans.items()
     )
 
 
-def verify(value: Any) -> None:
-    """Check the invariants of the dialect that a pass wrote. Raises VerifyError."""
-    if isinstance(value, list):
-        verify_graph(value)
-    elif value.once is not None:
-        verify(value.once)
-    if isinstance(value, Program):
-        for launch in value.launches:
-            verify_kernel(launch.kernel)
-        verify_memory(value)
-    elif isinstance(value, Planned) and value.source is None:
-        verify_tile_programs(value.tiles)
-        for plan in value.plans.values():
-            if isinstance(plan.nest, Nest):
-                # A split axis may cover more points than it runs, so indices are not checked again.
-                verify_kernel(plan.nest.kernel, exact=False)
-                with located(f"verify: {plan.name}"):
-                    verify_nest(plan.nest)
+def _text_of_tiles(planned: Planned) -> str:
+    """The tile programs; the nests, where no kernel has any."""
+    has_tiles = bool(planned.tiles)
+    return text_of_tiles(planned.plans, planned.tiles) if has_tiles else _text_of_nests(planned)
 
 
-@kept(1024)
+def _text_of_source(planned: Planned) -> str:
+    return planned.listing
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "graph": to_graph_text,
+    "kernels": _text_of_kernels,
+    "nests": _text_of_nests,
+    "tiles": _text_of_tiles,
+    "source": _text_of_source,
+    "code": _text_of_source,
+}
+
+
+def verify(dialect: str, value: Any) -> None:
+    """Check the invariants of the dialect in which a pass wrote `value`. Raises VerifyError."""
+    if dialect != "graph" and value.once is not None:
+        verify(dialect, value.once)
+    if dialect in _VERIFIERS:
+        _VERIFIERS[dialect](value)
+
+
+def _verify_kernels(program: Program) -> None:
+    for launch in program.launches:
+        verify_kernel(launch.kernel)
+    verify_memory(program)
+
+
+def _verify_nests(planned: Planned) -> None:
+    for plan in planned.plans.values():
+        if isinstance(plan.nest, Nest):
+            # A split axis may cover more points than it runs, so indices are not checked again.
+            verify_kernel(plan.nest.kernel, exact=False)
+            with located(f"verify: {plan.name}"):
+                verify_nest(plan.nest)
+
+
+def _verify_tiles(planned: Planned) -> None:
+    verify_tile_programs(planned.tiles)
+
+
+# Text and code are none of these: tests compare what they compute.
+_VERIFIERS: dict[str, Callable[[Any], None]] = {
+    "graph": verify_graph,
+    "kernels": _verify_kernels,
+    "nests": _verify_nests,
+    "tiles": _verify_tiles,
+}
+
+
+@cached(1024)
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options: by this process, or of a large graph by an earlier one."""
@@ -466,8 +502,8 @@ def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
 
 def loaded(planned: Planned, options: Options) -> Planned:
     """A printed program with what runs."""
-    with_code: Planned = _run_pass(LOAD, planned, options)
-    return with_code
+    with_its_code: Planned = _run_pass(LOAD, planned, options)
+    return with_its_code
 
 
 def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
@@ -485,7 +521,7 @@ def stored_of(planned: Planned) -> stored.StoredProgram:
     return stored.StoredProgram(planned.program, planned.source, once)
 
 
-@kept(64)
+@cached(64)
 def with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
     """A program that was read from disk, with what reports and checks look at: its steps."""
     opened = substitute(graph, {}, open_without_detach)

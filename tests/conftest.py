@@ -78,7 +78,7 @@ def verification() -> Iterator[None]:
         publish = passes.publish
 
         def verified(record: pipeline.PassRecord) -> None:
-            pipeline.verify(record.after)
+            pipeline.verify(record.pass_.writes, record.after)
             publish(record)
 
         patch.setattr(passes, "publish", verified)

@@ -137,9 +137,9 @@ def test_names_are_unique_and_each_says_what_it_does() -> None:
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda one: f"{one.device}-{one.arch}-{one.tf32}")
 def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
     """A rule that is added to a backend alone would be hidden from the table."""
-    (split,) = [one for one in pipeline.PASSES if one.name == "split_reductions"]
+    (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     steps = {step.name: step.where for step in split.steps}
-    rules = (*pipeline.SPLIT_REDUCTIONS, *backend(options).split(options))
+    rules = (*pipeline.SPLIT_REDUCTIONS, *backend(options).graph_rules(options))
     for rule in rules:
         assert rule.name in steps, f"{rule.name} has no Step"
         module, _, name = steps[rule.name].partition(":")
@@ -148,8 +148,8 @@ def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
 
 
 def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
-    (split,) = [one for one in pipeline.PASSES if one.name == "split_reductions"]
-    rules = {rule.name for one in SETTINGS for rule in backend(one).split(one)}
+    (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
+    rules = {rule.name for one in SETTINGS for rule in backend(one).graph_rules(one)}
     rules |= {rule.name for rule in (*pipeline.SPLIT_REDUCTIONS, sums_as_rows)}
     assert {step.name for step in split.steps} == rules
 
@@ -159,11 +159,11 @@ def test_a_pass_writes_the_dialect_that_it_names() -> None:
     with using(device="cpu"), passes() as records:
         (lm.ones((3, 43)) * 1.25).sum().item()
     dialects = {"graph": list, "kernels": pipeline.Program}
-    assert [one.step for one in records] == [*pipeline.PASSES, pipeline.LOAD]
+    assert [one.pass_ for one in records] == [*pipeline.PASSES, pipeline.LOAD]
     for one in records:
-        assert isinstance(one.after, dialects.get(one.step.writes, Planned))
+        assert isinstance(one.after, dialects.get(one.pass_.writes, Planned))
         assert (getattr(one.after, "source", None) is not None) == (
-            one.step.writes in ("source", "code")
+            one.pass_.writes in ("source", "code")
         )
 
 

@@ -68,7 +68,7 @@ def main(column: str, seed: str, group: str, name: str, limit: str) -> None:
             own.results(step())
         passes: dict[str, float] = defaultdict(float)
         for one in record:
-            passes[one.step.name] += one.seconds
+            passes[one.pass_.name] += one.seconds
         facts["passes"] = passes
     else:
         own.results(step())

@@ -85,7 +85,7 @@ def main(column: str, name: str, device: str, seed: str) -> None:
             losses = [_loss(subject)]
         spent: dict[str, float] = defaultdict(float)
         for record in records:
-            spent[record.step.name] += record.seconds
+            spent[record.pass_.name] += record.seconds
         facts["passes"] = spent
     else:
         losses = [_loss(subject)]

@@ -72,7 +72,7 @@ class CacheInfo(NamedTuple):
     currsize: int
 
 
-class Kept(Generic[P, T]):
+class Cached(Generic[P, T]):
     """`function`, whose results for the `size` arguments that were last asked for are kept, as by
     `functools.lru_cache`; a single one can be dropped. Results are not None, arguments positional.
     """
@@ -106,11 +106,11 @@ class Kept(Generic[P, T]):
         self._hits = self._misses = 0
 
 
-def kept(size: int) -> Callable[[Callable[P, T]], Kept[P, T]]:
-    """A decorator that makes a `Kept` of a function."""
+def cached(size: int) -> Callable[[Callable[P, T]], Cached[P, T]]:
+    """A decorator that makes a `Cached` of a function."""
 
-    def decorate(function: Callable[P, T]) -> Kept[P, T]:
-        made = Kept(function, size)
+    def decorate(function: Callable[P, T]) -> Cached[P, T]:
+        made = Cached(function, size)
         name = f"{function.__module__}.{function.__qualname__}"
         CACHES.append(Cache(name, lambda: made.cache_info().currsize, made.cache_clear))
         return made

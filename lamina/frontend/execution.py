@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lamina.compiled import Planned, find
 from lamina.core.options import Options, current
-from lamina.core.recent import kept
+from lamina.core.recent import cached
 from lamina.errors import CompilerNotFoundError
 from lamina.ir.node import Node
 from lamina.runtime.buffer import Buffer
@@ -45,7 +45,7 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
     return interpret(sinks, inputs, device)
 
 
-@kept(1024)
+@cached(1024)
 def _program_of(sinks: tuple[Node, ...], options: Options) -> Planned:
     found = find(sinks, options)
     if found is not None:

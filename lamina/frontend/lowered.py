@@ -117,8 +117,8 @@ def lower_graph(
     lines_of_graph = dict(zip(graph[len(traced) :], lines.values(), strict=True))
     stages: dict[str, str] = {}
 
-    def observe(name: str, value: Any) -> None:
-        stages[name] = pipeline.text_of(value)
+    def observe(pass_: pipeline.Pass, value: Any) -> None:
+        stages[pass_.name] = pipeline.text_of(pass_.writes, value)
 
     with known(lines_of_graph):
         planned = pipeline.compile_source(graph[: len(traced)], options, observe)

@@ -14,7 +14,7 @@ from weakref import finalize, ref
 
 from lamina import random
 from lamina.core.options import Options
-from lamina.core.recent import Kept
+from lamina.core.recent import Cached
 from lamina.errors import JitError
 from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
@@ -435,7 +435,7 @@ class _Use:
     """That functions use a compiled program: with the last of them the compiler drops it."""
 
 
-def use_of(compiled: Kept[..., Any], sinks: tuple[Node, ...], options: Options) -> object:
+def use_of(compiled: Cached[..., Any], sinks: tuple[Node, ...], options: Options) -> object:
     """That a function uses the program that `compiled` keeps for these arguments."""
     use = SESSION.programs.get((compiled, sinks, options))
     if use is None:

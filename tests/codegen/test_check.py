@@ -84,7 +84,7 @@ def test_a_pass_that_breaks_an_invariant_is_caught(monkeypatch: pytest.MonkeyPat
     """A fusion that forgets which parameters its kernels write."""
 
     def fuse(sinks: list[Node], options: Options) -> Program:
-        program = build_program(sinks, backends.CPU.memory(options))
+        program = build_program(sinks, backends.CPU.fusion_target(options))
         ((launch,),) = program.steps
         parameters = tuple(replace(one, written=False) for one in launch.kernel.parameters)
         broken = replace(launch, kernel=replace(launch.kernel, parameters=parameters))

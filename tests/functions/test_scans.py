@@ -87,7 +87,7 @@ def test_programs_do_not_grow_with_the_length(name: str) -> None:
         step = lm.jit(lambda x, weight: with_slope(name, x, weight, 1))
         with passes() as records:
             step.lower(spec, spec, device="cpu")
-        (program,) = (record.after for record in records if record.step.name == "fuse")
+        (program,) = (record.after for record in records if record.pass_.name == "fuse")
         return len(program.launches), program.arena
 
     short, arena = kernels(16)

@@ -22,7 +22,7 @@ from lamina.ir.parse import parse
 from lamina.ir.text import to_text
 
 STAGES = [
-    "graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "tiles",
+    "graph", "simplify", "suit_device", "layout", "fuse", "schedule", "legalize", "tiles",
     "print",
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ def test_one_program_copies_all_memory_that_others_need() -> None:
 
     with passes() as record:
         step()
-    assert sum(one.step.writes == "source" for one in record) == 2  # the step and the copies
+    assert sum(one.pass_.writes == "source" for one in record) == 2  # the step and the copies
     for weight, other in zip(weights, others, strict=True):
         assert other.tolist() == [float(other.size)] * other.size
         assert weight.tolist() == [other.size + 1.0] * other.size

@@ -181,7 +181,7 @@ def test_a_session_that_forgets_compiles_again() -> None:
     def run() -> list[str]:
         with passes() as records:
             (x * 2.0 + x).sum().realize()
-        return [one.step.name for one in records]
+        return [one.pass_.name for one in records]
 
     first = run()
     assert first

@@ -73,6 +73,7 @@ class _NestCost:
     """The cost of a nest on a CPU."""
 
     each_lane = True  # see `walk`
+    streams_stores = True  # past the caches, where `bypasses_caches` says so
 
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
@@ -174,7 +175,8 @@ class _NestCost:
             rate = min(level.write * self.workers, level.all_write)
             # The lines of such stores are counted at each level, as those of others are, and
             # no level reads them first.
-            is_streamed = bypasses_caches(self.kernel, part.reference.parameter)
+            parameter = part.reference.parameter
+            is_streamed = self.streams_stores and bypasses_caches(self.kernel, parameter)
             return rate * STREAMED if is_streamed else rate
         # The first line of each stretch is a jump, and the others follow it: of stretches of 4
         # lines every fourth one jumps. Seconds a byte are the mean of both.
@@ -222,6 +224,7 @@ class _GpuCost(_NestCost):
     multiprocessors the workers."""
 
     each_lane = False
+    streams_stores = False  # no store of a GPU reads its line first, so none has to avoid that
 
     def _accesses(self) -> float:
         """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
@@ -334,9 +337,6 @@ class _GpuCost(_NestCost):
         if store.atomic:
             return max(updates * rates.atomic, of_place * rates.same_place)
         return points(store.axes[kernel.rows :]) * rates.update
-
-    def _bypasses_caches(self, part: Lines) -> bool:
-        return False  # no store of a GPU reads a line first
 
     def _chain(self) -> float:
         """The chains of a block, in each round."""
