@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import json
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -140,10 +142,16 @@ def compare(model: Model) -> Outcome:
 def declare_torchvision() -> None:
     """torchvision built for a GPU cannot load its operators beside PyTorch for the CPU, and then
     looks for the schemas of two of them. No model here calls these."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _LIBRARIES.append(library)
+    package = importlib.util.find_spec("torchvision")
+    if package is None or package.origin is None:
+        return
+    try:
+        torch.ops.load_library(Path(package.origin).with_name("_C.so"))
+    except OSError:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _LIBRARIES.append(library)
 
 
 _LIBRARIES: list[torch.library.Library] = []  # a library that is freed takes its schemas with it
