@@ -46,6 +46,7 @@ def _llamas() -> dict[str, Family]:
     families = {}
     for kind, variant in VARIANTS.items():
         renamed = llama.unfused if variant.is_fused else _as_they_are
+        renamed = llama.with_joined_experts if variant.mixture is not None else renamed
         families[kind] = Family(partial(llama.read, variant=variant), llama.Llama, renamed)
     return families
 

@@ -133,12 +133,13 @@ def layer_kinds(fields: Fields, usual: Sequence[str]) -> Sequence[str]:
 
 
 def rope_of(
-    fields: Fields, head_size: int, context: int, *, turns_parts: bool = False
-) -> Rope:
+    fields: Fields, head_size: int, context: int, *, turns_parts: bool = False,
+    theta: float = 10000.0,
+) -> Rope:  # fmt: skip
     """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
-    files."""
+    files. theta: where the file does not say it."""
     scaling = fields.part("rope_parameters")
-    theta = theta_of(scaling, "rope_theta", theta_of(fields, "rope_theta", 10000.0))
+    theta = theta_of(scaling, "rope_theta", theta_of(fields, "rope_theta", theta))
     holder = scaling if "partial_rotary_factor" in scaling.values else fields
     share = holder.number("partial_rotary_factor", 1.0)
     if share != 1.0 and not turns_parts:

@@ -1,16 +1,19 @@
 """Llama, and the models that differ from it by their configuration alone: SmolLM, Mistral (a
 sliding window), Qwen 2 (biases of queries, keys and values), Qwen 3 (normalized queries and keys)
-and Phi 3 (some matrices of a layer are one in its files; a rotation of parts of heads).
+and Phi 3 (some matrices of a layer are one in its files; a rotation of parts of heads). Mixtral and
+the mixtures of Qwen 2 and 3 have experts in place of gated layers.
 
 Source: Touvron et al. 2023, "LLaMA". Attributes are named as in the files of the Hugging Face hub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lamina.frontend.tensor import Tensor
+from lamina.models import experts
+from lamina.models.experts import Mixture, MixtureOfExperts
 from lamina.models.fields import (
     MOST_LAYERS,
     Fields,
@@ -33,7 +36,7 @@ from lamina.models.rope import Rope, Rotation
 from lamina.models.sharing import Sharing, divided
 from lamina.models.weights import Source, Weight
 
-__all__ = ["VARIANTS", "Llama", "LlamaConfig", "Variant", "read", "unfused"]
+__all__ = ["VARIANTS", "Llama", "LlamaConfig", "Variant", "read", "unfused", "with_joined_experts"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class LlamaConfig:
     output_bias: bool = False
     inner_biases: bool = False
     normalizes_heads: bool = False
+    mixture: Mixture | None = None
 
 
 class Llama(LanguageModel):
@@ -95,14 +99,14 @@ class _Decoder:
             source, "model.embed_tokens", config.vocabulary, config.size, projects=config.tied
         )
         self.layers = [
-            _Layer(config, source, f"model.layers.{number}") for number in range(config.layers)
+            _Layer(config, source, number) for number in range(config.layers)
         ]
         self.norm = RMSNorm(source, "model.norm", config.size, config.eps)
 
 
 class _Layer:
-    def __init__(self, config: LlamaConfig, source: Source, name: str) -> None:
-        size = config.size
+    def __init__(self, config: LlamaConfig, source: Source, number: int) -> None:
+        size, name = config.size, f"model.layers.{number}"
         self.input_layernorm = RMSNorm(source, f"{name}.input_layernorm", size, config.eps)
         self.self_attn = SelfAttention(
             source, f"{name}.self_attn", size, config.heads, config.key_heads, config.head_size,
@@ -111,7 +115,11 @@ class _Layer:
         self.post_attention_layernorm = RMSNorm(
             source, f"{name}.post_attention_layernorm", size, config.eps
         )
-        self.mlp = Gated(source, f"{name}.mlp", size, config.inner, config.inner_biases)
+        self.mlp: Gated | MixtureOfExperts
+        if config.mixture is not None and number in config.mixture.layers:
+            self.mlp = MixtureOfExperts(source, f"{name}.mlp", size, config.mixture)
+        else:
+            self.mlp = Gated(source, f"{name}.mlp", size, config.inner, config.inner_biases)
 
     def __call__(
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None
@@ -132,6 +140,34 @@ class Variant:
     has_window: bool = False
     turns_parts: bool = False  # of heads, as `partial_rotary_factor` says
     is_fused: bool = False  # the rows of several matrices are one matrix in files
+    mixture: Callable[[Fields, int], Mixture] | None = None
+    theta: float = 10000.0  # of the rotation, where a file does not say it
+
+
+def _mixtral_experts(fields: Fields, layers: int) -> Mixture:
+    return Mixture(
+        count=fields.size("num_local_experts"),
+        chosen=fields.size("num_experts_per_tok"),
+        inner=fields.size("intermediate_size"),
+        normalizes=True,
+        layers=tuple(range(layers)),
+    )
+
+
+def _qwen_experts(fields: Fields, layers: int) -> Mixture:
+    has_count = "num_local_experts" in fields.values
+    return Mixture(
+        count=fields.size("num_local_experts" if has_count else "num_experts"),
+        chosen=fields.size("num_experts_per_tok"),
+        inner=fields.size("moe_intermediate_size"),
+        normalizes=fields.flag("norm_topk_prob"),
+        layers=experts.layers_of(fields, layers),
+    )
+
+
+def _qwen2_experts(fields: Fields, layers: int) -> Mixture:
+    shared = fields.size("shared_expert_intermediate_size")
+    return replace(_qwen_experts(fields, layers), shared=shared)
 
 
 VARIANTS = {
@@ -140,6 +176,9 @@ VARIANTS = {
     "qwen2": Variant(qkv_biases=True),
     "qwen3": Variant(normalizes_heads=True),
     "phi3": Variant(has_window=True, turns_parts=True, is_fused=True),
+    "mixtral": Variant(has_window=True, mixture=_mixtral_experts, theta=1e6),
+    "qwen2_moe": Variant(qkv_biases=True, mixture=_qwen2_experts),
+    "qwen3_moe": Variant(normalizes_heads=True, mixture=_qwen_experts),
 }
 
 
@@ -148,23 +187,32 @@ def read(fields: Fields, variant: Variant) -> LlamaConfig:
     size, heads = fields.size("hidden_size"), head_counts(fields)
     head_size = head_size_of(fields, "head_dim", size // heads.queries)
     context = fields.size("max_position_embeddings", 2048)
+    layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
+    mixture = None if variant.mixture is None else variant.mixture(fields, layers)
+    if mixture is not None and mixture.chosen > mixture.count:
+        reason = f"{mixture.chosen} of {mixture.count} experts"
+        raise fields.fail("num_experts_per_tok", reason)
+    biases = "qkv_bias" if "qkv_bias" in fields.values else "attention_bias"
     return LlamaConfig(
         vocabulary=fields.size("vocab_size"),
         size=size,
         inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers", largest=MOST_LAYERS),
+        layers=layers,
         heads=heads.queries,
         key_heads=heads.keys,
         head_size=head_size,
-        rope=rope_of(fields, head_size, context, turns_parts=variant.turns_parts),
+        rope=rope_of(
+            fields, head_size, context, turns_parts=variant.turns_parts, theta=variant.theta
+        ),
         eps=fields.number("rms_norm_eps", 1e-6),
         context=context,
         tied=fields.flag("tie_word_embeddings", False),
         window=_window(fields, variant),
-        qkv_biases=fields.flag("attention_bias", variant.qkv_biases),
+        qkv_biases=fields.flag(biases, variant.qkv_biases),
         output_bias=fields.flag("attention_bias") and not variant.qkv_biases,
         inner_biases=fields.flag("mlp_bias"),
         normalizes_heads=variant.normalizes_heads,
+        mixture=mixture,
     )
 
 
@@ -174,6 +222,11 @@ def _window(fields: Fields, variant: Variant) -> int | None:
     if fields.flag("use_sliding_window"):
         raise fields.fail("use_sliding_window", "layers with and without windows are not supported")
     return None
+
+
+def with_joined_experts(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:
+    assert config.mixture is not None
+    return experts.joined(weights, config.mixture)
 
 
 def unfused(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:

@@ -21,6 +21,7 @@ YARN = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "smollm": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
@@ -33,6 +34,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
     "phi3": ("Phi3", {"sliding_window": 6}),
     "phi4": ("Phi3", {"rope_parameters": PARTIAL, "tie_word_embeddings": True}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 7}),
+    "mixtral, many experts": ("Mixtral", {"num_local_experts": 20, "num_experts_per_tok": 3}),
+    "qwen2 with experts": (
+        "Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 48, "decoder_sparse_step": 2}
+    ),
+    "qwen3 with experts": (
+        "Qwen3Moe", EXPERTS | {"norm_topk_prob": True, "mlp_only_layers": [0], "head_dim": 32}
+    ),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma2 without bounds": (

@@ -60,6 +60,13 @@ def test_configurations_that_make_no_sense_are_refused(name: str) -> None:
 
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4}
+MIXTRAL = {
+    **SIZES, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2
+}  # fmt: skip
+QWEN3_MOE = {
+    **SIZES, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}  # fmt: skip
 GEMMA2 = {**SIZES, "model_type": "gemma2"}
 WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "heads": ({**GPT2, "n_head": 5}, "n_head: 5 heads do not divide 64 elements"),
@@ -68,6 +75,14 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: True; models of this family"),
     "untied": ({**GEMMA2, "tie_word_embeddings": False}, "tie_word_embeddings: False; models of"),
     "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: full_attention or slid"),
+    "more experts than there are": (
+        {**MIXTRAL, "num_experts_per_tok": 9}, "num_experts_per_tok: 9 of 8 experts"
+    ),
+    "no experts": ({**MIXTRAL, "num_local_experts": 0}, "num_local_experts: 0; an integer from 1"),
+    "layers without experts": (
+        {**QWEN3_MOE, "mlp_only_layers": 3}, "mlp_only_layers: 3; numbers of layers are needed"
+    ),
+    "step of experts": ({**QWEN3_MOE, "decoder_sparse_step": 0}, "decoder_sparse_step: 0; an int"),
     "bound": ({**GEMMA2, "attn_logit_softcapping": 0}, "attn_logit_softcapping: 0; a positive n"),
 }
 

@@ -68,7 +68,10 @@ def test_texts_in_pages_have_the_same_logits(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(logits[row], expected, atol=1e-4)
 
 
-CACHED = [("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp")]
+CACHED = [
+    ("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp"),
+    ("mixtral", "interp"), ("qwen2 with experts", "cpu"), ("qwen3 with experts", "interp"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "device"), CACHED)
@@ -96,7 +99,7 @@ def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
     np.testing.assert_allclose(last, theirs[:, 5:6], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2"])
+@pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2", "mixtral"])
 def test_a_training_step_has_the_gradients_of_pytorch(name: str, tmp_path: Path) -> None:
     theirs = saved(name, tmp_path)
     loss = torch.nn.functional.cross_entropy(
@@ -110,7 +113,12 @@ def test_a_training_step_has_the_gradients_of_pytorch(name: str, tmp_path: Path)
     ours = lm.cross_entropy(logits.flatten(0, 1), labels)
     gradients = lm.gradient(ours, list(state.values()))
     assert ours.item() == pytest.approx(loss.item(), abs=1e-5)
-    of_theirs = {name: one.grad.numpy() for name, one in theirs.named_parameters()}
+    of_theirs: dict[str, np.ndarray] = {}
+    for parameter, value in theirs.named_parameters():
+        stem, is_joined, _ = parameter.rpartition("gate_up_proj")
+        parts = [f"{stem}gate_proj", f"{stem}up_proj"] if is_joined else [parameter]
+        gradients_of_parts = np.split(value.grad.numpy(), len(parts), axis=1 if is_joined else 0)
+        of_theirs |= dict(zip(parts, gradients_of_parts, strict=True))
     assert state.keys() == of_theirs.keys()
     for weight, gradient in zip(state, gradients, strict=True):
         np.testing.assert_allclose(gradient.numpy(), of_theirs[weight], atol=1e-4, err_msg=weight)
