@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lamina.errors import FormatError
@@ -12,12 +14,27 @@ from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, Yarn
 
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
-    "head_counts", "head_size_of", "layer_kinds", "rope_of", "theta_of",
+    "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_object", "rope_of",
+    "sizes_of", "theta_of",
 ]  # fmt: skip
 
 _Number = int | float
 _LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
 MOST_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
+_MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 10 MB
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises FormatError for what is none, and OSError."""
+    if path.stat().st_size > _MAX_JSON:
+        raise FormatError(f"{path}: more than {_MAX_JSON} bytes")
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: a {type(value).__name__}, not an object")
+    return value
 
 
 @dataclass(frozen=True)
@@ -51,9 +68,9 @@ class Fields:
         value = self.get(name, fallback)
         if value is None:
             raise self.fail(name, "missing")
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= largest:
+        if not _is_size(value, largest):
             raise self.fail(name, f"{value!r}; an integer from 1 to {largest} is needed")
-        return value
+        return int(value)
 
     def number(self, name: str, fallback: float | None = None) -> float:
         """A positive number that a float can be."""
@@ -79,6 +96,10 @@ class Fields:
         return Fields(value, f"{self.origin}: {name}")
 
 
+def _is_size(value: Any, largest: int = _LARGEST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= largest
+
+
 def bound(fields: Fields, name: str, fallback: float) -> float | None:
     """A number; null says that there is no bound."""
     is_null = name in fields.values and fields.values[name] is None
@@ -96,6 +117,37 @@ def check_activation(fields: Fields, name: str, *known: str) -> None:
     activation = fields.text(name, known[0])
     if activation not in known:
         raise fields.fail(name, f"{activation!r}; models of this family have {known[0]!r}")
+
+
+def sizes_of(fields: Fields, name: str, fallback: tuple[int, ...]) -> tuple[int, ...]:
+    """A list of whole numbers from 1 on, of which there is at least one."""
+    values = fields.get(name, fallback)
+    is_list = isinstance(values, (list, tuple)) and 0 < len(values) <= MOST_LAYERS
+    if not is_list or not all(_is_size(value) for value in values):
+        raise fields.fail(name, f"{values!r}; a list of integers from 1 to {_LARGEST} is needed")
+    return tuple(values)
+
+
+def pair_of(fields: Fields, name: str, fallback: int) -> tuple[int, int]:
+    """Of two axes: one whole number for both, or a list of two."""
+    if not isinstance(fields.get(name), list):
+        size = fields.size(name, fallback)
+        return size, size
+    sizes = sizes_of(fields, name, ())
+    if len(sizes) != 2:
+        raise fields.fail(name, f"{list(sizes)}; one integer or two are needed")
+    return sizes[0], sizes[1]
+
+
+def labels_of(fields: Fields) -> tuple[str, ...]:
+    """The names of classes, by number; two without names where the file has none."""
+    names = fields.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    if not isinstance(names, dict) or not names:
+        raise fields.fail("id2label", f"{names!r}; an object of numbers to names is needed")
+    labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
+    if not all(isinstance(label, str) for label in labels):
+        raise fields.fail("id2label", f"names of the numbers 0 to {len(names) - 1} are needed")
+    return tuple(labels)
 
 
 @dataclass(frozen=True)

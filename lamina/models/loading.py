@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
 from lamina.models.configuration import FAMILIES, Family
-from lamina.models.fields import Fields
+from lamina.models.fields import Fields, read_object
 from lamina.models.language_model import LanguageModel
 from lamina.models.llama import LlamaConfig
 from lamina.models.network import Network
@@ -122,12 +121,10 @@ def _network(
 
 # Folders.
 
-_MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 10 MB
-
 
 def _from_folder(folder: Path, target: _Target) -> Model:
     origin = str(folder / "config.json")
-    values = _object(folder / "config.json")
+    values = read_object(folder / "config.json")
     family = configuration.family_of(values, origin)
     config = family.read(Fields(values, origin))
     tensors: dict[str, Weight] = {}
@@ -150,26 +147,13 @@ def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return {"model.safetensors": None}
-    weights = _object(index).get("weight_map")
+    weights = read_object(index).get("weight_map")
     if not isinstance(weights, dict):
         raise FormatError(f"{index}: weight_map: an object is needed")
     for weight, name in weights.items():
         if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
             raise FormatError(f"{index}: weight_map: {weight!r}: {name!r} is no name of a file")
     return dict.fromkeys(sorted(set(weights.values())), weights)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    if path.stat().st_size > _MAX_JSON:
-        raise FormatError(f"{path}: more than {_MAX_JSON} bytes")
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise FormatError(f"{path}: a {type(value).__name__}, not an object")
-    return value
 
 
 # GGUF files.

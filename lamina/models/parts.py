@@ -30,7 +30,8 @@ from lamina.models.weights import Source
 
 __all__ = [
     "Cache", "Gated", "KeyValues", "LayerNorm", "Lookup", "Places", "Projection", "RMSNorm",
-    "Scores", "SelfAttention", "TransposedProjection", "attention", "heads_of",
+    "Scores", "SelfAttention", "TransposedProjection", "attention", "floats", "heads_of",
+    "mixed",
 ]  # fmt: skip
 
 
@@ -79,7 +80,7 @@ class TransposedProjection:
         self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
-        own = self._sharing.entered(x, self._over) @ _floats(self.weight)
+        own = self._sharing.entered(x, self._over) @ floats(self.weight)
         return self._sharing.left(own, self._over, self._outputs) + self.bias.cast(float32)
 
     def layouts(self) -> dict[str, Layout]:
@@ -132,10 +133,10 @@ def _product(x: Tensor, weight: Weight, interleaved: Interleaved | None) -> Tens
     is_single = x.size == x.shape[-1]
     if interleaved is not None and is_single:
         return interleaved.product(x)
-    return linear(x, _floats(weight))
+    return linear(x, floats(weight))
 
 
-def _floats(weight: Weight) -> Tensor:
+def floats(weight: Weight) -> Tensor:
     """A weight as float32 in the kernel that uses it."""
     return weight.decode() if isinstance(weight, Packed) else weight.cast(float32)
 
@@ -320,6 +321,19 @@ def heads_of(x: Tensor, size: int) -> Tensor:
     """(batch, length, heads * size) to (batch, heads, length, size)."""
     batch, length, width = x.shape
     return x.reshape((batch, length, width // size, size)).transpose(1, 2)
+
+
+def mixed(
+    query: Tensor, key: Tensor, value: Tensor, head_size: int, mask: Tensor | None = None,
+    is_causal: bool = False, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Attention of heads that are side by side: (batch, length, heads * head_size), as the query.
+    Other arguments are those of `lamina.scaled_dot_product_attention`."""
+    query, key, value = (heads_of(x, head_size) for x in (query, key, value))
+    of_heads = scaled_dot_product_attention(
+        query, key, value, mask, is_causal=is_causal, scale=scale
+    )
+    return of_heads.transpose(1, 2).flatten(2)
 
 
 class SelfAttention:
