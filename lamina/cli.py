@@ -47,6 +47,7 @@ _TABLE_ROWS = 12
 # A graph of 10,000 nodes and a vocabulary of 50,000 texts live on: with Python's 700, collections
 # were a tenth of the time to a model's first token.
 _OBJECTS_PER_COLLECTION = 100_000
+_FOLDER = "a folder with config.json, preprocessor_config.json and safetensors files"
 _MODEL = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
 
 
@@ -133,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
-    """The commands of language models."""
+    """The commands of models in files."""
     generate = command("generate", _generate, "write what follows a text, with a language model")
     _add_model(generate)
     generate.add_argument("prompt", help="a question, or a text to continue")
@@ -149,6 +150,10 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     convert.add_argument("output", type=Path, help="the new file")
     convert.add_argument("--type", choices=("Q8_0", "Q4_0"), default="Q8_0",
                          help="8 or 4 bits a weight (default: %(default)s)")  # fmt: skip
+    classify = command("classify", _classify, "say what is on an image")
+    classify.add_argument("model", type=Path, help=_FOLDER)
+    classify.add_argument("image", type=Path, help="a file, in any format that Pillow reads")
+    classify.add_argument("--count", type=_count, default=5, help="labels (default: %(default)s)")
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
     fetch.add_argument("model", help="a name, such as smollm2")
 
@@ -477,6 +482,12 @@ def _serve(options: argparse.Namespace) -> None:
         raise MissingPackageError(what) from None
 
     run_serve(options)
+
+
+def _classify(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_classify
+
+    run_classify(options)
 
 
 def _fetch(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""What the commands ``generate``, ``chat``, ``convert`` and ``fetch`` do."""
+"""What the commands ``generate``, ``chat``, ``convert``, ``fetch`` and ``classify`` do."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from lamina.distributed.mesh import Mesh
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
+from lamina.models.images import Labels, read_image
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.text.tokenizer import TextStream, Tokenizer
 
-__all__ = ["run_chat", "run_convert", "run_fetch", "run_generate"]
+__all__ = ["run_chat", "run_classify", "run_convert", "run_fetch", "run_generate"]
 
 _LEAST_CAPACITY = 256
 
@@ -33,6 +34,14 @@ def run_convert(options: Namespace) -> None:
     """Write a model with its matrices in another type of blocks."""
     convert(find(options.model), options.output, options.type)
     print(f"{options.output}: {os.path.getsize(options.output) / 1e6:.1f} MB")
+
+
+def run_classify(options: Namespace) -> None:
+    """Print what is on an image, with probabilities, the most probable first."""
+    labels = Labels(options.model)
+    image = read_image(options.image, labels.network.channels)
+    for name, probability in labels.best(image, options.count):
+        print(f"{probability:6.1%}  {name}")
 
 
 def run_generate(options: Namespace) -> None:
