@@ -145,6 +145,10 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     for one in (generate, chat):
         _add_sampling(one)
     _add_serving(command("serve", _serve, "serve a language model over HTTP, as OpenAI's API does"))
+    embed = command("embed", _embed, "write the vectors of texts, as lines of JSON")
+    embed.add_argument("model", help="a folder as on the Hugging Face hub")
+    embed.add_argument("texts", nargs="*", metavar="text", help="if none, each line of the input")
+    embed.add_argument("--output", type=Path, help="a file of NumPy's in place of JSON: x.npy")
     convert = command("convert", _convert, "write a GGUF file with its matrices in smaller types")
     convert.add_argument("model", help="a GGUF file, or a name such as smollm2")
     convert.add_argument("output", type=Path, help="the new file")
@@ -466,6 +470,12 @@ def _chat(options: argparse.Namespace) -> None:
     from lamina.models.command import run_chat
 
     run_chat(options)
+
+
+def _embed(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_embed
+
+    run_embed(options)
 
 
 def _convert(options: argparse.Namespace) -> None:

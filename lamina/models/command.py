@@ -1,13 +1,16 @@
-"""What the commands ``generate``, ``chat``, ``convert``, ``fetch`` and ``classify`` do."""
+"""What the commands ``generate``, ``chat``, ``embed``, ``convert``, ``fetch`` and ``classify`` do.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from lamina.distributed import setup
 from lamina.distributed.mesh import Mesh
@@ -19,9 +22,12 @@ from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.text.tokenizer import TextStream, Tokenizer
 
-__all__ = ["run_chat", "run_classify", "run_convert", "run_fetch", "run_generate"]
+__all__ = [
+    "run_chat", "run_classify", "run_convert", "run_embed", "run_fetch", "run_generate",
+]  # fmt: skip
 
 _LEAST_CAPACITY = 256
+_EMBEDDED_AT_ONCE = 256  # lines of the standard input
 
 
 def run_fetch(options: Namespace) -> None:
@@ -42,6 +48,25 @@ def run_classify(options: Namespace) -> None:
     image = read_image(options.image, labels.network.channels)
     for name, probability in labels.best(image, options.count):
         print(f"{probability:6.1%}  {name}")
+
+
+def run_embed(options: Namespace) -> None:
+    """Write the vectors of texts: a line of JSON for each, or all into a file of NumPy's. Without
+    texts, each line of the standard input is one."""
+    import numpy as np
+
+    embedder = load(find(options.model)).embedder
+    texts = iter(options.texts or (line.rstrip("\n") for line in sys.stdin))
+    parts = [np.empty((0, embedder.size), np.float32)]
+    while some := list(islice(texts, _EMBEDDED_AT_ONCE)):
+        vectors = embedder(some)
+        if options.output is not None:
+            parts.append(vectors)
+            continue
+        for text, vector in zip(some, vectors.tolist(), strict=True):
+            print(json.dumps({"text": text, "embedding": vector}, ensure_ascii=False))
+    if options.output is not None:
+        np.save(options.output, np.concatenate(parts))
 
 
 def run_generate(options: Namespace) -> None:

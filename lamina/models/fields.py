@@ -14,8 +14,8 @@ from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, Yarn
 
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
-    "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_object", "rope_of",
-    "sizes_of", "theta_of",
+    "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_json",
+    "read_object", "rope_of", "sizes_of", "theta_of",
 ]  # fmt: skip
 
 _Number = int | float
@@ -26,15 +26,20 @@ _MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 1
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises FormatError for what is none, and OSError."""
-    if path.stat().st_size > _MAX_JSON:
-        raise FormatError(f"{path}: more than {_MAX_JSON} bytes")
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+    value = read_json(path)
     if not isinstance(value, dict):
         raise FormatError(f"{path}: a {type(value).__name__}, not an object")
     return value
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON says. Raises FormatError for what is none, and OSError."""
+    if path.stat().st_size > _MAX_JSON:
+        raise FormatError(f"{path}: more than {_MAX_JSON} bytes")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
 
 
 @dataclass(frozen=True)

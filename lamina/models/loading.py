@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,14 @@ from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
 from lamina.models.configuration import FAMILIES, Family
+from lamina.models.embedding import Embedder
 from lamina.models.fields import Fields, read_object
 from lamina.models.language_model import LanguageModel
 from lamina.models.llama import LlamaConfig
 from lamina.models.network import Network
+from lamina.models.sentences import SentenceSettings
 from lamina.models.sharing import Weight
+from lamina.models.text_encoder import TextEncoder
 from lamina.models.weights import StoredWeights
 from lamina.runtime.devices import target_of
 from lamina.text.tokenizer import Tokenizer
@@ -32,12 +35,14 @@ __all__ = ["Model", "load"]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A network and what belongs to it. `tokenizer` is read when it is first asked for."""
+    """A network and what belongs to it. `tokenizer` is read when it is first asked for. folder: the
+    one that it is from, if it is not from a single file."""
 
     network: Network
     config: Any  # a dataclass of the family
     device: str
     _read_tokenizer: Any
+    folder: Path | None = None
 
     @property
     def writer(self) -> LanguageModel:
@@ -46,6 +51,18 @@ class Model:
             kind = type(self.network).__name__
             raise ArgumentError(f"{kind} writes no text", operation="load")
         return self.network
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Makes vectors of texts, as the folder says. Raises ArgumentError for a network that reads
+        no texts as a whole, and FormatError for settings that are not supported."""
+        network = self.network
+        if not isinstance(network, TextEncoder) or self.folder is None:
+            kind = type(network).__name__
+            raise ArgumentError(f"{kind} makes no embeddings of texts", operation="load")
+        size, context = network.config.size, network.config.context
+        settings = SentenceSettings.from_folder(self.folder, size, context)
+        return Embedder(network, self.tokenizer, settings, self.device)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -135,7 +152,8 @@ def _from_folder(folder: Path, target: _Target) -> Model:
             if is_needed:
                 tensors[weight] = tensor
     network = _network(family, config, family.renamed(tensors, config), str(folder), target)
-    return Model(network, config, target.device, partial(Tokenizer.from_folder, folder))
+    read_tokenizer = partial(Tokenizer.from_folder, folder)
+    return Model(network, config, target.device, read_tokenizer, folder)
 
 
 # Of old files: what follows from the configuration.

@@ -61,6 +61,12 @@ class Tokenizer:
         """The tokens of `text`. with_bos: begin with the token `bos`; by default as the model was
         trained. Templates write theirs. Raises DTypeError for what is no text, and ArgumentError
         for a text with half of a pair of surrogates, which UTF-8 cannot say."""
+        ids: list[int] = self._encoding(text).ids
+        is_first = self.adds_bos if with_bos is None else with_bos
+        return [self.bos, *ids] if is_first and self.bos is not None else ids
+
+    def _encoding(self, text: str) -> Any:
+        """The package's object for the tokens of a text, without special ones around them."""
         if not isinstance(text, str):
             raise DTypeError(f"{type(text).__name__}; a str is needed", operation="encode")
         try:
@@ -73,9 +79,22 @@ class Tokenizer:
             ) from None
         # A batch of one: unlike `encode` of the package it lets other threads run meanwhile.
         (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        is_first = self.adds_bos if with_bos is None else with_bos
-        return [self.bos, *ids] if is_first and self.bos is not None else ids
+        return encoding
+
+    def encode_whole(self, text: str, limit: int) -> list[int]:
+        """The tokens of `text` as an encoder of whole texts reads them, with the special ones that
+        the file puts around them, such as [CLS] and [SEP]: at most `limit`, which leaves out the
+        end of a longer text. Raises as `encode`, and ArgumentError where the special tokens alone
+        are more."""
+        room = limit - self.backend.num_special_tokens_to_add(False)
+        if room < 0:
+            raise ArgumentError(
+                f"{limit} tokens have no room for the special ones", operation="encode"
+            )
+        encoding = self._encoding(text)
+        encoding.truncate(room)
+        ids: list[int] = self.backend.post_process(encoding).ids
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens; special ones are left out, as are numbers of no token. Raises
@@ -288,6 +307,9 @@ def _from_folder(folder: Path) -> Tokenizer:
         backend = parse(text)
     except Exception as error:  # the package has no type of its own
         raise FormatError(f"{folder / 'tokenizer.json'}: {error}") from None
+    # Some files cut texts or pad them as their last user did; how long a text is, is not theirs.
+    backend.no_truncation()
+    backend.no_padding()
     settings = _json(folder / "tokenizer_config.json")
     bos, eos = (_named(settings, name) for name in ("bos_token", "eos_token"))
     ends = [eos, *_ENDS_OF_TURN]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,3 +48,59 @@ def reference(name: str, head: str = "Model") -> Any:
         with torch.no_grad():
             weight.copy_(torch.randn_like(weight) * (0.3 if weight.ndim == 1 else 0.15))
     return model
+
+
+WORDS = ("the", "cat", "sat", "on", "mat", "dog", "run", "##s", "##ning", "##y", "a", "b", "c", ".")
+_MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+def sentence_folder(folder: Path, pooling: str = "mean", modules: int = 3) -> Any:
+    """A small BERT with its tokenizer in `folder`, as sentence-transformers has them, with the
+    first of three modules. The model of transformers."""
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    model = reference("bert")
+    model.save_pretrained(folder)
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+    vocabulary = {word: number for number, word in enumerate((*special, *WORDS))}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="[PAD]", model_max_length=40
+    ).save_pretrained(folder)
+    # As the hub's file of MiniLM: whoever made it cut and padded texts.
+    backend.enable_truncation(5)
+    backend.enable_padding(length=7)
+    backend.save(str(folder / "tokenizer.json"))
+    places = ("", "1_Pooling", "2_Normalize")
+    kinds = [f"sentence_transformers.models.{kind}" for kind in _MODULES]
+    written = [
+        {"idx": number, "name": str(number), "path": place, "type": kind}
+        for number, (place, kind) in enumerate(zip(places, kinds, strict=True))
+    ]
+    (folder / "modules.json").write_text(json.dumps(written[:modules]))
+    (folder / "1_Pooling").mkdir()
+    modes = {"cls_token": pooling == "cls", "mean_tokens": pooling == "mean"}
+    values = {f"pooling_mode_{name}": value for name, value in modes.items()}
+    values["word_embedding_dimension"] = SIZES["hidden_size"]
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(values))
+    lengths = {"max_seq_length": 40, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(lengths))
+    return model
+
+
+def sentence_vectors(
+    model: Any, tokens: list[list[int]], pooling: str = "mean", normalizes: bool = True
+) -> np.ndarray:
+    """Of each text alone, by PyTorch."""
+    import torch
+
+    rows = []
+    for ids in tokens:
+        with torch.no_grad():
+            hidden = model(torch.tensor([ids])).last_hidden_state[0]
+        row = hidden[0] if pooling == "cls" else hidden.mean(0)
+        rows.append(torch.nn.functional.normalize(row, dim=0) if normalizes else row)
+    return torch.stack(rows).numpy()
