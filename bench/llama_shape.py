@@ -4,6 +4,7 @@ device: for speed alone."""
 from __future__ import annotations
 
 import lamina as lm
+from lamina.core.dtypes import DType
 from lamina.core.shape import Shape
 from lamina.distributed.mesh import Axis
 from lamina.frontend.tensor import Tensor
@@ -24,8 +25,8 @@ TINY = LlamaConfig(
 class HalfWeights:
     """Weights as `lamina.models.weights.Source`; each process draws what it has."""
 
-    def __init__(self, over: Axis | None) -> None:
-        self.over = over
+    def __init__(self, over: Axis | None, activations: DType = lm.float32) -> None:
+        self.over, self.activations = over, activations
 
     def take(self, name: str, shape: Shape, cut: Cut | None = None) -> Tensor:
         weight = (0.02 * lm.random.normal(self._own(shape, cut))).cast(lm.bfloat16)

@@ -69,7 +69,8 @@ class Gemma2(LanguageModel):
     def __init__(self, config: Gemma2Config, source: Source) -> None:
         self.config = config
         key_heads = divided(config.key_heads, source.over, "heads of keys")
-        self.keys = KeyShape(len(config.windows), key_heads, config.head_size)
+        layers, size = len(config.windows), config.head_size
+        self.keys = KeyShape(layers, key_heads, size, source.activations)
         self.model = _Decoder(config, source)
         source.ignore("lm_head.weight")
 

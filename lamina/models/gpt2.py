@@ -48,7 +48,8 @@ class GPT2(LanguageModel):
     def __init__(self, config: GPT2Config, source: Source) -> None:
         self.config = config
         heads = divided(config.heads, source.over, "heads")
-        self.keys = KeyShape(config.layers, heads, config.size // config.heads)
+        size = config.size // config.heads
+        self.keys = KeyShape(config.layers, heads, size, source.activations)
         self.transformer = _Decoder(config, source)
         source.ignore("lm_head.weight")
 
@@ -96,7 +97,7 @@ class _Attention:
 
     def __init__(self, config: GPT2Config, source: Source, name: str) -> None:
         size = config.size
-        self.head_size = size // config.heads
+        self.head_size, self._activations = size // config.heads, source.activations
         self.c_attn = TransposedProjection(
             source, f"{name}.c_attn", size, 3 * size, Sharing.OUTPUTS, pieces=3
         )
@@ -108,7 +109,8 @@ class _Attention:
         query, key, value = (
             heads_of(parts[..., at : at + size], self.head_size) for at in range(0, 3 * size, size)
         )
-        return self.c_proj(attention(query, key, value, places, cache))
+        activations = self._activations
+        return self.c_proj(attention(query, key, value, places, cache, activations=activations))
 
 
 class _Inner:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lamina.core.dtypes import DType
 from lamina.errors import ShapeError
 from lamina.frontend.tensor import Tensor
 from lamina.models.network import Network
@@ -17,11 +18,13 @@ __all__ = ["KeyShape", "LanguageModel"]
 
 @dataclass(frozen=True)
 class KeyShape:
-    """What a model keeps of a token: keys and values of `layers` times `heads`, of `size` each."""
+    """What a model keeps of a token: keys and values of `layers` times `heads`, of `size` elements
+    of `dtype` each."""
 
     layers: int
     heads: int
     size: int
+    dtype: DType
 
 
 class LanguageModel(Network, ABC):
@@ -63,9 +66,15 @@ class LanguageModel(Network, ABC):
     def new_pages(self, pages: int, size: int, device: str | None = None) -> list[PagedCache]:
         """Empty ones for each layer: so many pages of `size` positions."""
         keys = self.keys
-        return [PagedCache(keys.heads, pages, size, keys.size, device) for _ in range(keys.layers)]
+        return [
+            PagedCache(keys.heads, pages, size, keys.size, device, keys.dtype)
+            for _ in range(keys.layers)
+        ]
 
     def new_caches(self, batch: int, capacity: int, device: str | None = None) -> list[Cache]:
         """Empty ones for each layer."""
         keys = self.keys
-        return [Cache(batch, keys.heads, capacity, keys.size, device) for _ in range(keys.layers)]
+        return [
+            Cache(batch, keys.heads, capacity, keys.size, device, keys.dtype)
+            for _ in range(keys.layers)
+        ]

@@ -68,7 +68,7 @@ class Llama(LanguageModel):
     def __init__(self, config: LlamaConfig, source: Source) -> None:
         self.config = config
         key_heads = divided(config.key_heads, source.over, "heads of keys")
-        self.keys = KeyShape(config.layers, key_heads, config.head_size)
+        self.keys = KeyShape(config.layers, key_heads, config.head_size, source.activations)
         self.model = _Decoder(config, source)
         self.lm_head: Projection | None = None
         if not config.tied:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from lamina.core.dtypes import DType, float32
 from lamina.core.options import current
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, CompilerNotFoundError, FormatError
@@ -74,7 +75,7 @@ class Model:
 
 def load(
     path: str | os.PathLike[str], device: str | None = None, round_activations: bool = False,
-    over: Axis | None = None,
+    over: Axis | None = None, activations: DType = float32,
 ) -> Model:  # fmt: skip
     """The model in a GGUF file, or in a folder with ``config.json`` and safetensors files. Weights
     are views of the mapped files, and quantised ones stay so.
@@ -88,6 +89,10 @@ def load(
     mapped files reads nothing else; all rows of queries and keys in GGUF files of the architecture
     "llama", which are put into another order first. All get all logits, and write the same text.
 
+    activations: float32, bfloat16 or float16: the dtype of keys and values, and to which factors
+    of products are rounded. Products of several vectors are faster in 16 bits on a GPU, as tensor
+    cores multiply these; sums, normalizations and logits are float32 always.
+
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
     another shape. Raises ShapeError where the processes cannot share heads of keys, or units of the
@@ -96,18 +101,19 @@ def load(
     if over is not None and over.ranks == 1:
         over = None
     lanes = _lanes(where) if round_activations and not place.is_dir() else None
-    target = _Target(where, lanes, over)
+    target = _Target(where, lanes, over, activations)
     return _from_folder(place, target) if place.is_dir() else _from_gguf(place, target)
 
 
 @dataclass(frozen=True)
 class _Target:
     """Where weights go: to a device, with a second copy in so many `lanes`, and of those that
-    processes share over an axis a part to each."""
+    processes share over an axis a part to each. activations: of the model there."""
 
     device: str
     lanes: int | None
     over: Axis | None
+    activations: DType
 
     @property
     def first(self) -> str:
@@ -130,7 +136,9 @@ def _lanes(device: str) -> int | None:
 def _network(
     family: Family, config: Any, tensors: Mapping[str, Weight], origin: str, target: _Target
 ) -> Network:
-    source = StoredWeights(tensors, origin, target.lanes, target.over, target.device)
+    source = StoredWeights(
+        tensors, origin, target.lanes, target.over, target.device, target.activations
+    )
     network = family.network(config, source)
     source.check()
     return network

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lamina.core.dtypes import DType, float32
 from lamina.errors import OutOfMemoryError
 from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.indexing import take, take_along_axis
@@ -30,19 +31,20 @@ __all__ = ["PagedCache", "PagedTexts"]
 
 
 class PagedCache:
-    """Keys and values of one layer: (heads, pages * page_size, size), float32. Raises
-    OutOfMemoryError where there is no room for them."""
+    """Keys and values of one layer: (heads, pages * page_size, size). Raises OutOfMemoryError where
+    there is no room for them."""
 
     def __init__(
-        self, heads: int, pages: int, page_size: int, size: int, device: str | None = None
-    ) -> None:
+        self, heads: int, pages: int, page_size: int, size: int, device: str | None = None,
+        dtype: DType = float32,
+    ) -> None:  # fmt: skip
         self.pages, self.page_size = pages, page_size
         # Data, and no expression: it is in memory before a program that writes to it is traced.
         shape = (heads, pages * page_size, size)
         try:
-            nothing = np.zeros(shape, np.float32)
+            nothing = np.zeros(shape, dtype.numpy)
         except (MemoryError, ValueError):  # the second: for more than any machine can address
-            wanted = 2 * math.prod(shape) * np.dtype(np.float32).itemsize
+            wanted = 2 * math.prod(shape) * dtype.itemsize
             raise OutOfMemoryError(
                 f"no room for the keys and values of a layer, {wanted} bytes",
                 operation="PagedCache", remedy="have fewer pages",

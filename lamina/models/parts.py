@@ -1,5 +1,6 @@
 """What the models share: projections, lookups, attention with grouped queries, caches of keys and
-values, and gated layers. Weights may be quantised; activations are float32."""
+values, and gated layers. Weights may be quantised. Sums and what lies between products are float32;
+factors of products, keys and values have the dtype `Source.activations`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import DType, float32
 from lamina.distributed.layout import Layout
 from lamina.distributed.tensor_parallel import enter_parallel, leave_parallel
 from lamina.errors import ShapeError
@@ -49,12 +50,14 @@ class Projection:
         cut = sharing.cut(0, pieces)
         self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs), cut)
         self._interleaved = source.interleaved(self.weight)
+        self._activations = source.activations
         self.bias: Tensor | None = None
         if bias:
             self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
-        own = _product(self._sharing.entered(x, self._over), self.weight, self._interleaved)
+        entered = self._sharing.entered(x, self._over)
+        own = _product(entered, self.weight, self._interleaved, self._activations)
         product = self._sharing.left(own, self._over, self._outputs)
         return product if self.bias is None else product + self.bias.cast(float32)
 
@@ -74,13 +77,14 @@ class TransposedProjection:
         sharing: Sharing = Sharing.WHOLE, pieces: int = 1,
     ) -> None:  # fmt: skip
         self._sharing, self._over, self._outputs = sharing, source.over, outputs
-        self._pieces = pieces
+        self._pieces, self._activations = pieces, source.activations
         cut = sharing.cut(1, pieces)
         self.weight: Weight = source.take(f"{name}.weight", (inputs, outputs), cut)
         self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
-        own = self._sharing.entered(x, self._over) @ floats(self.weight)
+        vectors = _rounded(self._sharing.entered(x, self._over), self._activations)
+        own = vectors @ _rounded(floats(self.weight), self._activations)
         return self._sharing.left(own, self._over, self._outputs) + self.bias.cast(float32)
 
     def layouts(self) -> dict[str, Layout]:
@@ -102,6 +106,7 @@ class Lookup:
         self._over, self._count = source.over if is_shared else None, count
         self.weight: Weight = source.take(f"{name}.weight", (count, size), self._sharing.cut(0))
         self._interleaved = source.interleaved(self.weight) if projects else None
+        self._activations = source.activations
 
     def __call__(self, ids: Tensor) -> Tensor:
         if self._over is None:
@@ -118,7 +123,8 @@ class Lookup:
         return embedding(ids, self.weight).cast(float32)
 
     def project(self, x: Tensor) -> Tensor:
-        own = _product(self._sharing.entered(x, self._over), self.weight, self._interleaved)
+        entered = self._sharing.entered(x, self._over)
+        own = _product(entered, self.weight, self._interleaved, self._activations)
         return self._sharing.left(own, self._over, self._count)
 
     def layouts(self) -> dict[str, Layout]:
@@ -127,13 +133,25 @@ class Lookup:
         return layouts(self.weight, cut, None, None, self._over, self._count)
 
 
-def _product(x: Tensor, weight: Weight, interleaved: Interleaved | None) -> Tensor:
-    """``x @ weight.T``. A chunk of a prompt is multiplied as floats: the decoded weight is used for
-    all its vectors."""
+def _product(
+    x: Tensor, weight: Weight, interleaved: Interleaved | None, activations: DType
+) -> Tensor:
+    """``x @ weight.T`` in float32, of factors that are rounded to `activations`. A chunk of a
+    prompt is multiplied as floats: the decoded weight is used for all its vectors. For a single
+    vector a quantised weight is not rounded again: there are no tiles that would hold it."""
     is_single = x.size == x.shape[-1]
     if interleaved is not None and is_single:
         return interleaved.product(x)
-    return linear(x, floats(weight))
+    factor = floats(weight)
+    if not (isinstance(weight, Packed) and is_single):
+        factor = _rounded(factor, activations)
+    return linear(_rounded(x, activations), factor)
+
+
+def _rounded(x: Tensor, activations: DType) -> Tensor:
+    """float32 of values that `activations` has: the sum of products of two such is one of factors
+    of that dtype, without a rounding of the result."""
+    return x.cast(activations).cast(float32)
 
 
 def floats(weight: Weight) -> Tensor:
@@ -187,10 +205,11 @@ class Gated:
         self.gate_proj = Projection(source, f"{name}.gate_proj", size, inner, bias, outputs)
         self.up_proj = Projection(source, f"{name}.up_proj", size, inner, bias, outputs)
         self.down_proj = Projection(source, f"{name}.down_proj", inner, size, bias, inputs)
-        self.activation = activation
+        self.activation, self._activations = activation, source.activations
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+        gate = _rounded(self.gate_proj(x), self._activations)  # in memory while `up` is computed
+        return self.down_proj(self.activation(gate) * self.up_proj(x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,10 +253,11 @@ class Cache:
     The capacity is fixed, so that programs of all positions are one program."""
 
     def __init__(
-        self, batch: int, heads: int, capacity: int, size: int, device: str | None = None
-    ) -> None:
+        self, batch: int, heads: int, capacity: int, size: int, device: str | None = None,
+        dtype: DType = float32,
+    ) -> None:  # fmt: skip
         # Data, and no expression: it is in memory before a program that writes to it is traced.
-        nothing = np.zeros((batch, heads, capacity, size), np.float32)
+        nothing = np.zeros((batch, heads, capacity, size), dtype.numpy)
         self.keys, self.values = Tensor(nothing, device=device), Tensor(nothing, device=device)
 
     @property
@@ -280,12 +300,13 @@ class Scores:
 
 def attention(
     query: Tensor, key: Tensor, value: Tensor, places: Places, cache: KeyValues | None,
-    scores: Scores | None = None,
+    scores: Scores | None = None, activations: DType = float32,
 ) -> Tensor:  # fmt: skip
     """Causal attention of heads (batch, heads, length, size), with the keys and values of `cache`
     before them, where each head of these serves a group of heads of queries (Ainslie et al. 2023,
-    "GQA"): (batch, length, heads * size)."""
+    "GQA"): (batch, length, heads * size). activations: of the cache, and of factors of products."""
     scores = scores or Scores()
+    query, key, value = (heads.cast(activations) for heads in (query, key, value))
     if cache is not None:
         key, value = cache.extended(key, value, places)
     if scores.bound is not None:
@@ -308,13 +329,14 @@ def _bounded_attention(
     """Each token sees itself, so that no row of scores is without a number."""
     batch, heads, length, size = query.shape
     key_heads = key.shape[1]
-    grouped = query.reshape((batch, key_heads, heads // key_heads, length, size))
+    grouped = query.reshape((batch, key_heads, heads // key_heads, length, size)).cast(float32)
     scale = size**-0.5 if scores.scale is None else scores.scale
-    products = grouped @ key.unsqueeze(2).mT * scale
+    products = grouped @ key.cast(float32).unsqueeze(2).mT * scale
     bounded = tanh(products / scores.bound) * scores.bound
     allowed = seen.unsqueeze(1) if seen.ndim > 2 else seen
     weights = softmax(where(allowed, bounded, -float("inf")), axis=-1)
-    return (weights @ value.unsqueeze(2)).reshape((batch, heads, length, size))
+    mixed = _rounded(weights, value.dtype) @ value.cast(float32).unsqueeze(2)
+    return mixed.reshape((batch, heads, length, size))
 
 
 def heads_of(x: Tensor, size: int) -> Tensor:
@@ -352,6 +374,7 @@ class SelfAttention:
                 f"{heads} heads of queries for {key_heads} heads of keys", operation=name
             )
         self.head_size, self.scores = head_size, scores
+        self._activations = source.activations
         outputs, inputs = Sharing.OUTPUTS, Sharing.INPUTS
         width, key_width = heads * head_size, key_heads * head_size
         self.q_proj = Projection(source, f"{name}.q_proj", size, width, biases, outputs)
@@ -368,11 +391,14 @@ class SelfAttention:
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None = None
     ) -> Tensor:
         """x: (batch, length, size); so is the result."""
+        # Between two kernels, so that memory holds what is rounded.
         query, key, value = (
-            heads_of(project(x), self.head_size)
+            heads_of(_rounded(project(x), self._activations), self.head_size)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         query, key = rotation(query), rotation(key)
-        return self.o_proj(attention(query, key, value, places, cache, self.scores))
+        activations = self._activations
+        mixed = attention(query, key, value, places, cache, self.scores, activations)
+        return self.o_proj(mixed)

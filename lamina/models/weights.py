@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from lamina import random
+from lamina.core.dtypes import DType, float32
 from lamina.core.shape import Shape
 from lamina.distributed.mesh import Axis
 from lamina.errors import FormatError
@@ -22,9 +23,11 @@ _SHOWN = 8  # names in an error
 
 
 class Source(Protocol):
-    """Where the layers of a model get their weights. over: the processes that share the model."""
+    """Where the layers of a model get their weights. over: the processes that share the model.
+    activations: the dtype of what layers keep, and to which factors of products are rounded."""
 
     over: Axis | None
+    activations: DType
 
     def take(self, name: str, shape: Shape, cut: Cut | None = None) -> Weight:
         """The weight `name`, in all of `shape`; where the model is shared, by `cut`, a part of it.
@@ -45,14 +48,15 @@ class StoredWeights:
 
     origin: the name of the file, for messages. lanes: of `Interleaved`, where single vectors are to
     be rounded as they are multiplied with quantised weights. over: the processes that share the
-    model; `tensors` are then on the host, and each process brings its parts to `device`."""
+    model; `tensors` are then on the host, and each process brings its parts to `device`.
+    activations: as `Source` says."""
 
     def __init__(
         self, tensors: Mapping[str, Weight], origin: str, lanes: int | None = None,
-        over: Axis | None = None, device: str = "cpu",
+        over: Axis | None = None, device: str = "cpu", activations: DType = float32,
     ) -> None:  # fmt: skip
         self._tensors, self._origin, self._lanes = tensors, origin, lanes
-        self.over, self._device = over, device
+        self.over, self._device, self.activations = over, device, activations
         self._used: set[str] = set()
         self._missing: list[str] = []
         self._misshapen: list[str] = []
@@ -101,6 +105,8 @@ class DrawnWeights:
     """New parameters for training: matrices are drawn from a normal distribution, scales of
     normalizations are one, biases zero. over: the processes that share the model; the seeds of
     `lamina.random.manual_seed` have to be the same on all of them."""
+
+    activations = float32
 
     def __init__(self, std: float = 0.02, over: Axis | None = None) -> None:
         self._std, self.over = std, over

@@ -37,6 +37,28 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(logits.numpy(), theirs, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "gemma2"])
+def test_activations_of_16_bits_are_near_those_of_transformers(
+    name: str, device: str, tmp_path: Path
+) -> None:
+    """With a cache, token after token: what it keeps has 16 bits as well."""
+    theirs = wanted(saved(name, tmp_path), IDS)[:, :6]
+    network = models.load(tmp_path, device, activations=lm.bfloat16).network
+    caches = network.new_caches(batch=2, capacity=8, device=device)
+    assert caches[0].keys.dtype is lm.bfloat16
+    assert network.new_pages(2, 4, device)[0].keys.dtype is lm.bfloat16
+    steps = [
+        network(Tensor(IDS[:, at : at + 1], device=device), caches, Tensor(at, device=device))
+        for at in range(6)
+    ]
+    logits = np.concatenate([step.numpy() for step in steps], axis=1)
+    assert logits.dtype == np.float32
+    # 2**-9 for each factor of a product, of a few dozen that follow each other.
+    apart = np.linalg.norm(logits - theirs) / np.linalg.norm(theirs)
+    assert 1e-4 < apart < 0.03
+
+
 def test_old_files_of_gpt2_have_no_prefix_and_masks(tmp_path: Path) -> None:
     theirs = wanted(saved("gpt2", tmp_path), IDS)
     weights = safetensors.load(tmp_path / "model.safetensors", "interp")
