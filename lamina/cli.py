@@ -146,7 +146,7 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
         _add_sampling(one)
     _add_serving(command("serve", _serve, "serve a language model over HTTP, as OpenAI's API does"))
     embed = command("embed", _embed, "write the vectors of texts, as lines of JSON")
-    embed.add_argument("model", help="a folder as on the Hugging Face hub")
+    embed.add_argument("model", help="a folder as on Hugging Face's hub, or a name such as minilm")
     embed.add_argument("texts", nargs="*", metavar="text", help="if none, each line of the input")
     embed.add_argument("--output", type=Path, help="a file of NumPy's in place of JSON: x.npy")
     convert = command("convert", _convert, "write a GGUF file with its matrices in smaller types")

