@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from lamina.core.options import Options
@@ -47,7 +48,7 @@ from lamina.schedule.cost import KernelTime, joined_seconds, predict_time
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.cpu.register_tiles import REGISTER_TILES
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
-from lamina.schedule.gpu.attention import back_to_back
+from lamina.schedule.gpu.attention import back_to_back_on
 from lamina.schedule.gpu.gathered_windows import gathered_windows
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts, untiled_products_in_parts
@@ -117,10 +118,11 @@ def _fusion_target_of_cuda(options: Options) -> FusionTarget:
     """Products are in tiles, which update their results in memory where each multiprocessor gets a
     large one."""
     target = target_of(options)
+    has_tensor_cores = "tensor_cores" in target.engines
     return replace(
         OF_GPUS,
         tiled_products=True,
-        gains_by_recomputing=back_to_back if "tensor_cores" in target.engines else None,
+        gains_by_recomputing=partial(back_to_back_on, target=target) if has_tensor_cores else None,
         min_updating_results=target.multiprocessors * MAX_TILE_RESULTS,
     )
 

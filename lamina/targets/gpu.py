@@ -5,7 +5,6 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import ClassVar
 
@@ -28,7 +27,7 @@ from lamina.targets.reductions import Work
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import ThreadPrinter, whole_warps
 from lamina.tiles.program import TileProgram
-from lamina.tiles.stage import TilePrograms, program_of
+from lamina.tiles.stage import TilePrograms
 
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
@@ -37,16 +36,6 @@ FEW = 8
 # The same of products back to back, whose sums leave their registers as they become results: the
 # loads that these need, such as a bias, do not wait for the stores of the results before.
 FEW_BACK_TO_BACK = 32
-
-
-@dataclass(frozen=True)
-class WorkLoop:
-    """The loop around the body of a kernel, in which a block does one part of the work after the
-    other: ``head { body } tail``. `blocks` is how many the launch has."""
-
-    head: str
-    tail: str
-    blocks: int
 
 
 class GpuPrinter(ThreadPrinter):
@@ -70,7 +59,6 @@ class GpuPrinter(ThreadPrinter):
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
         self.shared_bytes = 0  # of shared memory that the launch gives a block
         self.has_all_registers = False  # may a block use all of its multiprocessor?
-        self.work_loop: WorkLoop | None = None
         self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
@@ -161,12 +149,7 @@ class GpuPrinter(ThreadPrinter):
         blocks = workers if self.cooperates else ceil(workers / self.threads)
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch, workers))
-        # What tiles ask for, such as `maps` and `work_loop`, is known once the body is printed.
-        if self.work_loop:
-            blocks = self.work_loop.blocks
-            body = f"    {self.work_loop.head} {{\n{body}    }}{self.work_loop.tail}\n"
-        maps = tuple(self.maps.values())
-        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
+        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes)
         return f"{self.head(pointers)} {{\n{body}}}", launch
 
     def head(self, pointers: list[str]) -> str:
@@ -249,7 +232,7 @@ def print_program(
             launch_of[kernel] = Launch(name, 0, 0, ())
         else:
             kernel_printer = printer(nest, name, target)
-            kernel_printer.program = program_of(tiles, kernel)
+            kernel_printer.program = tiles.get(kernel)
             kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
             tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
     launches = []

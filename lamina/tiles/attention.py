@@ -16,14 +16,14 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.moves import Schedule
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, RESERVED_BYTES, Atom
 from lamina.schedule.gpu.attention import ExpFactor, exp_factor_of, masks_of
 from lamina.schedule.gpu.pipelining import Ahead, Depth
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import (
     MAX_ROW_STORES,
-    RESERVED_BYTES,
     ResultSide,
     RowLayout,
     copy_of_tile,
@@ -40,6 +40,7 @@ PANEL = 64  # elements of a line of 128 bytes
 # memory has room for them, or else SHALLOW, or else as many as fit. Powers of two, as texts divide
 # the numbers of steps by them. Chosen: no measurement of others is kept.
 SHALLOW, DEEP = 4, 8
+MAX_IN_ORDER = 2  # stages of them where the threads that multiply fill them
 # Bytes of tiles that pass by, such as keys and values, of all arrays (heads) whose rows blocks
 # compute at a time: a third of the second-level cache of an H100, 50 MiB, so that they stay in it
 # beside rows and results. Chosen: no measurement of other shares is kept.
@@ -49,6 +50,7 @@ CACHED_BYTES = 16 << 20
 # elements in a row has 64 + 64 + 32. Threads of two groups have 240: 80 are left for addresses and
 # arithmetic. Chosen: no measurement of more is kept.
 AHEAD_REGISTERS = 160
+
 
 @dataclass(frozen=True)
 class FactorTile:
@@ -295,11 +297,13 @@ class BackToBackParts:
         passing_bytes: int = steps * sum(tile.nbytes for tile in self.tiles if tile.passes_by)
         return max(CACHED_BYTES // passing_bytes, 1)
 
-    @property
-    def is_ahead(self) -> bool:
+    def is_ahead(self, has_room: bool) -> bool:
         """Whether inner products of a step run beside the outer products of the step before: unless
         the schedule says so, where registers hold a whole tile of sums beside all others. Raises
-        FormatError, naming the move, if they cannot."""
+        FormatError, naming the move, if they cannot.
+
+        has_room: whether a producer brings tiles of two steps at a time
+        """
         reductions = self.reductions
         keys = reductions.keys.keys_of_tile
         sums_of_outer = self.atom.n // 2 + keys // 4  # its sums, and its packed left factor
@@ -307,9 +311,10 @@ class BackToBackParts:
         fits = registers <= AHEAD_REGISTERS
         asked = self.nest.pipelining.ahead
         if asked is None:
-            return fits
+            return fits and has_room
         says = f"{registers} registers of a thread hold sums and factors; {AHEAD_REGISTERS} may"
         Ahead(asked).require(fits or not asked, says)
+        Ahead(asked).require(has_room or not asked, "no producer brings tiles of two steps")
         return bool(asked)
 
 
@@ -319,46 +324,94 @@ def _copy(tile: FactorTile, atom: Atom) -> EngineCopy | None:
 
 
 @dataclass(frozen=True)
-class Stages:
-    """Stages of the buffers in shared memory: of tiles that stay, and of those that pass by."""
+class BackToBackDecisions:
+    """How products back to back are computed on a GPU.
 
+    unit          what multiplies two tiles, of UNITS
+    has_producer  whether a role of its own has the copy engine bring all tiles; otherwise the
+                  threads that multiply fill them, step by step
+    staying       stages of the buffers of tiles that stay
+    passing       stages of those that pass by
+    is_ahead      whether inner products of a step run beside the outer products of the step before
+    row_stores    the stores by whole rows, through lines of shared memory, and how these lie
+    """
+
+    unit: str
+    has_producer: bool
     staying: int
     passing: int
+    is_ahead: bool
+    row_stores: Mapping[Store, RowLayout]
+
+    @property
+    def moves(self) -> Schedule:
+        """All that a schedule can say of them."""
+        return Depth(self.passing), Ahead(int(self.is_ahead))
 
 
-def stages_of(parts: BackToBackParts, target: Target) -> Stages | None:
-    """Stages of buffers behind lines for results, which take the first part of shared memory; None
-    if no two stages of passing tiles fit beside these. Raises FormatError, naming the move, if so
-    many as the schedule says do not fit.
+def decide_back_to_back(parts: BackToBackParts, target: Target) -> BackToBackDecisions:
+    """The decisions for a nest with products back to back. Raises FormatError, naming the move, if
+    what the schedule says does not fit.
+
+    Results go through lines of shared memory behind one stage of all tiles, if these have room for
+    both. On an sm_86 with 98 KiB, tiles of 128 queries, keys and values of 128 elements each have
+    96 KiB: its threads store results as they have them, element by element.
+    """
+    has_wgmma = "wgmma" in target.engines
+    has_producer = has_wgmma and all(parts.copies)
+    staying = sum(tile.nbytes for tile in parts.tiles if not tile.passes_by)
+    passing = sum(tile.nbytes for tile in parts.tiles if tile.passes_by)
+    free_bytes = target.shared_bytes - RESERVED_BYTES
+    _require_depth(1, (free_bytes - staying) // passing)
+    has_lines = staying + passing + parts.line_bytes <= free_bytes
+    if has_lines:
+        free_bytes -= parts.line_bytes
+    if has_producer:
+        stages = _stages_of_producer(parts, free_bytes, staying, passing)
+    else:
+        stages = 1, _stages_in_order(parts, (free_bytes - staying) // passing)
+    return BackToBackDecisions(
+        unit="wgmma" if has_wgmma else "mma",
+        has_producer=has_producer,
+        staying=stages[0],
+        passing=stages[1],
+        is_ahead=parts.is_ahead(has_producer and stages[1] > 1),
+        row_stores=parts.row_stores if has_lines else {},
+    )
+
+
+def _stages_of_producer(
+    parts: BackToBackParts, free_bytes: int, staying: int, passing: int
+) -> tuple[int, int]:
+    """Stages of buffers of tiles that stay, which have so many bytes, and of those that pass by,
+    where a producer fills them. Raises FormatError, naming the move, if so many as the schedule
+    says do not fit.
 
     Tiles that stay have two stages if the others can then be as deep, or four deep: a block brings
     those of its next rows before it has stored its results.
     """
-    staying = sum(tile.nbytes for tile in parts.tiles if not tile.passes_by)
-    passing = sum(tile.nbytes for tile in parts.tiles if tile.passes_by)
-    free_bytes = target.shared_bytes - RESERVED_BYTES - parts.line_bytes
     of_one, of_two = ((free_bytes - count * staying) // passing for count in (1, 2))
-    if of_one < 2:
-        return None
     asked = parts.nest.pipelining.depth
     has_two = of_two >= min(of_one, asked or SHALLOW)
     fitting = of_two if has_two else of_one
     if asked is not None:
-        has_steps = asked > parts.is_ahead
-        Depth(asked).require(has_steps, "products of two steps run at a time")
-        Depth(asked).require(asked <= fitting, f"shared memory has room for {fitting} steps")
+        _require_depth(asked, fitting)
         fitting = asked
     elif fitting >= SHALLOW:
         fitting = DEEP if fitting >= DEEP else SHALLOW
-    return Stages(2 if has_two else 1, fitting)
+    return (2 if has_two else 1), fitting
 
 
-def why_not_in_tiles(parts: BackToBackParts, target: Target) -> str:
-    """Why the dialect of tile programs does not have these products yet; "" if it does."""
-    if "wgmma" not in target.engines:
-        return f"with tensor cores of {target.arch}"
-    if not all(parts.copies):
-        return "of tiles that threads fill"
-    if stages_of(parts, target) is None:
-        return "of tiles that leave no room for results"
-    return ""
+def _stages_in_order(parts: BackToBackParts, fitting: int) -> int:
+    """Stages of buffers of tiles that pass by, where the threads that multiply fill them: two, so
+    that some warps fill the next tiles while others still multiply; one if there is no room."""
+    asked = parts.nest.pipelining.depth
+    if asked is None:
+        return min(fitting, MAX_IN_ORDER)
+    _require_depth(asked, fitting)
+    Depth(asked).require(asked <= MAX_IN_ORDER, "threads fill the tiles of the next step at most")
+    return asked
+
+
+def _require_depth(asked: int, fitting: int) -> None:
+    Depth(asked).require(asked <= fitting, f"shared memory has room for {fitting} steps")

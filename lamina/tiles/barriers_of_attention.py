@@ -16,6 +16,15 @@ The rules are those of `barriers.py`, with a pair of barriers for each buffer:
    branch, above which ptxas moves no wait for products.
 5. A ticket is drawn by the producer; the barrier `drawn` tells the others. It has four slots, more
    than the tiles of rows that a producer is ahead of the consumers.
+
+A program of one role, whose threads fill what they multiply, has no barriers:
+
+6. A `sync` stands between the fills of a step and its products, and if tensor cores read by the
+   asynchronous proxy a fence before it. With two stages there is no other one: warps that are done
+   fill the tiles of the next step, while others still multiply those of this one. With one stage
+   another sync ends the step.
+7. Tiles that stay are filled behind the sync that tells the ticket, which all threads reach after
+   the last products of the rows before.
 """
 
 from collections.abc import Sequence
@@ -23,16 +32,19 @@ from dataclasses import dataclass, replace
 
 from lamina.tiles.barriers import require_no_barriers
 from lamina.tiles.program import (
+    UNITS,
     Arrive,
     Barrier,
     Compute,
     Drain,
+    Fence,
     Fill,
     Mask,
     Mma,
     Previous,
     Statement,
     StepLoop,
+    Sync,
     TileLoop,
     TileProgram,
     Wait,
@@ -46,8 +58,10 @@ TICKETS = 4
 def synchronised_attention(program: TileProgram) -> TileProgram:
     """`program` with all statements that order its fills and uses. Raises TileError if it has such
     already."""
-    producer, consumers = program.roles
     require_no_barriers(program)
+    if len(program.roles) == 1:
+        return _in_order(program)
+    producer, consumers = program.roles
     (filling,) = statements_of(producer.body, TileLoop)
     (using,) = statements_of(consumers.body, TileLoop)
     (steps,) = (loop for loop in filling.body if isinstance(loop, StepLoop))
@@ -65,6 +79,27 @@ def synchronised_attention(program: TileProgram) -> TileProgram:
     using = _with_waits_of_consumers(using, passing)
     roles = replace(producer, body=(filling,)), replace(consumers, body=(using,))
     return replace(program, barriers=tuple(barriers), roles=roles)
+
+
+def _in_order(program: TileProgram) -> TileProgram:
+    """`program`, of one role, with a sync for each step: see 6."""
+    (role,) = program.roles
+    (loop,) = statements_of(role.body, TileLoop)
+    stages = {program.alloc(name).stages for name in program.passing}
+    body: list[Statement] = []
+    for statement in loop.body:
+        if not isinstance(statement, StepLoop):
+            body.append(statement)
+            continue
+        fills = statements_of(statement.body, Fill)
+        products = replace(statement, body=statement.body[len(fills) :])
+        step = _Step.of(products, passing=())
+        fence = (Fence(),) if step.runs_by_itself else ()
+        end = (Sync(),) if stages == {1} else ()
+        in_order = (*fills, *fence, Sync(), *step.one_by_one, *end)
+        body.append(replace(statement, body=in_order))
+    roles = (replace(role, body=(replace(loop, body=tuple(body)),)),)
+    return replace(program, roles=roles)
 
 
 def full_of(buffer: str) -> str:
@@ -121,6 +156,21 @@ class _Step:
         assert isinstance(compute, Compute)
         assert isinstance(outer, Mma)
         return _Step(inner, compute, tuple(take), outer, tuple(passing))
+
+    @property
+    def runs_by_itself(self) -> bool:
+        """Do products run while threads do other things, until these wait?"""
+        return UNITS[self.inner.unit].runs_by_itself
+
+    @property
+    def one_by_one(self) -> tuple[Statement, ...]:
+        """Everything in order, each waited for before the next begins."""
+        if not self.runs_by_itself:
+            return (self.inner, self.compute, *self.take, self.outer)
+        return (
+            *self.begin_inner, self.computed(running=0), *self.take,
+            *self.begin_outer, *self.end_outer,
+        )  # fmt: skip
 
     def _read(self, mma: Mma) -> list[str]:
         """The buffers of passing tiles that products read."""
@@ -187,11 +237,7 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
             body += [steps("first", first), steps("others", others)]
             body += [Arrive(EMPTY_ROWS), steps("last", last)]
         else:
-            every = (
-                *step.begin_inner, step.computed(running=0), *step.take,
-                *step.begin_outer, *step.end_outer,
-            )  # fmt: skip
-            body += [steps("computed", every), Arrive(EMPTY_ROWS)]
+            body += [steps("computed", step.one_by_one), Arrive(EMPTY_ROWS)]
         if has_masks:
             body.append(steps("skipped_behind", step.skipped))
     return _with_ticket(loop, body)

@@ -14,7 +14,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 from lamina.loops.moves import Schedule
 from lamina.loops.nest import Axes, Nest, Pipelining
-from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, Atom
+from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, RESERVED_BYTES, Atom
 from lamina.schedule.gpu.pipelining import (
     CONSUMERS,
     PRODUCER,
@@ -36,8 +36,6 @@ MAX_ROW_STORES = 2
 SLICE_SUMS = 16
 LONG_SLICE_SUMS = 8
 FEW_SUMS = 8  # whose results are put into lines of shared memory at once, so that a slice has them
-# Shared memory that is left for barriers, and to align the buffers.
-RESERVED_BYTES = 1 << 10
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 What is read and stored comes from the nest; everything else, such as stages, orders and who fills
 tiles, from `ProductDecisions`. What no view says of what is read or stored is computed element by
-element: `Elements`, and statements of the epilogue. `lower` raises UnloweredError for kernels that
-the dialect cannot say yet.
+element: `Elements`, and statements of the epilogue.
 """
 
 from dataclasses import dataclass
@@ -11,27 +10,21 @@ from dataclasses import dataclass
 from lamina.core.dtypes import float32
 from lamina.core.target import Target
 from lamina.ir.kernel import points
-from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import LINE_BYTES
-from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER, order_of, why_not_pipelined
+from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER, order_of
 from lamina.tiles.barriers import synchronised
-from lamina.tiles.computed import Body
 from lamina.tiles.decisions import (
     ProductDecisions,
     decide,
-    element_axes,
     is_tile_transposed,
     result_sides,
-    row_axes,
 )
 from lamina.tiles.layouts import SWIZZLE_128
 from lamina.tiles.lower_common import (
-    NoViewError,
     Results,
-    UnloweredError,
     extents,
-    factor_view,
+    factor_source,
     first_of_tile,
     parameters_of,
     producer_and_consumers,
@@ -53,22 +46,17 @@ from lamina.tiles.program import (
     Set,
     Statement,
     StepLoop,
-    Store,
     TileLoop,
     TileProgram,
     Transpose,
 )
-from lamina.tiles.values import Computed, Digits, Elements, Extent, Index, View
+from lamina.tiles.values import Extent, Index
 
 LEFT, RIGHT, SUMS, LINE = "left", "right", "sums", "line"
 
 
 def lower(name: str, nest: Nest, target: Target) -> TileProgram:
-    """The program of a nest with a product in tiles, with its barriers. Raises UnloweredError,
-    naming what the dialect cannot say yet."""
-    reason = why_not_pipelined(nest, target)
-    if reason:
-        raise UnloweredError(f"tiles: not in the dialect yet: {reason}")
+    """The program of a nest with a product in tiles, with its barriers."""
     return synchronised(_Lowering(nest, decide(nest, target)).program(name))
 
 
@@ -154,26 +142,11 @@ class _Lowering:
     def _factor(self, number: int) -> Fill:
         """The fill of the left (0) or the right (1) tile."""
         tile = self.nest.tiles[number]
-        first_row = first_of_tile(self.nest, tile.index)
         first_k = Index(((LINE, self._line_elements),))
-        source: View | Elements
-        try:
-            source = factor_view(tile, first_row, first_k)
-        except NoViewError:
-            row_side = Digits(first_row, extents(row_axes(tile)))
-            k_side = Digits(first_k, extents(element_axes(tile)))
-            sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
-            source = Elements(sides, _computed_elements(tile.value))
+        source = factor_source(tile, first_of_tile(self.nest, tile.index), first_k)
         agent = "tma" if self.decisions.copies[number] else "threads"
         return Fill((LEFT, RIGHT)[number], source, agent)
 
     @property
     def _line_elements(self) -> int:
         return LINE_BYTES // self.decisions.atom.dtype.itemsize
-
-
-def _computed_elements(value: Node) -> tuple[Computed, ...]:
-    """The statements that compute a factor by its places along all rows and all of k."""
-    body = Body(view_of=lambda load: None)
-    body.compute([value])
-    return tuple(part for part in body.results if not isinstance(part, Store))

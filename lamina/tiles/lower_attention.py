@@ -30,6 +30,9 @@ uses, which `barriers_of_attention.py` adds:
         compute ...
         epilogue
           ...
+
+Where the copy engine cannot bring all tiles, or tensor cores do not run by themselves, one role
+does all of this, step by step: its threads fill the tiles, multiply them and compute.
 """
 
 from collections.abc import Sequence
@@ -45,22 +48,20 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.attention import factors_of
+from lamina.schedule.gpu.pipelining import CONSUMERS
 from lamina.tiles.attention import (
+    BackToBackDecisions,
     BackToBackParts,
     FactorTile,
-    Stages,
-    stages_of,
-    why_not_in_tiles,
+    decide_back_to_back,
 )
 from lamina.tiles.barriers_of_attention import synchronised_attention
 from lamina.tiles.computed import Body
 from lamina.tiles.layouts import SWIZZLE_128
 from lamina.tiles.lower_common import (
-    NoViewError,
     Results,
-    UnloweredError,
     extents,
-    factor_view,
+    factor_source,
     first_of_tile,
     index_of,
     parameters_of,
@@ -70,6 +71,7 @@ from lamina.tiles.lower_common import (
     without,
 )
 from lamina.tiles.program import (
+    WARPGROUP_WARPS,
     Alloc,
     Axis,
     Compute,
@@ -80,6 +82,7 @@ from lamina.tiles.program import (
     Product,
     Reduce,
     Rescale,
+    Role,
     Set,
     Shift,
     Statement,
@@ -94,24 +97,11 @@ ROW_MAX, SHIFT, FACTOR = "row_max", "shift", "factor"
 
 
 def lower_attention(name: str, nest: Nest, target: Target) -> TileProgram:
-    """The program of a nest with products back to back, with its barriers. Raises UnloweredError,
-    naming what the dialect cannot say yet."""
+    """The program of a nest with products back to back, with its barriers."""
     parts = BackToBackParts(nest)
-    reason = why_not_in_tiles(parts, target)
-    if reason:
-        raise _unlowered(reason)
-    stages = stages_of(parts, target)
-    assert stages is not None  # no room is a reason
     blocks = min(points(parts.grid), target.multiprocessors)
-    try:
-        program = _Lowering(parts, stages, blocks).program(name)
-    except NoViewError:
-        raise _unlowered("of factors that no view says") from None
+    program = _Lowering(parts, decide_back_to_back(parts, target), blocks).program(name)
     return synchronised_attention(program)
-
-
-def _unlowered(what: str) -> UnloweredError:
-    return UnloweredError(f"tiles: not in the dialect yet: products back to back {what}")
 
 
 @dataclass(frozen=True)
@@ -119,15 +109,23 @@ class _Lowering:
     """A nest on its way to a program."""
 
     parts: BackToBackParts
-    stages: Stages
+    decisions: BackToBackDecisions
     blocks: int
 
     def program(self, name: str) -> TileProgram:
         """The program without its barriers."""
-        filling, multiplying = self._tiles(self._fills()), self._tiles(self._multiply())
-        roles = producer_and_consumers(filling, multiplying, self.parts.warpgroups)
         parameters = parameters_of(self.parts.nest.kernel)
-        return TileProgram(name, parameters, self._allocs(), (), roles)
+        return TileProgram(name, parameters, self._allocs(), (), self._roles())
+
+    def _roles(self) -> tuple[Role, ...]:
+        """A producer and consumers, or one role whose threads fill what they multiply."""
+        groups, (staying, passing) = self.parts.warpgroups, self._fills()
+        if not self.decisions.has_producer:
+            body = self._tiles((*staying, *self._multiply(passing, "brought")))
+            return (Role(CONSUMERS, groups * WARPGROUP_WARPS, body),)
+        filling = self._tiles((*staying, self._steps(passing, "brought")))
+        steps = "overlapped" if self.decisions.is_ahead else "computed"
+        return producer_and_consumers(filling, self._tiles(self._multiply((), steps)), groups)
 
     @cached_property
     def _has_maximum(self) -> bool:
@@ -141,13 +139,13 @@ class _Lowering:
         parts, reductions = self.parts, self.parts.reductions
         atom, dtype = parts.atom, parts.atom.dtype
         row, key = Axis("row", atom.m), Axis("key", reductions.keys.keys_of_tile)
-        allocs = row_line_allocs(parts.nest, parts.row_stores, atom.m)
+        allocs = row_line_allocs(parts.nest, self.decisions.row_stores, atom.m)
         for number, tile in enumerate(parts.tiles):
             first = key if tile.passes_by else row
             axes = (first, Axis("element", tile.shape[1]))
             if tile.is_transposed:
                 axes = axes[::-1]
-            stages = self.stages.passing if tile.passes_by else self.stages.staying
+            stages = self.decisions.passing if tile.passes_by else self.decisions.staying
             allocs.append(Alloc(f"tile{number}", "shared", dtype, stages, axes, SWIZZLE_128))
 
         def registers(name: str, axis: Axis, of: DType = float32) -> None:
@@ -188,14 +186,15 @@ class _Lowering:
         tile = self.parts.reductions.keys.tile
         return StepLoop(extents([tile]), tuple(body), steps)
 
-    def _fills(self) -> tuple[Statement, ...]:
-        """What the producer does for a tile of rows."""
+    def _fills(self) -> tuple[Sequence[Fill], Sequence[Fill]]:
+        """What fills the tiles that stay, and those that pass by."""
+        agent = "tma" if self.decisions.has_producer else "threads"
         fills = [
-            Fill(f"tile{number}", factor_view(tile.store, self._first(tile), Index()), "tma")
+            Fill(f"tile{number}", factor_source(tile.store, self._first(tile), Index()), agent)
             for number, tile in enumerate(self.parts.tiles)
         ]
         staying = self.parts.staying
-        return (*fills[:staying], self._steps(fills[staying:], "brought"))
+        return fills[:staying], fills[staying:]
 
     def _first(self, tile: FactorTile) -> Index:
         """The first row of a tile: of a tile of keys by the number of that."""
@@ -206,8 +205,9 @@ class _Lowering:
 
     # What consumers do.
 
-    def _multiply(self) -> tuple[Statement, ...]:
-        """What consumers do for a tile of rows: multiply and store."""
+    def _multiply(self, fills: Sequence[Fill], steps: str) -> tuple[Statement, ...]:
+        """What consumers do for a tile of rows: multiply and store. Of each of these steps they do
+        `fills` first."""
         reductions = self.parts.reductions
         inner_tiles, outer_tiles = self.parts.factor_numbers
         inner = [
@@ -221,14 +221,16 @@ class _Lowering:
         outer_numbers = range(len(reductions.outer))
         totals = [f"totals{number}" for number in outer_numbers]
         rescales = [Rescale(name, FACTOR) for name in totals if self._has_maximum]
+        unit = self.decisions.unit
         body: list[Statement] = [
-            Mma(tuple(inner), "wgmma", adds=False),
+            *fills,
+            Mma(tuple(inner), unit, adds=False),
             self._elements(),
             *rescales,
             *(Set(f"left{number}", f"parts{number}") for number in outer_numbers),
-            Mma(tuple(outer), "wgmma_of_registers", adds=True),
+            Mma(tuple(outer), f"{unit}_of_registers", adds=True),
         ]
-        loop = self._steps(body, "overlapped" if self.parts.is_ahead else "computed")
+        loop = self._steps(body, steps)
         return (*self._starts(totals), loop, *self._finish(totals), self._epilogue())
 
     def _starts(self, totals: Sequence[str]) -> list[Statement]:
@@ -307,7 +309,7 @@ class _Lowering:
 
     @property
     def _results(self) -> Results:
-        return Results(self.parts.nest, self.parts.result_sides, self.parts.row_stores)
+        return Results(self.parts.nest, self.parts.result_sides, self.decisions.row_stores)
 
     @property
     def _row_digits(self) -> Digits:

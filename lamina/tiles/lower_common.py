@@ -40,7 +40,7 @@ from lamina.tiles.program import (
     Statement,
     Store,
 )
-from lamina.tiles.values import Digits, Extent, Index, Places, Side, View
+from lamina.tiles.values import Computed, Digits, Elements, Extent, Index, Places, Side, View
 
 # Registers of a thread, where a warpgroup that only asks the copy engine for tiles gives registers
 # to the warpgroups that multiply, by the number of these. A block has 65,536: two warpgroups of 128
@@ -48,10 +48,6 @@ from lamina.tiles.values import Digits, Extent, Index, Places, Side, View
 # enough registers as it is.
 PRODUCER_REGISTERS = 24
 CONSUMER_REGISTERS = {2: 240, 4: 112}
-
-
-class UnloweredError(LaminaError):
-    """A kernel that the tile dialect cannot say yet, and what of it."""
 
 
 class NoViewError(LaminaError):
@@ -119,6 +115,25 @@ def factor_view(tile: KernelStore, first_row: Index, first_k: Index) -> View:
     k_side = Side(stride_of(index, k), first_k, points(k))
     sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
     return View(f"p{load.arg.parameter}", index_of(without(index, (*rows, *k))), sides)
+
+
+def factor_source(tile: KernelStore, first_row: Index, first_k: Index) -> View | Elements:
+    """What fills a tile that begins at a row and a k: a view of an array if one says it, or else
+    what computes its elements."""
+    try:
+        return factor_view(tile, first_row, first_k)
+    except NoViewError:
+        row_side = Digits(first_row, extents(row_axes(tile)))
+        k_side = Digits(first_k, extents(element_axes(tile)))
+        sides = (k_side, row_side) if is_tile_transposed(tile) else (row_side, k_side)
+        return Elements(sides, _computed_elements(tile.value))
+
+
+def _computed_elements(value: Node) -> tuple[Computed, ...]:
+    """The statements that compute a factor by its places along all rows and all of k."""
+    body = Body(view_of=lambda load: None)
+    body.compute([value])
+    return tuple(part for part in body.results if not isinstance(part, Store))
 
 
 # Results.

@@ -98,6 +98,7 @@ UNITS = {
     "fma": Unit(left="generic", right="generic", rounds=False, apart=FMA_APART),
     # A left factor that registers hold in any case.
     "wgmma_of_registers": Unit(left="registers", right="async"),
+    "mma_of_registers": Unit(left="registers", right="generic"),
 }
 # Who fills tiles: the threads of a role, element by element, or the copy engine, which one thread
 # asks to and which reports to a barrier.
@@ -406,7 +407,8 @@ class Tickets:
     `together`, and of these the first rows of each array, or the last ones.
 
     row_tiles: of an array. is_last_first: whether the last rows of an array come first
-    barrier: which tells the roles of a block what ticket it has
+    barrier: which tells the roles of a block what ticket it has. Where one role fills and
+        multiplies, it is "": the role's first thread draws, and a sync of all threads tells them
     """
 
     row_tiles: int

@@ -17,7 +17,8 @@
    stages where steps fill both, more than products that run on, and the layout that the unit reads;
    those in registers have 16 bits.
 8. Where tiles go by tickets, loops over steps have all that masks leave, each once and in order.
-   Masks depend on the tile, and leave out the first or the last steps.
+   Masks depend on the tile, and leave out the first or the last steps. A barrier tells the tickets
+   to several roles; one role has none.
 
 `verify_values.py` has those of views, values and registers: 9 to 11.
 """
@@ -167,7 +168,7 @@ def _loops(program: TileProgram) -> Checks:
             (loop.share < loop.steps) == (loop.order in ("stream_k", "equal")),
             f"{loop.share} steps of a block are not in the order {loop.order}",
         )
-        yield from _tickets(loop)
+        yield from _tickets(program, loop)
         covered = loop.blocks * loop.share
         yield (
             covered >= loop.tiles * loop.steps,
@@ -182,7 +183,7 @@ def _loops(program: TileProgram) -> Checks:
                 )
 
 
-def _tickets(loop: TileLoop) -> Checks:
+def _tickets(program: TileProgram, loop: TileLoop) -> Checks:
     """8. The steps of a loop over tiles that go by tickets, and its masks."""
     words = [inner.steps for inner in loop.body if isinstance(inner, StepLoop)]
     yield (
@@ -197,6 +198,10 @@ def _tickets(loop: TileLoop) -> Checks:
     is_whole = loop.tiles % row_tiles == 0
     yield is_whole, f"{loop.tiles} tiles are no arrays of {row_tiles} tiles each"
     yield loop.tickets.together > 0, "no array is read at a time"
+    if len(program.roles) == 1:
+        yield not loop.tickets.barrier, "one role has a barrier for its tickets"
+    elif program.barriers:
+        yield bool(loop.tickets.barrier), "no barrier tells roles their tickets"
     names = {extent.name for extent in loop.over}
     for mask in statements_of(loop.body, Mask):
         yield mask.slope != 0, "a mask leaves out no step, or all"

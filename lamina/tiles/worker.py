@@ -189,7 +189,10 @@ class Worker(Agent):
         while True:
             self.number = self.taken
             yield from self._take_ticket(loop, loop.tickets)
-            _, ticket = self.block.tickets[self._slot_of_ticket(loop.tickets)]
+            slot = self._slot_of_ticket(loop.tickets)
+            number, ticket = self.block.tickets[slot]
+            if number != self.taken:
+                raise PhaseError(f"{self.agent} has ticket {number} of its block, not {self.taken}")
             if ticket >= loop.tiles:
                 return
             tile = tile_of_ticket(loop.tickets, loop.tiles, ticket)
@@ -200,25 +203,30 @@ class Worker(Agent):
             self.taken += 1
 
     def _slot_of_ticket(self, tickets: Tickets) -> int:
+        if not tickets.barrier:
+            return 0
         return self.taken % self.program.barrier(tickets.barrier).stages
 
     def _take_ticket(self, loop: TileLoop, tickets: Tickets) -> Events:
         """Draw the next ticket in the role that fills, and tell it to the others."""
-        slot = self._slot_of_ticket(tickets)
-        if not statements_of(self.role.body, Fill):
+        if not tickets.barrier:
+            if self.group == 0:
+                self._draw_ticket(loop, tickets)
+            yield from self._sync()
+        elif statements_of(self.role.body, Fill):
+            self._draw_ticket(loop, tickets)
+            self._arrive(self._barrier(tickets.barrier, self.taken), 1)
+        else:
             wait = Wait(tickets.barrier)
             yield self._wait(wait)
             self._pass(wait)
-            number, _ = self.block.tickets[slot]
-            if number != self.taken:
-                raise PhaseError(f"{self.agent} has ticket {number} of its block, not {self.taken}")
-            return
+
+    def _draw_ticket(self, loop: TileLoop, tickets: Tickets) -> None:
         ticket = self.block.number
         if self.taken:
             ticket = loop.blocks + self.machine.drawn
             self.machine.drawn += 1
-        self.block.tickets[slot] = self.taken, ticket
-        self._arrive(self._barrier(tickets.barrier, self.taken), 1)
+        self.block.tickets[self._slot_of_ticket(tickets)] = self.taken, ticket
 
     def _steps_in_range(self, loop: StepLoop, variables: Mapping[str, int]) -> Events:
         for step in self.ranges.steps_of(loop.steps):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from lamina.runtime import cuda
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.tensorize import Tensorize
-from lamina.targets.cuda import printer
 from lamina.targets.cuda.tickets import tile_lines
 from lamina.tiles import decisions
 from lamina.tiles.orders import tile_of_ticket
@@ -164,28 +162,23 @@ def test_many_rows_go_256_at_a_time() -> None:
 @pytest.mark.parametrize(("tiles", "rows", "together"), [(768, 4, 64), (7, 1, 2), (96, 8, 5)])
 @pytest.mark.parametrize("down", [False, True])
 def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: bool) -> None:
-    """Of some arrays at a time, the tiles first that take longest; as the kernel prints it, and as
-    the text of kernels without tile programs has it."""
+    """Of some arrays at a time, the tiles first that take longest; as the kernel prints it."""
     tickets = Tickets(rows, together, down)
     loop = TileLoop("tickets", tiles, 1, 1, tiles, (Extent("a0", tiles),), (), tickets)
     seen = [tile_of_ticket(tickets, tiles, ticket) for ticket in range(tiles)]
     assert sorted(seen) == list(range(tiles))
     first = seen[: min(together, tiles // rows)]
     assert {one % rows for one in first} == {rows - 1 if down else 0}
-    text = Path(printer.__file__).with_name("attention.cu").read_text(encoding="utf-8")
-    text = text.replace("last_first ? rows - 1 - row : row", "rows - 1 - row if down else row")
-    for lines in "\n".join(tile_lines(loop)), text.replace("work.tile =", "const u32 tile ="):
-        known: dict[str, Any] = {
-            "tiles": tiles, "rows": rows, "together": together, "min": min, "down": down
-        }  # fmt: skip
-        for ticket in range(tiles):
-            known["ticket"] = ticket
-            for name in "start", "rest", "arrays", "row", "tile":
-                found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", lines)
-                assert found
-                expression = re.sub(r"(\d)u\b", r"\1", found[1]).replace("/", "//")
-                known[name] = eval(expression, known)
-            assert known["tile"] == seen[ticket]
+    lines = "\n".join(tile_lines(loop))
+    known: dict[str, Any] = {"min": min}
+    for ticket in range(tiles):
+        known["ticket"] = ticket
+        for name in "start", "rest", "arrays", "row", "tile":
+            found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", lines)
+            assert found
+            expression = re.sub(r"(\d)u\b", r"\1", found[1]).replace("/", "//")
+            known[name] = eval(expression, known)
+        assert known["tile"] == seen[ticket]
 
 
 def arrays_of(kernel: Kernel) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor
 from lamina.core.dtypes import DType
+from lamina.core.target import CUDA, Target
 from lamina.explain.check import run_kernel
 from lamina.frontend.lowered import Lowered
 from lamina.ir.kernel import Kernel
@@ -24,7 +25,9 @@ from lamina.tiles.program import (
     BODIES,
     Arrive,
     Drain,
+    Fence,
     Statement,
+    Sync,
     TileError,
     TileLoop,
     TileProgram,
@@ -81,6 +84,7 @@ class Case:
     dtype: DType = lm.bfloat16
     programs: int = 1
     moves: str = ""  # of the schedule
+    target: Target = FEW
 
 
 def of(heads: int, rows: int, keys: int, elements: int) -> list[tuple[int, ...]]:
@@ -111,6 +115,52 @@ for name, rows, keys, elements, is_causal in (
 ):
     shapes = [*of(2, rows, keys, elements), (2, rows, elements)]
     CASES[name] = Case(partial(gradients, attention(is_causal)), shapes, programs=3)
+
+
+def of_scaled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention to keys that are computed as their tiles are filled."""
+    return lm.scaled_dot_product_attention(query, key * 0.5, value, is_causal=True)
+
+
+def of_joined(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention to keys and values of two arrays each."""
+    keys, values = lm.concat([key, key * 2], axis=-2), lm.concat([value, value], axis=-2)
+    return lm.scaled_dot_product_attention(query, keys, values)
+
+
+def of_gathered(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention to keys and values at places that data say."""
+    places = lm.arange(key.shape[-2]) // 2
+    return lm.scaled_dot_product_attention(query, key[:, places], value[:, places])
+
+
+def of_flipped(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention to keys and values that lie backwards."""
+    return lm.scaled_dot_product_attention(query, lm.flip(key, -2), lm.flip(value, -2))
+
+
+# Tensor cores for which threads wait; the latter has room for tiles of rows of 128 alone.
+SM_80, SM_86 = (replace(CUDA[arch], multiprocessors=3) for arch in ("sm_80", "sm_86"))
+SMALL = replace(FEW, shared_bytes=98 << 10)  # has room for these alone, beside a producer
+
+CASES |= {
+    "rows of 50": Case(with_window, of(2, 300, 300, 50), lm.float16),
+    "scaled": Case(of_scaled, of(2, 200, 200, 64)),
+    "joined": Case(of_joined, of(2, 130, 70, 64)),
+    "gathered": Case(of_gathered, of(2, 130, 100, 64), lm.float16),
+    "flipped": Case(of_flipped, of(2, 130, 128, 64)),
+    "no room beside a producer": Case(attention(), of(2, 130, 260, 128), target=SMALL),
+    "sm_80": Case(attention(is_causal=True), of(2, 300, 300, 64), target=SM_80),
+    "sm_80, one stage": Case(with_window, of(2, 300, 300, 64), moves="depth(1)", target=SM_80),
+    "sm_80, joined": Case(of_joined, of(1, 200, 70, 72), lm.float16, target=SM_80),
+    "sm_86, no room": Case(attention(is_causal=True), of(2, 200, 200, 128), target=SM_86),
+}
+for name, target, elements, dtype in (
+    ("sm_80, gradients", SM_80, 72, lm.float16),
+    ("sm_86, gradients of rows of 128", SM_86, 128, lm.bfloat16),
+):
+    shapes = [*of(1, 150, 150, elements), (1, 150, elements)]
+    CASES[name] = Case(partial(gradients, attention(True)), shapes, dtype, 3, target=target)
 
 
 def programs_of(of: Lowered) -> dict[Kernel, TileProgram]:
@@ -151,7 +201,10 @@ def check(kernel: Kernel, program: TileProgram, dtype: DType, seed: int) -> None
 def test_attention_is_what_its_kernel_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     atom = "mma_bf16_128x64" if case.moves else ""
-    of = lowered(case.function, case.shapes, case.dtype, monkeypatch, atom=atom, then=case.moves)
+    of = lowered(
+        case.function, case.shapes, case.dtype, monkeypatch, atom, then=case.moves,
+        target=case.target,
+    )  # fmt: skip
     programs = programs_of(of)
     assert len(programs) == case.programs
     for seed, (kernel, program) in enumerate(programs.items()):
@@ -191,7 +244,7 @@ def test_each_invariant_is_checked(
 
 
 # What orders fills and uses, and how a test says which one it leaves out.
-ORDERING = (Wait, Arrive, Drain)
+ORDERING = (Wait, Arrive, Drain, Fence, Sync)
 
 
 def without(body: tuple[Statement, ...], number: int, count: list[int]) -> tuple[Statement, ...]:
@@ -211,7 +264,8 @@ def without(body: tuple[Statement, ...], number: int, count: list[int]) -> tuple
 
 
 def mutants(program: TileProgram) -> Iterator[tuple[str, TileProgram]]:
-    """A program without one of its waits, arrivals or drains, and which one it is."""
+    """A program without one of its waits, arrivals, drains, fences or syncs, and which one it is.
+    """
     for role in program.roles:
         ordering = [part for part in statements(role.body) if isinstance(part, ORDERING)]
         for number, statement in enumerate(ordering):
@@ -232,14 +286,18 @@ def fails(kernel: Kernel, program: TileProgram, dtype: DType) -> bool:
     return False
 
 
-def survivors(case: Case, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The ordering statements without which a program of one block still runs."""
-    one_block = replace(FEW, multiprocessors=1)
-    of = lowered(case.function, case.shapes, case.dtype, monkeypatch, target=one_block)
+def survivors(case: Case, count: int, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The ordering statements, of so many, without which a program of one block still runs."""
+    one_block = replace(case.target, multiprocessors=1)
+    atom = "mma_bf16_128x64" if case.moves else ""
+    of = lowered(
+        case.function, case.shapes, case.dtype, monkeypatch, atom, then=case.moves,
+        target=one_block,
+    )  # fmt: skip
     ((kernel, program),) = programs_of(of).items()
     assert not fails(kernel, program, case.dtype)
     every = dict(mutants(program))
-    assert len(every) == 26
+    assert len(every) == count
     return {text for text, mutant in every.items() if not fails(kernel, mutant, case.dtype)}
 
 
@@ -248,12 +306,34 @@ def test_no_wait_and_no_arrival_can_be_left_out(monkeypatch: pytest.MonkeyPatch)
     keeps arithmetic before the wait for the products of the step before; and of a step that is left
     out the first wait, as the producer fills the second tile after the first one. Tiles that stay
     are filled too early only where all steps of the next rows are in the buffers."""
-    few_steps = survivors(Case(with_window, of(4, 128, 128, 64)), monkeypatch)
+    few_steps = survivors(Case(with_window, of(4, 128, 128, 64)), 26, monkeypatch)
     for name in ("SHALLOW", "DEEP"):  # stages: slots are filled again soon
         monkeypatch.setattr(tiles_attention, name, 2)
-    few_stages = survivors(Case(with_window, of(1, 400, 400, 64)), monkeypatch)
+    few_stages = survivors(Case(with_window, of(1, 400, 400, 64)), 26, monkeypatch)
     assert few_stages & few_steps == {
         "consumers 1 wait full_tile1",
         "consumers 12 wait full_tile2",
         "consumers 19 wait full_tile1",
     }
+
+
+@pytest.mark.parametrize(
+    ("target", "moves", "count"),
+    [(FEW, "depth(2)", 4), (FEW, "depth(1)", 5), (SM_80, "depth(2)", 1), (SM_80, "depth(1)", 2)],
+)
+def test_no_sync_and_no_fence_of_threads_that_fill_can_be_left_out(
+    target: Target, moves: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(with_window, of(2, 300, 300, 50), moves=moves, target=target)
+    assert not survivors(case, count, monkeypatch)
+
+
+def test_a_sync_tells_the_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a part of the loop, so that the verifier wants no barrier of it, and one of others."""
+    of_case = lowered(attention(), of(2, 256, 256, 50), lm.bfloat16, monkeypatch)
+    (program,) = programs_of(of_case).values()
+    text = to_text(program)
+    told = re.sub(r"(by \d+ row tiles of \d+ arrays)", r"\1 to drawn", text)
+    assert told != text
+    with pytest.raises(TileError, match="one role has a barrier for its tickets"):
+        verify_tiles(parse(told))

@@ -291,12 +291,3 @@ def test_left_tiles_of_tf32_that_lie_across_pass_through_registers(
         one.unit for role in program.roles for one in statements(role.body) if isinstance(one, Mma)
     ]
     assert units == ["wgmma_left_in_registers"]
-
-
-def test_products_back_to_back_of_tiles_that_threads_fill_are_not_in_the_dialect_yet(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(decisions, "engine_copy", lambda *_, **__: None)
-    of = lowered(lm.scaled_dot_product_attention, [(4, 256, 64)] * 3, lm.bfloat16, monkeypatch)
-    says = "not in the dialect yet: products back to back of tiles that threads fill"
-    assert says in of.stages["tiles"]

@@ -162,11 +162,18 @@ def test_they_come_after_tensorize() -> None:
         lm.jit(lm.matmul).lower(*specs, device="cuda:0")
 
 
-def test_kernels_without_a_program_have_none() -> None:
+@pytest.mark.parametrize(
+    ("moves", "says"),
+    [
+        ("depth(3)", r"depth\(3\): threads fill the tiles of the next step at most"),
+        ("ahead(1)", r"ahead\(1\): no producer brings tiles of two steps"),
+    ],
+)
+def test_threads_that_fill_tiles_are_one_step_ahead_at_most(moves: str, says: str) -> None:
     specs = [lm.TensorSpec((2, 4, 256, 64), lm.float16)] * 3
     with (
-        lm.using(schedule="tensorize(mma_f16_128x64); depth(2)"),
-        pytest.raises(FormatError, match=r"depth\(2\): not in the dialect of tiles yet"),
+        lm.using(schedule=f"tensorize(mma_f16_128x64); {moves}"),
+        pytest.raises(FormatError, match=says),
     ):
         lm.jit(attention).lower(*specs, device="cuda:0", arch="sm_80")
 
@@ -196,7 +203,7 @@ def test_a_producer_beside_threads_that_multiply_is_refused(
 @pytest.mark.parametrize(
     ("moves", "says"),
     [
-        ("depth(1)", r"depth\(1\): products of two steps run at a time"),
+        ("depth(1); ahead(1)", r"ahead\(1\): no producer brings tiles of two steps"),
         ("depth(13)", r"depth\(13\): shared memory has room for 12 steps"),
         ("ahead(2)", r"ahead\(2\): inner products are 0 steps ahead, or 1"),
         ("overlap(8)", r"overlap\(8\): it says nothing of products back to back"),

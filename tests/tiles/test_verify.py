@@ -60,7 +60,7 @@ def test_a_program_is_valid_before_and_after_its_barriers(text: str) -> None:
         ("128*a < 200", "128*a + -5 < 200", "a tile of p0 begins at -5"),
         ("p0[0 | 100: 128*a < 200", "p0[0 | 100: 128*a < 256", "p0 has the elements 0 to 19999"),
         ("p2[0 | 80", "p2[-1 | 80", "a view -1 to 15998"),
-        ("by wgmma", "by hand", "mma, fma, wgmma_of_registers, not hand"),
+        ("by wgmma", "by hand", "mma, fma, wgmma_of_registers, mma_of_registers, not hand"),
         ("running=1", "running=2", "2 products run in 2 stages"),
         ("left: shared bf16[2]", "left: shared bf16[3]", "left and right have different stages"),
         ("left: shared bf16[2][row 128", "left: shared bf16[2][row 64",

@@ -18,6 +18,8 @@ LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of sha
 # Lines of all tiles of the multistage buffer, 192 KiB of the 227 KiB of a block of an H100; the
 # other ones are for results on their way to memory. A block of a GPU with less has fewer stages.
 BUFFER_LINES = 1536
+# Shared memory that is left for barriers, and to align the buffers.
+RESERVED_BYTES = 1 << 10
 MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
 # Rows of the largest block of one product: a block of more has no threads that fill tiles, and its
 # barriers would wait for these.

@@ -25,12 +25,14 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from lamina.core.dtypes import bfloat16, float16, float32, int64
+from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, operands_of
+from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS, RESERVED_BYTES
 
 # Rows or columns below which most of a tile would be empty: a quarter of the smallest, 64 rows or
 # columns, is in use with 16. Rows of tiles of products back to back need as many elements, which
@@ -98,6 +100,17 @@ class BackToBack:
     max_rows: int
     factors: tuple[Factor, ...]
     exp_factor: ExpFactor
+
+    @property
+    def min_shared_bytes(self) -> int:
+        """Shared memory that one stage of all tiles takes, in the smallest block: of 128 queries,
+        and of 128 keys and values with 128 elements of 2 bytes each, 96 KiB."""
+        lines = 0
+        for factor in dict.fromkeys(self.factors):
+            rows = self.key_tile if self.key in factor.row_axes else MIN_BACK_TO_BACK_ROWS
+            (elements,) = factor.element_axes
+            lines += rows * ceil(2 * elements.arg.size / LINE_BYTES)
+        return lines * LINE_BYTES
 
     def with_masked_ends(self, kernel: Kernel) -> Kernel:
         """`kernel` with exponents of -inf beyond the last key, where a tile has more: 300 keys
@@ -180,6 +193,16 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     columns = roles.column.arg.size
     key_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
     return BackToBack(roles.column, roles.key, key_tile, max_rows, factors, exp_factor)
+
+
+def back_to_back_on(kernel: Kernel, target: Target) -> BackToBack | None:
+    """`back_to_back` of a kernel; None also on a GPU without tensor cores, and on one whose blocks
+    have no room for the tiles."""
+    if "tensor_cores" not in target.engines:
+        return None
+    both = back_to_back(kernel)
+    has_room = both is not None and both.min_shared_bytes + RESERVED_BYTES <= target.shared_bytes
+    return both if has_room else None
 
 
 def _all_of(products: Iterable[_Product | None]) -> list[_Product] | None:

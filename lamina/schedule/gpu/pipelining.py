@@ -121,14 +121,6 @@ def is_back_to_back(nest: Nest) -> bool:
     return len([node for node in nest.kernel.nodes if bound_axes(node)]) > 1
 
 
-def why_not_pipelined(nest: Nest, target: Target) -> str:
-    """Why a nest with products is none of one product with a tile program, of which all these moves
-    say something; "" if it is. Of products back to back only `Depth` and `Ahead` do."""
-    if is_back_to_back(nest):
-        return "products back to back"
-    return "" if target.has_tile_programs else f"products on this {target.kind} device"
-
-
 def pipelining_of_knobs(
     kernel: Kernel, in_tiles: Schedule, target: Target, knobs: GpuKnobs
 ) -> Schedule:
@@ -137,7 +129,7 @@ def pipelining_of_knobs(
     if not any((knobs.division, knobs.depth, knobs.filler, knobs.slices)):
         return ()
     nest = apply(kernel, in_tiles)
-    if why_not_pipelined(nest, target):
+    if is_back_to_back(nest) or not target.has_tile_programs:
         return ()
     moves: list[Move] = []
     if knobs.division:

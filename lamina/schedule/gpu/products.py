@@ -21,7 +21,7 @@ from lamina.schedule.gpu.attention import (
     MIN_SIDE,
     BackToBack,
     Factor,
-    back_to_back,
+    back_to_back_on,
     factors_of,
     stores_elements,
 )
@@ -248,8 +248,8 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) ->
     rank: how many of the fastest atoms to pass over: 0 but in a search
     """
     has_tensor_cores = "tensor_cores" in target.engines
-    both = back_to_back(kernel)
-    if both and has_tensor_cores:
+    both = back_to_back_on(kernel, target)
+    if both:
         return Choice(_back_to_back_atom(kernel, both, target.multiprocessors), is_sure=True)
     factors = product_factors(kernel, factor_kind)
     if not factors:

@@ -276,12 +276,6 @@ class AttentionElementPrinter(ProgramPrinter):
         count = self.atom.n // 2
         self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {totals}[i] *= factor[i / 2 % 2];")
 
-    def print_rows_of_results(self) -> None:
-        """Print the functions that store results by whole rows, and begin these stores."""
-        lines = self.row_lines(self.parts.row_stores)
-        self.print_row_functions(lines)
-        self.begin_row_stores(lines, *self.parts.result_sides)
-
 
 def _least(texts: list[str]) -> str:
     """The least of some numbers: ``min(min(64, a), b)``."""

@@ -21,6 +21,9 @@ Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, 
     take_registers<240>();                                  `_print_role_of_consumers`
     ...
 
+Where one role does all, its threads draw a ticket, fill tiles and multiply one after the other,
+with a BARRIER between (`barriers_of_attention.py`).
+
 Slots and phases are numbers: of tiles of rows that a block has `taken`, and of all steps so far,
 ``done + step``. Number 9 of a buffer of 4 slots is in slot 1, for the third time: its phase is 2,
 of which hardware knows the last bit. The constant divisors are powers of two as a rule.
@@ -30,19 +33,25 @@ from dataclasses import dataclass
 from math import inf
 
 from lamina.core.dtypes import float32
+from lamina.ir.kernel import Store as KernelStore
 from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
-from lamina.targets.cuda.attention import AttentionPrinter
-from lamina.targets.cuda.multiplications import tile_bytes
+from lamina.targets.cuda.attention_elements import AttentionElementPrinter
+from lamina.targets.cuda.multiplications import lies_across, lines_in_registers, tile_bytes
 from lamina.targets.cuda.programs import WARP
+from lamina.targets.cuda.results import RowLines
 from lamina.targets.cuda.tickets import draw_lines, tile_lines
+from lamina.tiles.decisions import name_of_lines
 from lamina.tiles.program import (
+    UNITS,
     WARPGROUP_ROWS,
     Alloc,
     Arrive,
+    Axis,
     Compute,
     Drain,
     Epilogue,
+    Fence,
     Fill,
     Mask,
     Mma,
@@ -53,6 +62,7 @@ from lamina.tiles.program import (
     Set,
     Statement,
     StepLoop,
+    Sync,
     TileError,
     TileLoop,
     Wait,
@@ -81,23 +91,24 @@ class _Place:
     step: str = ""
 
 
-class AttentionProgramPrinter(AttentionPrinter):
+class AttentionProgramPrinter(AttentionElementPrinter):
     """One kernel, of products back to back whose tile program it prints."""
 
     def print_attention_program(self) -> tuple[str, Launch]:
         """The function of a kernel with a tile program, and how to launch it but for its arguments.
         """
         pointers, _ = self.arrays()
-        producer, consumers = self.tile_program.roles
-        self.threads = WARP * (producer.warps + consumers.warps)
+        *producers, consumers = self.tile_program.roles
+        self.threads = WARP * sum(role.warps for role in self.tile_program.roles)
         # No other thread has the results of one: all store that come to it.
         self.block_rows = self.threads
         self.has_all_registers = True
         self._lines(self.alignments(pointers))
         self._print_tiles_in_memory()
         self._print_barriers()
-        self.line(f"__shared__ u32 drawn_tickets[{self.tile_program.barrier(self._drawn).stages}];")
-        self._print_role_of_producer(producer, WARP * consumers.warps)
+        self.line(f"__shared__ u32 drawn_tickets[{self._ticket_slots}];")
+        for producer in producers:
+            self._print_role_of_producer(producer, WARP * consumers.warps)
         self._print_role_of_consumers(consumers)
         body = "".join(f"    {line}\n" for line in self.scopes[0].lines)
         maps = tuple(self.maps.values())
@@ -108,16 +119,29 @@ class AttentionProgramPrinter(AttentionPrinter):
 
     @property
     def _row_loop(self) -> TileLoop:
-        """The loop over tiles of rows, which both roles have."""
-        _, consumers = self.tile_program.roles
+        """The loop over tiles of rows, which all roles have."""
+        *_, consumers = self.tile_program.roles
         (loop,) = statements_of(consumers.body, TileLoop)
         return loop
 
     @property
     def _drawn(self) -> str:
-        """The barrier that tells that a ticket is drawn."""
+        """The barrier that tells that a ticket is drawn; "" where one role does all."""
         assert self._row_loop.tickets is not None
         return self._row_loop.tickets.barrier
+
+    @property
+    def _ticket_slots(self) -> int:
+        return self.tile_program.barrier(self._drawn).stages if self._drawn else 1
+
+    @property
+    def _lines_of_rows(self) -> dict[KernelStore, RowLines]:
+        """The lines of stores by whole rows, if the program has room for them."""
+        kernel, layouts = self.nest.kernel, self.parts.row_stores
+        return self.row_lines({
+            store: layout for store, layout in layouts.items()
+            if name_of_lines(kernel, store) in self.offset_of
+        })  # fmt: skip
 
     def _print_tiles_in_memory(self) -> None:
         """Print where tiles and lines of results lie, in the order of the program."""
@@ -139,34 +163,50 @@ class AttentionProgramPrinter(AttentionPrinter):
             self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
             with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.grid):
-                self._lines(draw_lines(loop, self._slot(self._drawn, "taken")))
+                slot = self._slot(self._drawn, "taken")
+                self._lines(draw_lines(loop, slot.removeprefix(f"{self._drawn} + ")))
+                self.line(f"arrive({slot});")
                 self._print_row_tile(loop)
             self.line("return;")
 
     def _print_role_of_consumers(self, role: Role) -> None:
         """Print the consumers, which multiply, compute and store."""
         (loop,) = statements_of(role.body, TileLoop)
-        self.line(f"take_registers<{role.registers}>();")
+        if role.registers:
+            self.line(f"take_registers<{role.registers}>();")
         self.line("const int group = warp_group();")
         self._lines(self.indices(self.rows_inside, "THREAD"))
         lane = self.axis_name(self.parts.reductions.keys.lane)
         self.line(f"const {self.index} {lane} = THREAD % 4;")
-        self.print_row_functions(self.row_lines(self.parts.row_stores))
+        self.print_row_functions(self._lines_of_rows)
         axes = [*self.grid, *self.rows_inside]
         registers = list(vars(self.parts.registers).values())
         with self.block("for (u32 taken = 0, done = 0;; taken++) {", axes, unrolled=registers):
+            self._print_ticket(loop)
+            self._print_row_tile(loop)
+
+    def _print_ticket(self, loop: TileLoop) -> None:
+        """Print how consumers learn the ticket: from the producer; where there is none, the first
+        thread draws it, which the others have read before it comes here again."""
+        if self._drawn:
             self._print_wait(Wait(self._drawn), _Place("taken"))
             slot = self._slot("drawn_tickets", "taken", self._drawn)
             self.line(f"const u32 ticket = __shfl_sync(~0u, *({slot}), 0);")
-            self._print_row_tile(loop)
+            return
+        with self.block("if (THREAD == 0) {"):
+            self._lines(draw_lines(loop, "0"))
+        self.line("BARRIER;")
+        self.line("const u32 ticket = drawn_tickets[0];")
 
     def _print_row_tile(self, loop: TileLoop) -> None:
         """Print what becomes of a tile of rows, once its ticket is known."""
         self._lines(tile_lines(loop))
         self._lines(self.indices(self.grid, "tile"))
-        computes = bool(statements_of(loop.body, Mma))
-        self.print_bounds(of_group=computes)
-        if computes:
+        # A group has the steps of its block where these are filled, and others where it leaves out
+        # some of them.
+        words = {steps.steps for steps in statements_of(loop.body, StepLoop)}
+        self.print_bounds(of_group=words != {"brought"})
+        if statements_of(loop.body, Mma):
             self._print_registers_of_tile()
             self.print_elements()
         # Step `i` of this tile is number ``before + i`` of all that have passed by.
@@ -211,9 +251,16 @@ class AttentionProgramPrinter(AttentionPrinter):
                 self._print_wait(statement, place)
             case Arrive():
                 self._print_arrival(statement, place)
-            case Mma():
+            case Mma(unit=unit) if UNITS[unit].runs_by_itself:
                 self._print_mmas(statement, place)
                 under_way.append(statement.sums)
+            case Mma():
+                for product in statement.products:
+                    self._print_product_in_registers(product, statement.adds, place)
+            case Fence():
+                self.line("publish();")
+            case Sync() if not self._drawn:  # no thread has another role
+                self.line("BARRIER;")
             case Drain(running):
                 self._print_drain_of_oldest(running, under_way)
             case Previous(body):
@@ -229,9 +276,7 @@ class AttentionProgramPrinter(AttentionPrinter):
                 self._print_set(statement)
             case Epilogue():
                 self.print_finish()
-                self.begin_row_stores(
-                    self.row_lines(self.parts.row_stores), *self.parts.result_sides
-                )
+                self.begin_row_stores(self._lines_of_rows, *self.parts.result_sides)
                 self.stores(self.nest.kernel.stores)
             case _:
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
@@ -273,13 +318,17 @@ class AttentionProgramPrinter(AttentionPrinter):
     def _print_fill_of(self, fill: Fill, place: _Place) -> None:
         number = int(fill.buffer.removeprefix("tile"))
         tile, copy = self.parts.tiles[number], self.parts.copies[number]
-        assert copy is not None
         alloc, keys = self.tile_program.alloc(fill.buffer), self.parts.reductions.keys
         corner = self.corner(keys.column_group, keys.lane, keys.neighbour)
         slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
         with self.block("{"):
-            self._walk([tile.element_axis], "0")
-            self.print_copy(fill, alloc, tile.store, copy, slot, corner)
+            if fill.agent == "threads":
+                self.print_first([tile.element_axis], "0")
+                self.print_fill_by_threads(alloc, tile.store, slot, self.threads, corner)
+            else:
+                assert copy is not None
+                self._walk([tile.element_axis], "0")
+                self.print_copy(fill, alloc, tile.store, copy, slot, corner)
 
     def _print_mmas(self, mma: Mma, place: _Place) -> None:
         """Print products of 16 elements of each line at a time, and mark their end."""
@@ -290,19 +339,16 @@ class AttentionProgramPrinter(AttentionPrinter):
 
     def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
         left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
-        (k,) = {axis.name for axis in left.axes} & {axis.name for axis in right.axes}
-        (k_size,) = (axis.size for axis in right.axes if axis.name == k)
-        is_left_across, is_right_across = _lies_across(left, k), _lies_across(right, k)
+        k = _common_axis(left, right)
+        is_left_across, is_right_across = lies_across(left, k.name), lies_across(right, k.name)
         of_shared = f"wgmma_{self.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
         of_registers = f"wgmma_of_registers_{self.atom.kind}<{is_right_across:d}>"
         with self.block("{"):
-            self.line(f"const u32 columns = {self._descriptor(right, place)};")
+            self.line(f"const u32 columns = {_descriptor(right, self._tile_text(right, place))};")
             if left.memory == "shared":
-                # From one group's rows to the next one's: 64 lines, or a panel.
-                group_bytes = (left.shape[0] if is_left_across else WARPGROUP_ROWS) * LINE_BYTES
-                rows = self._descriptor(left, _Place("taken"), f" + {group_bytes} * group")
+                rows = _descriptor(left, self._rows_text(left, k))
                 self.line(f"const u32 rows = {rows};")
-            for number in range(k_size // SUBSTEP):
+            for number in range(k.size // SUBSTEP):
                 second = f"descriptor_of(columns + {_substep_chunks(right, k, number)})"
                 if left.memory == "registers":
                     first = f"{product.left} + {4 * number}"
@@ -312,15 +358,31 @@ class AttentionProgramPrinter(AttentionPrinter):
                     more = "true" if adds or number else "false"
                     self.line(f"{of_shared}({product.sums}, {first}, {second}, {more});")
 
-    def _descriptor(self, alloc: Alloc, place: _Place, more: str = "") -> str:
-        """The text of the lower word of a slot's descriptor: its place in chunks of 16 bytes, and
-        from bit 16 on the chunks from panel to panel. Compilers add a constant to this sum in one
-        instruction, as they could not to words that are combined by OR."""
-        slot = f" + {tile_bytes(alloc)} * ({place.number} % {alloc.stages})"
+    def _print_product_in_registers(self, product: Product, adds: bool, place: _Place) -> None:
+        """Print a product for which threads wait, of what warps load into registers."""
+        left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
+        k, sums = _common_axis(left, right), self.tile_program.alloc(product.sums)
+        if not adds:
+            self.line(f"UNROLLED for (f32 &x : {sums.name}) x = 0;")
+        with self.block("{"):
+            self.line(f"const u32 columns = {self._tile_text(right, place)};")
+            if left.memory == "shared":
+                self.line(f"const u32 rows = {self._rows_text(left, k)};")
+            kind, count = self.atom.kind, self._count(sums)
+            self._lines(lines_in_registers(kind, left, right, k.name, sums.name, count))
+
+    @staticmethod
+    def _tile_text(alloc: Alloc, place: _Place) -> str:
+        """The text of where the current slot of a buffer is."""
         if alloc.stages == 1:
-            slot = ""
-        panel = alloc.shape[0] * LINE_BYTES // CHUNK_BYTES
-        return f"({alloc.name}{slot}{more}) / {CHUNK_BYTES} + ({panel} << 16)"
+            return alloc.name
+        return f"{alloc.name} + {tile_bytes(alloc)} * ({place.number} % {alloc.stages})"
+
+    def _rows_text(self, alloc: Alloc, k: Axis) -> str:
+        """The text of where the group's rows of a tile that stays are: from one group's rows to the
+        next one's there are 64 lines, or a panel."""
+        lines = alloc.shape[0] if lies_across(alloc, k.name) else WARPGROUP_ROWS
+        return f"{self._tile_text(alloc, _Place('taken'))} + {lines * LINE_BYTES} * group"
 
     def _print_drain_of_oldest(self, running: int, under_way: list[tuple[str, ...]]) -> None:
         """Print the wait for all products but the last `running`; the sums of the others may be
@@ -364,15 +426,24 @@ class AttentionProgramPrinter(AttentionPrinter):
         self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {STARTS[value]};")
 
 
-def _lies_across(alloc: Alloc, k: str) -> bool:
-    """Do the lines of a tile have its rows or columns, and not its `k`?"""
-    return alloc.axes[0].name == k
+def _common_axis(left: Alloc, right: Alloc) -> Axis:
+    """The axis that both factors of a product have: its k."""
+    (k,) = (axis for axis in left.axes if axis.name in {other.name for other in right.axes})
+    return k
 
 
-def _substep_chunks(alloc: Alloc, k: str, number: int) -> int:
+def _descriptor(alloc: Alloc, tile: str) -> str:
+    """The text of the lower word of a tile's descriptor: its place in chunks of 16 bytes, and from
+    bit 16 on the chunks from panel to panel. Compilers add a constant to this sum in one
+    instruction, as they could not to words that are combined by OR."""
+    panel = alloc.shape[0] * LINE_BYTES // CHUNK_BYTES
+    return f"({tile}) / {CHUNK_BYTES} + ({panel} << 16)"
+
+
+def _substep_chunks(alloc: Alloc, k: Axis, number: int) -> int:
     """Chunks of 16 bytes from the beginning of a tile to where the 16 elements along `k` of this
     number begin: in lines, or across 16 lines."""
-    if _lies_across(alloc, k):
+    if lies_across(alloc, k.name):
         return number * SUBSTEP * LINE_BYTES // CHUNK_BYTES
     of_line = LINE_BYTES // (2 * SUBSTEP)  # 4 in a panel
     panel, within = divmod(number, of_line)

@@ -44,6 +44,7 @@ from lamina.tiles.layouts import SQUARE
 from lamina.tiles.program import WARPGROUP_ROWS, Alloc
 
 PARTS = 4  # products of a step: a line of 128 bytes is four times 32
+PART_BYTES = LINE_BYTES // PARTS
 GROUP_BYTES = WARPGROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
 FMA_ROWS = 64 // FMA_ROWS_APART  # of a thread
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
@@ -118,23 +119,11 @@ class Multiplication:
     # Tensor cores that multiply what is in registers.
 
     def _in_registers(self) -> Iterator[str]:
-        """Of a thread, the sums of 16 rows and 8 columns are four neighbours."""
         rows, columns = self._addresses()
         yield f"const u32 rows = {rows}, columns = {columns};"
-        yield "const int line = THREAD % 8, low = THREAD / 8 % 2, high = THREAD / 16 % 2;"
-        yield f"UNROLLED for (int part = 0; part < {PARTS}; part++) {{"
-        yield "    u32 x[4];"
-        if self.kind == "tf32" and is_transposed(self.left):
-            yield "    load_transposed(x, rows, part);"
-        else:
-            yield f"    {_load_of_matrices(self.left, 'x', 'rows', 'low', 'high')}"
-        yield f"    UNROLLED for (int j = 0; j < {self.count // 4}; j += 2) {{"
-        yield "        u32 y[4];"
-        yield f"        {_load_of_matrices(self.right, 'y', 'columns', 'high', 'low')}"
-        yield f"        mma_{self.kind}({self.sums} + 4 * j, x, y[0], y[1]);"
-        yield f"        mma_{self.kind}({self.sums} + 4 * j + 4, x, y[2], y[3]);"
-        yield "    }"
-        yield "}"
+        yield from lines_in_registers(
+            self.kind, self.left, self.right, "k", self.sums, self.count
+        )
 
     # Fused multiply-adds.
 
@@ -174,20 +163,54 @@ class Multiplication:
         yield "}"
 
 
-def _load_of_matrices(alloc: Alloc, to: str, tile: str, row_half: str, k_half: str) -> str:
+def lines_in_registers(
+    kind: str, left: Alloc, right: Alloc, k: str, sums: str, count: int
+) -> Iterator[str]:
+    """The lines with which a warp multiplies 16 rows of a left tile, at ``rows``, or in registers,
+    by the columns of a right one, at ``columns``, along the axis `k`. Of a thread, the `count` sums
+    of 16 rows and 8 columns are four neighbours."""
+    (k_size,) = (axis.size for axis in right.axes if axis.name == k)
+    parts = k_size * right.dtype.itemsize // PART_BYTES
+    yield "const int line = THREAD % 8, low = THREAD / 8 % 2, high = THREAD / 16 % 2;"
+    yield f"UNROLLED for (int part = 0; part < {parts}; part++) {{"
+    if left.memory == "registers":
+        factors = ", ".join(f"{left.name}[4 * part + {number}]" for number in range(4))
+        yield f"    const u32 x[4] = {{{factors}}};"
+    else:
+        yield "    u32 x[4];"
+        if kind == "tf32" and lies_across(left, k):
+            yield "    load_transposed(x, rows, part);"
+        else:
+            yield f"    {_load_of_matrices(left, k, 'x', 'rows', 'low', 'high')}"
+    yield f"    UNROLLED for (int j = 0; j < {count // 4}; j += 2) {{"
+    yield "        u32 y[4];"
+    yield f"        {_load_of_matrices(right, k, 'y', 'columns', 'high', 'low')}"
+    yield f"        mma_{kind}({sums} + 4 * j, x, y[0], y[1]);"
+    yield f"        mma_{kind}({sums} + 4 * j + 4, x, y[2], y[3]);"
+    yield "    }"
+    yield "}"
+
+
+def _load_of_matrices(
+    alloc: Alloc, k: str, to: str, tile: str, row_half: str, k_half: str
+) -> str:
     """The line with which a warp loads four matrices of 8 x 8 elements of 16 bits: of two groups of
     eight rows, or columns, and of two chunks of a line along k. Lane i has the address of line i %
     8 of one of them, whose halves are named here: where the row halves are ``low``, the first two
     matrices are of neighbouring rows. Elements of tf32 count as two."""
     row_eight = f"THREAD / 32 % 4 * 2 + {row_half}" if to == "x" else f"j + {row_half}"
-    chunk = f"2 * part + {k_half}"
-    if not is_transposed(alloc):
-        place = f"({row_eight}) * {8 * LINE_BYTES} + line * {LINE_BYTES} + ({chunk} ^ line) * 16"
-        return f"load_matrices({to}, {tile} + {place});"
-    panel = f"j / {LINE_CHUNKS} * {tile_panel_bytes(alloc)} + " if to == "y" else ""
-    in_panel = f"j % {LINE_CHUNKS} + {row_half}" if to == "y" else row_eight
-    place = f"{panel}({chunk}) * {8 * LINE_BYTES} + line * {LINE_BYTES} + ({in_panel} ^ line) * 16"
-    return f"load_matrices_transposed({to}, {tile} + {place});"
+    panel = tile_panel_bytes(alloc)
+    if lies_across(alloc, k):
+        start = f"j / {LINE_CHUNKS} * {panel} + " if to == "y" else ""
+        in_panel = f"j % {LINE_CHUNKS} + {row_half}" if to == "y" else row_eight
+        k_eight = f"2 * part + {k_half}"
+        place = f"{start}({k_eight}) * {8 * LINE_BYTES} + line * {LINE_BYTES}"
+        return f"load_matrices_transposed({to}, {tile} + {place} + ({in_panel} ^ line) * 16);"
+    start, part = "", "part"
+    if tile_bytes(alloc) > panel:  # lines are longer than a panel
+        start, part = f"part / {PARTS} * {panel} + ", f"(part % {PARTS})"
+    place = f"{start}({row_eight}) * {8 * LINE_BYTES} + line * {LINE_BYTES}"
+    return f"load_matrices({to}, {tile} + {place} + (2 * {part} + {k_half} ^ line) * 16);"
 
 
 def _place_of_thread(alloc: Alloc, block: str, apart: int) -> str:
@@ -240,9 +263,14 @@ def tile_panel_bytes(alloc: Alloc) -> int:
     return alloc.shape[0] * LINE_BYTES
 
 
+def lies_across(alloc: Alloc, k: str) -> bool:
+    """Do the lines of a tile have its rows or columns, and not its `k`?"""
+    return alloc.axes[0].name == k
+
+
 def is_transposed(alloc: Alloc) -> bool:
-    """Do the lines of a factor's tile have its rows or columns, and not its k?"""
-    return alloc.axes[0].name == "k"
+    """The same of a factor of one product, whose axis is k."""
+    return lies_across(alloc, "k")
 
 
 def _part_chunks(alloc: Alloc) -> int:

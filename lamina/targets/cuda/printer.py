@@ -1,8 +1,7 @@
 """CUDA C++: what the macros of its prelude do not say.
 
-Products in tiles are printed from their tile programs; products back to back that have none are a
-loop of `attention.cu`. One object prints a kernel: `CudaPrinter`, to which each class of a chain
-adds what one file is about, on top of those above it.
+Products in tiles are printed from their tile programs. One object prints a kernel: `CudaPrinter`,
+to which each class of a chain adds what one file is about, on top of those above it.
 
     GpuPrinter                ../gpu.py               kernels without products in tiles
     TilePrinter               tiles.py                results by whole rows, of any tiles
@@ -10,11 +9,10 @@ adds what one file is about, on top of those above it.
     EpiloguePrinter           epilogues.py            what becomes of the sums of a product
     ProgramPrinter            programs.py             the tile program of one product
     AttentionElementPrinter   attention_elements.py   arithmetic between products back to back
-    AttentionPrinter          attention.py            these without a tile program
     AttentionProgramPrinter   attention_programs.py   their tile program
     CudaPrinter               here                    which of these it is; short forms
 
-`print_kernel` and `loop_reduce` of `CudaPrinter` choose among them.
+`print_kernel` of `CudaPrinter` chooses among them.
 """
 
 from collections.abc import Set
@@ -79,10 +77,7 @@ class CudaPrinter(AttentionProgramPrinter):
         return exact
 
     def tile_texts(self) -> tuple[str, ...]:
-        """Instructions for products in tiles, and `attention.cu` for products back to back that
-        have no tile program."""
-        if self.is_back_to_back and self.program is None:
-            return ("cuda/instructions.cu", "cuda/attention.cu")
+        """Instructions for products in tiles, and atomic operations."""
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
         return ("cuda/instructions.cu",) if self.nest.product else ()
@@ -95,13 +90,6 @@ class CudaPrinter(AttentionProgramPrinter):
         if self.is_back_to_back:
             return self.print_attention_program()
         return self.print_product_program()
-
-    def loop_reduce(self, node: Node) -> None:
-        """Print a reduction: products back to back by their text, any other by its loops."""
-        if self.is_back_to_back:
-            self._print_back_to_back()
-        else:
-            super().loop_reduce(node)
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
         """An operation in its short form, such as ``short_exp(x)``, where its error does not show.

@@ -11,16 +11,13 @@ the block that draws the last one sets it to 0 for the next launch. Of 64 tiles,
         if (ticket == 127) tickets = 0;
     }
     drawn_tickets[taken % 4] = ticket;
-    arrive(drawn + taken % 4);
 """
 
 from lamina.tiles.program import TileLoop
 
 
-def draw_lines(loop: TileLoop, barrier: str) -> list[str]:
-    """Lines that draw a ticket, and tell it to the roles that wait for the slot of a barrier."""
-    assert loop.tickets is not None
-    _, _, slot = barrier.partition(" + ")
+def draw_lines(loop: TileLoop, slot: str) -> list[str]:
+    """Lines that draw a ticket, and write it to a slot for others."""
     return [
         "u32 ticket = BLOCK;",
         "if (taken > 0) {",
@@ -28,7 +25,6 @@ def draw_lines(loop: TileLoop, barrier: str) -> list[str]:
         f"    if (ticket == {loop.tiles + loop.blocks - 1}) tickets = 0;",
         "}",
         f"drawn_tickets[{slot}] = ticket;",
-        f"arrive({barrier});",
     ]
 
 

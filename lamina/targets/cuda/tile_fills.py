@@ -98,9 +98,9 @@ class TileFillPrinter(TilePrinter):
         if "tma" in agents:
             self._walk(steps.inner, first)
         if "threads" in agents:
-            self._print_first(steps.inner, first)
+            self.print_first(steps.inner, first)
 
-    def _print_first(self, axes: Sequence[Node], first: str) -> None:
+    def print_first(self, axes: Sequence[Node], first: str) -> None:
         """Print the index along axes with which a tile begins, whose elements have their own."""
         self.line(f"const {self.index} {self._first_name(axes)} = {first};")
 
@@ -152,11 +152,13 @@ class TileFillPrinter(TilePrinter):
 
     # By threads.
 
-    def print_fill_by_threads(self, alloc: Alloc, tile: Store, slot: str, threads: int) -> None:
+    def print_fill_by_threads(
+        self, alloc: Alloc, tile: Store, slot: str, threads: int, corner: Point | None = None
+    ) -> None:
         """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
-        they compute from loads."""
+        they compute from loads. Its rows begin at a `corner`, or at that of results."""
         chunks = _Chunks.of(alloc)
-        self._print_first(row_axes(tile), self.index_text(tile.index, self.corner()))
+        self.print_first(row_axes(tile), self.index_text(tile.index, corner or self.corner()))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head):
@@ -172,16 +174,16 @@ class TileFillPrinter(TilePrinter):
                 element = _Element(row="line", k=along)
                 if is_tile_transposed(tile):
                     element = _Element(row=along, k="line")
-                self._print_element(tile, element)
+                self._print_element(alloc, tile, element)
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
             self.line(f"*(uint4 *)(shared + {to}) = filled.all;")
 
-    def _print_element(self, tile: Store, element: _Element) -> None:
+    def _print_element(self, alloc: Alloc, tile: Store, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
         beyond the last k there are zeros."""
         rows, inner = row_axes(tile), element_axes(tile)
-        tile_rows = self.atom.m if tile is self.nest.tiles[0] else self.atom.n
-        k_end = end_of(inner, self.line_elements)
+        tile_rows, tile_k = alloc.shape[::-1] if is_tile_transposed(tile) else alloc.shape
+        k_end = end_of(inner, tile_k)
         self._walk_within(rows, element.row, end_of(rows, tile_rows))
         self._walk_within(inner, element.k, k_end)
         value = self.value_of_root(tile.value, {})

@@ -8,7 +8,7 @@ from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.atoms import ATOMS, Atom
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu import FEW, GpuPrinter
@@ -97,13 +97,6 @@ class TilePrinter(GpuPrinter):
 
     # Results.
 
-    def place_lines(self, layouts: Mapping[Store, RowLayout]) -> None:
-        """Set where the lines of stores by whole rows lie, of a kernel without a tile program: one
-        store's behind the other's, from the beginning of shared memory on."""
-        for number, store in enumerate(layouts):
-            name = name_of_lines(self.nest.kernel, store)
-            self.offset_of[name] = number * self.atom.m * LINE_BYTES
-
     def row_lines(self, layouts: Mapping[Store, RowLayout]) -> dict[Store, RowLines]:
         """The lines of stores by whole rows, where `offset_of` says that they lie."""
         lines_of: dict[Store, RowLines] = {}
@@ -159,5 +152,5 @@ def end_of(axes: Sequence[Node], tile_size: int) -> int:
 
 
 def call(name: str, *arguments: object) -> str:
-    """The text of a call of a function or a macro: "LIES(4);" of "LIES" and 4."""
+    """The text of a call of a function: "max_of_row(x);" of "max_of_row" and "x"."""
     return f"{name}({', '.join(map(str, arguments))});"
