@@ -11,7 +11,7 @@ from typing import Any
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
-from lamina.models import bert, convnext, gemma, gpt2, llama, modernbert, resnet, vit
+from lamina.models import bert, convnext, gemma, gpt2, llama, modernbert, resnet, t5, vit
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
 from lamina.models.network import Network
@@ -58,6 +58,7 @@ FAMILIES: Mapping[str, Family] = {
     "bert": Family(bert.read_bert, bert.Bert, partial(bert.renamed, prefix="bert.")),
     "roberta": Family(bert.read_roberta, bert.Bert, partial(bert.renamed, prefix="roberta.")),
     "modernbert": Family(modernbert.read, modernbert.ModernBert, modernbert.renamed),
+    "t5": Family(t5.read, t5.T5, t5.with_last_projection),
     "vit": Family(vit.read, vit.ViT),
     "resnet": Family(resnet.read, resnet.ResNet),
     "convnext": Family(convnext.read, convnext.ConvNext),

@@ -15,7 +15,7 @@ from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, Yarn
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
     "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_json",
-    "read_object", "rope_of", "sizes_of", "theta_of",
+    "read_object", "rope_of", "sizes_of", "theta_of", "token_of", "tokens_of",
 ]  # fmt: skip
 
 _Number = int | float
@@ -142,6 +142,23 @@ def pair_of(fields: Fields, name: str, fallback: int) -> tuple[int, int]:
     if len(sizes) != 2:
         raise fields.fail(name, f"{list(sizes)}; one integer or two are needed")
     return sizes[0], sizes[1]
+
+
+def token_of(fields: Fields, name: str, fallback: Any, vocabulary: int) -> int:
+    """The number of a token, from 0 on."""
+    value = fields.get(name, fallback)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
+        raise fields.fail(name, f"{value!r}; a number from 0 to {vocabulary - 1} is needed")
+    return value
+
+
+def tokens_of(fields: Fields, name: str, fallback: Any, vocabulary: int) -> tuple[int, ...]:
+    """The numbers of tokens: one, or a list."""
+    values = fields.get(name, fallback)
+    if not isinstance(values, list):
+        return (token_of(fields, name, fallback, vocabulary),)
+    each = (Fields({name: value}, fields.origin) for value in values)
+    return tuple(token_of(part, name, None, vocabulary) for part in each)
 
 
 def labels_of(fields: Fields) -> tuple[str, ...]:
