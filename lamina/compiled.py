@@ -56,15 +56,15 @@ class Runner:
     """What differs from one kind of device to another once a program is printed.
 
     load: what runs on a table of buffers, from the source, the launches and the options. quick:
-    which calls are quick, if any. stored: whether the source is all that a program needs, so that a
-    file holds it. skips_masked_tiles: whether attention of 16-bit floats computes no tile of scores
-    that a mask leaves out. keeps_constants: whether arrays that depend on constant inputs alone are
-    kept from call to call.
+    which calls are quick, if any. has_disk_programs: whether the source is all that a program
+    needs, so that a file holds it. skips_masked_tiles: whether attention of 16-bit floats computes
+    no tile of scores that a mask leaves out. keeps_constants: whether arrays that depend on
+    constant inputs alone are kept from call to call.
     """
 
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     quick: QuickCalls | None = None
-    stored: bool = False
+    has_disk_programs: bool = False
     skips_masked_tiles: bool = False
     keeps_constants: bool = False
 
@@ -74,7 +74,7 @@ _CPU = Runner(
         source.text, options, source.units, source.exchanges
     ),
     quick=QuickCalls(max_kept_bytes=1 << 18, with_captured=True),
-    stored=True,
+    has_disk_programs=True,
     keeps_constants=True,
 )
 RUNNERS = {
@@ -133,7 +133,7 @@ class Planned:
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
     """The name of a program on disk; None where it is not stored, or its passes are recorded."""
-    is_stored = runner(options).stored and not passes
+    is_stored = runner(options).has_disk_programs and not passes
     return stored.key_of(sinks, options, target) if is_stored else None
 
 

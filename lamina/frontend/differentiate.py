@@ -72,7 +72,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     order = toposort(nodes)
     cone = autodiff.depends_on([tensor.node for tensor in wrt], order)
     inner = cone.difference(nodes[:1])
-    in_memory = any(node.src and memory.stored(node) for node in inner)
+    in_memory = any(node.src and memory.home_of(node) for node in inner)
     if tracers.get() is not None or in_memory:
         return _differentiate(nodes, len(wrt), order, cone)
     leaves = [node for node in order if node.op is Op.BUFFER or _is_read(node, cone)]
@@ -88,7 +88,7 @@ def _is_read(node: Node, cone: Set[Node]) -> bool:
     """Whether `node` is not on the way and is in memory, or is a stretch of what is there."""
     if node in cone:
         return False
-    return memory.stored(node) is not None or memory.stretch(node) is not None
+    return memory.home_of(node) is not None or memory.stretch(node) is not None
 
 
 def _differentiate(
@@ -98,7 +98,7 @@ def _differentiate(
     one."""
     # What is not on the way stays as it is: by its nodes a trace knows what it captured.
     unchanged = {node: node for node in order if node not in cone}
-    y, *others = memory.rebuilt(nodes, unchanged)
+    y, *others = memory.opened_as_computed(nodes, unchanged)
     return autodiff.gradient(y, others[:count], *others[count:])
 
 
@@ -160,7 +160,7 @@ class _Leaves:
 
     def opened(self, x: Tensor) -> Tensor:
         """`x` without the leaves, so that an enclosing derivative sees through them."""
-        (node,) = memory.replaced([x.node], self.contents)
+        (node,) = memory.replaced_as_computed([x.node], self.contents)
         return x if node is x.node else Tensor.of(node, x.device)
 
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from lamina.core.options import Options, current
@@ -49,6 +49,15 @@ _MAX_KEEPING = 4  # programs of one function that keep arrays of constants
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
 
 
+class _QuickEntry(NamedTuple):
+    """A call that was found before. options: those it is for. call: of the tensors, in order.
+    may_call: whether what the function captured is as it was; None where it captured nothing."""
+
+    options: Options
+    call: Callable[..., Any]
+    may_call: Callable[..., bool] | None
+
+
 class jit:  # noqa: N801  a decorator, written as a function's name
     """`function`, compiled as one program for each signature of its arguments.
 
@@ -68,8 +77,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         # By signature: programs for other gradients than the last call found, as of additions to
         # gradients that are there.
         self._waiting: dict[Hashable, list[Program]] = {}
-        # By the kinds of arguments: a call, and whether what it captured is the same, or None.
-        self._quick: dict[Hashable, tuple[Options, Callable[..., Any], Any]] = {}
+        self._quick: dict[Hashable, _QuickEntry] = {}  # by the kinds of arguments
         self._keeping: list[Program] = []  # the one that was called last at the end
         self._last: dict[str, Hashable] = {}  # what each argument was when last compiled
         self._lock = threading.RLock()
@@ -81,16 +89,20 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return jit, (self.function,)  # programs belong to the tensors that they captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the program that fits, found in the first of these ways: by the kinds of positional
+        tensors (`_quick`); by the signature, a program that captured nothing; one whose captured
+        values are as they were; one that is compiled or found anew (`_fitting`). While an outer
+        function is traced, and in the interpreter, the function itself is called."""
         is_traced = tracers.get() is not None
         if self._quick and not (is_traced or kwargs or runs):
             try:  # what short programs wait for: of tensors alone
-                known, call, check = self._quick[*map(_kind_and_grad, args),]
+                known, call, may_call = self._quick[*map(_kind_and_grad, args),]
             except (AttributeError, LookupError, TypeError):
                 known = None
             # A tensor that is passed twice is left to the key below, which knows which arguments
             # are the same.
             is_known = known is current() and (len(args) < 2 or len({*args}) == len(args))
-            if is_known and (check is None or check(args)):
+            if is_known and (may_call is None or may_call(args)):
                 return call(args)
         options = current()
         by_id: dict[int, Tensor] = {}
@@ -152,9 +164,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         key = (*map(_kind_and_grad, args),)
         noted = program.noted
         if program.is_pure:
-            self._quick[key] = options, program.call if noted is None else noted.call, None
+            call = program.call if noted is None else noted.call
+            self._quick[key] = _QuickEntry(options, call, None)
         elif noted is not None:
-            self._quick[key] = options, noted.call, noted.may_call
+            self._quick[key] = _QuickEntry(options, noted.call, noted.may_call)
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -222,7 +235,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             traced = trace(self.function, arguments, tensors, traced_on)
         opened = memory.opened((*traced.sinks, *traced.lines))
         sinks = list(dict.fromkeys(opened[: len(traced.sinks)]))
-        moved = memory.moved([*sinks, *opened[len(traced.sinks) :]], options.device)
+        moved = memory.on_device([*sinks, *opened[len(traced.sinks) :]], options.device)
         if runner(options).keeps_constants:
             moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))

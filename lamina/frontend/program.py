@@ -286,7 +286,7 @@ class Program:
         held = [tensor for tensor in owners.values() if tensor is not None]
         self.captured = [gradient_of.get(tensor, Captured(tensor)) for tensor in held]
         self.kinds = [*map(kind_of, held)]
-        # The numbers of the holes that ASSIGN writes to.
+        # The numbers of the input leaves that ASSIGN writes to.
         written = {sink.src[0].arg.storage for sink in trace.sinks if sink.op is Op.ASSIGN}
         self.writes: list[Binding] = []
         self.reads: list[Binding] = []
@@ -468,7 +468,7 @@ def _is_own(tensor: Tensor) -> bool:
 def _owns_memory(tensor: Tensor) -> bool:
     """Whether nobody else needs what is in the memory of `tensor`."""
     buffer = memory.memory_of(tensor)
-    is_held = memory.stored(tensor.node) is tensor.node
+    is_held = memory.home_of(tensor.node) is tensor.node
     # Two references are expected: the tensor's, and that of getrefcount's argument. The node must
     # not be bound to a name here: whether that counts depends on the version of Python.
     return is_held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported

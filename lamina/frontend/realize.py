@@ -29,13 +29,13 @@ from lamina.frontend.session import (
 from lamina.graph.lift_numbers import (
     History,
     Number,
-    hole,
+    input_leaf,
     numbers_of,
     skeleton_of,
     update_histories,
     with_inputs,
 )
-from lamina.graph.open_calls import holes_of, open_call, open_without_detach
+from lamina.graph.open_calls import input_leaves_of, open_call, open_without_detach
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
@@ -50,8 +50,8 @@ __all__ = ["realize"]
 
 Nodes = Sequence[Node | None]
 
-stored = SESSION.stored
-_graphs = recent("graphs over holes", 2048)  # the graphs over holes that were built before
+home_of = SESSION.home_of
+_graphs = recent("graphs over input leaves", 2048)  # that were built before
 _numbers = recent("numbers of programs", 2048)  # what is known of the numbers of programs
 _steps = recent("programs of single operations", 2048)  # that ran before
 
@@ -81,7 +81,7 @@ def stored_leaf(node: Node, device: str) -> Node:
     """A `leaf`, whose value is in memory if that of `node` is; in a trace, which knows by `node`
     what it reads, nothing says so."""
     new = leaf(node, device)
-    place = None if tracers.get() else stored(node)
+    place = None if tracers.get() else home_of(node)
     if place is not None:
         SESSION.place(new, place)
     return new
@@ -96,7 +96,7 @@ def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
     """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
     so that equal programs are one graph."""
     number = inputs.setdefault(place.arg.storage, len(inputs))
-    return hole(number, place, place.arg.device)
+    return input_leaf(number, place, place.arg.device)
 
 
 def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
@@ -105,7 +105,7 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     places: dict[Node, Node | None] = {}
 
     def below(node: Node) -> tuple[Node, ...]:
-        places[node] = place = stored(node)
+        places[node] = place = home_of(node)
         return operands_of(node) if place is None else ()
 
     return {node: places[node] for node in toposort(sinks, below=below)}
@@ -121,33 +121,35 @@ def is_everywhere(node: Node) -> bool:
     return all(operand.op is not Op.BUFFER for operand in toposort([node]))
 
 
-# Graphs over holes, which stand for any memory.
+# Graphs over input leaves, which stand for any memory.
 
 
 def called(key: Hashable, leaves: Sequence[Node], make: Callable[[], Nodes]) -> Nodes:
-    """The graphs over holes that `make` returned when `key` was new, each with `leaves` as its
-    operands: one node, whose content is built where it is needed."""
+    """The graphs over input leaves that `make` returned when `key` was new, each with `leaves` as
+    its operands: one node, whose content is built where it is needed."""
     graphs = _graphs.get(key)
     if graphs is None:
-        graphs = [None if graph is None else _numbered_holes(graph) for graph in make()]
+        graphs = [None if graph is None else _with_numbers(graph) for graph in make()]
         _graphs.put(key, graphs)
-    return [
-        graph and Node(Op.CALL, tuple([leaves[number] for number in graph.holes]), graph.content)
-        for graph in graphs
-    ]
+    return [graph and graph.called(leaves) for graph in graphs]
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A graph over holes, and the numbers of its holes in the order of their first use."""
+    """A graph over input leaves, and the numbers of these in the order of their first use."""
 
     content: Node
-    holes: list[int]
+    input_numbers: list[int]
+
+    def called(self, leaves: Sequence[Node]) -> Node:
+        """The graph with `leaves`, by their numbers, in place of its input leaves."""
+        operands = tuple([leaves[number] for number in self.input_numbers])
+        return Node(Op.CALL, operands, self.content)
 
 
-def _numbered_holes(graph: Node) -> _Graph:
+def _with_numbers(graph: Node) -> _Graph:
     """Raises TypeError for a graph that reads memory of its own, which no number names."""
-    return _Graph(graph, [int(node.arg.storage) for node in holes_of(graph)])
+    return _Graph(graph, [int(node.arg.storage) for node in input_leaves_of(graph)])
 
 
 def without_leaves(graph: Node) -> Node:
@@ -161,23 +163,23 @@ def without_leaves(graph: Node) -> Node:
 
 
 def over(sinks: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
-    """`sinks` with holes in place of `leaves`, numbered from 0 on."""
-    return substitute(sinks, {node: hole(number, node) for number, node in enumerate(leaves)})
+    """`sinks` with input leaves in place of `leaves`, numbered from 0 on."""
+    return substitute(sinks, {node: input_leaf(number, node) for number, node in enumerate(leaves)})
 
 
-def moved(sinks: Sequence[Node], device: str) -> list[Node]:
-    """`sinks` over holes of the same numbers on another device."""
-    holes = [node for node in toposort(sinks) if node.op is Op.BUFFER]
-    return substitute(sinks, {node: hole(node.arg.storage, node, device) for node in holes})
+def on_device(sinks: Sequence[Node], device: str) -> list[Node]:
+    """`sinks` over input leaves of the same numbers on another device."""
+    leaves = [node for node in toposort(sinks) if node.op is Op.BUFFER]
+    return substitute(sinks, {node: input_leaf(node.arg.storage, node, device) for node in leaves})
 
 
-def replaced(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
+def replaced_as_computed(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
     """`sinks` with nodes replaced as `done` says; what is computed is computed then as well."""
     return substitute(sinks, done, lambda node, src: _as_computed(node, with_operands(node, src)))
 
 
-def rebuilt(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
-    """`replaced`, with the content of each CALL in its place."""
+def opened_as_computed(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
+    """`replaced_as_computed`, with the content of each CALL in its place."""
     return substitute(sinks, done, lambda node, src: _as_computed(node, open_call(node, src)))
 
 
@@ -237,14 +239,14 @@ def opened(sinks: tuple[Node, ...]) -> list[Node]:
 
 def _unwritten_stretch(node: Node, written: Container[Node]) -> Node | None:
     part = stretch(node)
-    return None if part is None or stored(node.src[0]) in written else part
+    return None if part is None or home_of(node.src[0]) in written else part
 
 
 def stretch(node: Node) -> Node | None:
     """A BUFFER of its own for a part of what another one holds, if it is one stretch of memory."""
     if node.op is not Op.SHRINK or 0 in node.shape:
         return None
-    place = stored(node.src[0])
+    place = home_of(node.src[0])
     first = None if place is None else _first_of_stretch(node.src[0].shape, node.arg)
     if place is None or first is None:
         return None
@@ -323,7 +325,7 @@ def realize(*tensors: Tensor) -> None:
     with SESSION.turn:
         batch = {
             tensor: None for tensor in tensors
-            if tensor.assigned == thread or stored(tensor.node) is None
+            if tensor.assigned == thread or home_of(tensor.node) is None
         }  # fmt: skip
         traced = tracers.get()
         if batch and traced:
@@ -350,7 +352,7 @@ def _protect(batch: dict[Tensor, None]) -> None:
         return
     SESSION.settle()
     held = {
-        tensor.target or stored(tensor.node)
+        tensor.target or home_of(tensor.node)
         for tensor in SESSION.all_assigned()
         if tensor.assigned != thread
     }
@@ -404,7 +406,7 @@ def _run_step(tensor: Tensor) -> bool:
     inputs: dict[Buffer, int] = {}
     places = []
     for operand in node.src:
-        place = stored(operand)
+        place = home_of(operand)
         if place is None:
             return False
         number = inputs.setdefault(place.arg.storage, len(inputs))
@@ -454,13 +456,13 @@ def _sinks(batch: list[Tensor], values: Sequence[Node], targets: dict[Node, Node
     """What to compute for each tensor of `batch`, whose values over numbered memory are `values`:
     None for a value that is in memory as it is."""
     thread = get_ident()
-    holes = set(targets.values())
+    leaves = set(targets.values())
     sinks: list[Node | None] = []
     for tensor, value in zip(batch, values, strict=True):
         place = _target(tensor)
         if place is not None:
             sinks.append(Node(Op.ASSIGN, (targets[place], value)))
-        elif value.op is Op.BUFFER and value not in holes and tensor.assigned != thread:
+        elif value.op is Op.BUFFER and value not in leaves and tensor.assigned != thread:
             sinks.append(None)
         else:
             sinks.append(value)
@@ -538,7 +540,7 @@ def memory_of(tensor: Tensor) -> Buffer:
     if type(storage) is Buffer and not (storage.overwritten or tensor.assigned):
         return storage  # its own, as that of most tensors: some hundred are asked for a token
     asked: Node | None = None
-    while (place := None if tensor.assigned == get_ident() else stored(tensor.node)) is None:
+    while (place := None if tensor.assigned == get_ident() else home_of(tensor.node)) is None:
         if tensor.node is asked:  # and no other thread or handler of signals assigned meanwhile
             raise not_yet()
         asked = tensor.node

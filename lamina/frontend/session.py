@@ -3,7 +3,7 @@
 `SESSION` is the one owner. What belongs to a node or to a memory is found through weak tables, so
 that no operation looks at every tensor of the process:
 
-    node          the BUFFER node that holds its value          `Session.stored`
+    node          the BUFFER node that holds its value          `Session.home_of`
     BUFFER node   the nodes whose value it holds                `Session.nodes_in`
     BUFFER node   the tensors whose value it holds              `Session.tensors_in`
     BUFFER node   the tensors that read it                      `Session.readers_of`
@@ -202,7 +202,7 @@ class Session:
 
     # Places.
 
-    def stored(self, node: Node) -> Node | None:
+    def home_of(self, node: Node) -> Node | None:
         """The BUFFER node that holds the value of `node`, or None when no memory does."""
         if node.op is _BUFFER and type(storage := node.arg.storage) not in (Leaf, int):
             return None if storage.overwritten else node
@@ -226,7 +226,7 @@ class Session:
         handles = self._tensors_in.find(place)
         return [
             tensor for tensor in (handles.alive() if handles else ())
-            if not tensor.assigned and self.stored(tensor.node) is place
+            if not tensor.assigned and self.home_of(tensor.node) is place
         ]  # fmt: skip
 
     # Tensors.
@@ -248,7 +248,7 @@ class Session:
                 self.unsettled.discard(handle)
                 continue
             node, assigned = tensor.node, tensor.assigned
-            place = None if assigned else self.stored(node)
+            place = None if assigned else self.home_of(node)
             # It is filed before it leaves: other threads, and who catches an interrupt, find it in
             # one of the tables at every moment.
             if place is not None:
@@ -258,7 +258,7 @@ class Session:
                 self._waiting.find_or(node, WeakRefs).file(handle)
             self.unsettled.discard(handle)
             is_same = tensor.node is node and tensor.assigned == assigned
-            now = None if assigned else self.stored(node)
+            now = None if assigned else self.home_of(node)
             if not is_same or now is not place:  # another thread changed it meanwhile
                 self.unsettled.add(handle)
 
@@ -270,7 +270,7 @@ class Session:
 
         def below(user: Node) -> tuple[Node, ...]:
             operands = operands_of(user)
-            if operands and self.stored(user) is None:
+            if operands and self.home_of(user) is None:
                 users = self._users.find(operands[-1])
                 if users is None or ref(user) not in users:
                     links[user] = operands
@@ -290,7 +290,7 @@ class Session:
         for place in places:
             tensors |= {id(tensor): tensor for tensor in self.tensors_in(place)}
             nodes = [node for entry in self.nodes_in(place) if (node := entry()) is not None]
-            readers.update(node for node in nodes if self.stored(node) is place)
+            readers.update(node for node in nodes if self.home_of(node) is place)
         remaining = list(readers)
         while remaining:
             node = remaining.pop()
@@ -300,7 +300,7 @@ class Session:
                     tensors[id(tensor)] = tensor
             users = self._users.find(node)
             for user in () if users is None else users.alive():
-                if user not in readers and self.stored(user) is None:
+                if user not in readers and self.home_of(user) is None:
                     readers.add(user)
                     remaining.append(user)
         return sorted(tensors.values(), key=_AGE)
@@ -352,7 +352,7 @@ class Session:
         time in proportion to the number of all tensors."""
         return [
             tensor for tensor in self.tensors()
-            if tensor.assigned or self.stored(tensor.node) is None
+            if tensor.assigned or self.home_of(tensor.node) is None
         ]  # fmt: skip
 
     def overwrite(self, tensor: Tensor) -> None:

@@ -36,7 +36,7 @@ from lamina.frontend.arguments import as_dtype, broadcast_shapes, find_dtype, fi
 from lamina.frontend.foreign import renamed, spelling
 from lamina.frontend.mistakes import misfit, shown, through_users_code
 from lamina.frontend.session import SESSION, changed, tracers
-from lamina.graph.lift_numbers import hole
+from lamina.graph.lift_numbers import input_leaf
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
@@ -154,7 +154,7 @@ class Tensor(Methods):
 
     def is_realized(self) -> bool:
         """Whether the value is in memory."""
-        return not self.assigned and memory.stored(self.node) is not None
+        return not self.assigned and memory.home_of(self.node) is not None
 
     def realize(self) -> Tensor:
         """Compute the value now; returns this tensor."""
@@ -230,7 +230,7 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same value, through which no derivative flows."""
-        place = None if self.assigned or tracers.get() else memory.stored(self.node)
+        place = None if self.assigned or tracers.get() else memory.home_of(self.node)
         return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
     def __copy__(self) -> Tensor:
@@ -292,7 +292,7 @@ class Tensor(Methods):
         requires its derivative, one that no other tensor has."""
         SESSION.overwrite(self)
         if not self.assigned:
-            self.target = memory.stored(self.node)
+            self.target = memory.home_of(self.node)
         self.node, self.assigned = node, get_ident()
         SESSION.unsettle(self)
 
@@ -540,7 +540,7 @@ def once(function: F) -> F:
 
         def make() -> list[Node]:
             for number, (key, operand) in enumerate(operands.items()):
-                arguments[key] = Tensor.of(hole(number, operand.node), operand.device)
+                arguments[key] = Tensor.of(input_leaf(number, operand.node), operand.device)
             result = function(*[arguments.pop(at) for at in range(len(args))], **arguments)
             return [memory.without_leaves(result.node)]  # it made these itself, such as ranges
 

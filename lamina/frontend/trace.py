@@ -98,7 +98,7 @@ class Surroundings:
         self.values: dict[Node, Any] = {}
         owners: dict[Node, Tensor] = {}
         for tensor, node in self.nodes.items():
-            home = memory.stored(node)
+            home = memory.home_of(node)
             if home is not None and owners.setdefault(home, tensor) is not tensor:
                 apart = NoMemory(0, tensor.device)
                 home = memory.buffer_node(apart, home.shape, home.dtype)
@@ -142,7 +142,7 @@ class Trace:
         None for the arguments and for the random key."""
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(self.storages)
         for tensor, home in self.around.homes.items():
-            home = home or memory.stored(tensor.node)
+            home = home or memory.home_of(tensor.node)
             if home is not None and home.arg.storage in self.inputs:
                 owners.setdefault(home.arg.storage, tensor)
         return owners

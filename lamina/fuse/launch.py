@@ -9,7 +9,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Store, bounds
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 
 ALIGNMENT = 64  # bytes; a cache line
 
@@ -163,7 +163,7 @@ def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
             src = (ix.scale(src[0], 1, -starts[node.arg.parameter]), *src[1:])
         return ix.rebuild(node, src)
 
-    done = rebuilt(kernel.nodes, {}, moved)
+    done = rebuilt_in_order(kernel.nodes, {}, moved)
     parameters = tuple(
         replace(parameter, size=slot.size)
         for parameter, slot in zip(kernel.parameters, slots, strict=True)

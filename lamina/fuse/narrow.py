@@ -18,7 +18,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, roots_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 
 
 @dataclass
@@ -71,7 +71,7 @@ def narrowed(kernel: Kernel, narrowing: Narrowing | None) -> Kernel:
     if narrowing is None:
         return kernel
     replacements = narrowing.indices | dict.fromkeys(narrowing.known, ix.TRUE)
-    done = rebuilt(kernel.nodes, replacements, _simplified)
+    done = rebuilt_in_order(kernel.nodes, replacements, _simplified)
     stores = tuple(
         replace(
             store.rebuilt(done),

@@ -29,7 +29,7 @@ from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
-from lamina.graph.split_reductions import is_reused
+from lamina.graph.split_reductions import reuses_both_factors
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -262,7 +262,7 @@ def _updating_sums(users: Users, target: FusionTarget) -> set[Node]:
     for node in users:
         if not _is_sum_of_products(node):
             continue
-        if not (is_reused(node) or target.lanes_are_neighbours):
+        if not (reuses_both_factors(node) or target.lanes_are_neighbours):
             continue  # the product of a matrix and one vector: no tiles, whose blocks are few
         size = prod(node.shape)
         if size >= target.min_updating_results:

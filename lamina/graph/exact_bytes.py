@@ -14,7 +14,7 @@ from lamina.core.dtypes import bfloat16, float32, int8, int32, uint8
 from lamina.core.shape import prod
 from lamina.graph.flip_bytes import MOVED, bytes_of
 from lamina.graph.rewrite import on
-from lamina.graph.split_reductions import in_equal_parts, lengths
+from lamina.graph.split_reductions import lengths, with_parts_in_front
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -61,7 +61,7 @@ def bytes_as_floats(node: Node) -> Node | None:
     total = build.reduce(ADD, node.arg.axes, Node(Op.MUL, tuple(floats)))
     if parts == 1:
         return build.cast(total, int32)
-    (sums,) = in_equal_parts(total, parts).src
+    (sums,) = with_parts_in_front(total, parts).src
     return build.reduce(ADD, (0,), build.cast(sums, int32))
 
 

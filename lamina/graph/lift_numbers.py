@@ -176,7 +176,7 @@ def with_inputs(sinks: Sequence[Node], inputs: Mapping[Number, int], device: str
     constants: dict[Node, Node] = {}
     starts: dict[Node, dict[Offset, Node]] = {}  # of each SHRINK and PAD, the inputs of its offsets
     for number, parameter in inputs.items():
-        scalar = hole(parameter, number.value, device)
+        scalar = input_leaf(parameter, number.value, device)
         if isinstance(number, Offset):
             starts.setdefault(number.node, {})[number] = scalar
         else:
@@ -190,7 +190,7 @@ def with_inputs(sinks: Sequence[Node], inputs: Mapping[Number, int], device: str
     return substitute(sinks, constants, rebuild)
 
 
-def hole(number: int, like: Node, device: str = "") -> Node:
+def input_leaf(number: int, like: Node, device: str = "") -> Node:
     """A leaf like `like` that has a number in place of storage, such as those of a CALL's graph."""
     return Node(Op.BUFFER, (), BufferRef(number, like.shape, like.dtype, device))
 

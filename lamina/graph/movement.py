@@ -9,7 +9,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, COMPLEX_MUL
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 
 # Movement that repeats no element and adds none.
 MOVES_ONCE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK})
@@ -82,7 +82,7 @@ def places_of_32_bits(node: Node) -> Node | None:
     if numbers.op is not Op.IOTA or numbers.dtype is not int64 or numbers.arg.size > int32.max:
         return None
     steps = toposort([places], lambda step: step is not numbers)
-    narrow = rebuilt(steps, {numbers: build.iota(numbers.arg.size, int32)})[places]
+    narrow = rebuilt_in_order(steps, {numbers: build.iota(numbers.arg.size, int32)})[places]
     return build.cast(build.reduce(monoid, axes, values, narrow, part=component), node.dtype)
 
 
@@ -129,7 +129,7 @@ def narrow_sum(node: Node) -> Node | None:
     is_cut = any(step.op is Op.SHRINK for step in steps)
     if not (is_narrowed and is_cut and total.op is Op.REDUCE):
         return None
-    return rebuilt(steps, {total: build.cast(total, node.dtype)})[node.src[0]]
+    return rebuilt_in_order(steps, {total: build.cast(total, node.dtype)})[node.src[0]]
 
 
 MOVEMENT = (

@@ -1,6 +1,6 @@
 """Calls opened: the graph that was built once for many calls, in place of each.
 
-A CALL holds a graph over numbered BUFFERs, its holes, and has an operand for each of them.
+A CALL holds a graph over numbered BUFFERs, its input leaves, and has an operand for each of them.
 """
 
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from lamina.ir.substitute import Rebuild, with_operands
 
 @dataclass(frozen=True)
 class _Content:
-    """The nodes of a graph: its holes, in the order of the operands of a CALL of it, and all others
-    after their operands."""
+    """The nodes of a graph: its input leaves, in the order of the operands of a CALL of it, and all
+    others after their operands."""
 
-    holes: list[Node]
+    input_leaves: list[Node]
     others: list[Node]
 
 
 @memoized(2048)
 def _content_of(graph: Node) -> _Content:
     order = toposort([graph])
-    holes = [node for node in order if node.op is Op.BUFFER]
-    return _Content(holes, [node for node in order if node.op is not Op.BUFFER])
+    input_leaves = [node for node in order if node.op is Op.BUFFER]
+    return _Content(input_leaves, [node for node in order if node.op is not Op.BUFFER])
 
 
-def holes_of(graph: Node) -> list[Node]:
+def input_leaves_of(graph: Node) -> list[Node]:
     """The BUFFER leaves of `graph`, in the order of the operands of a CALL of it."""
-    return _content_of(graph).holes
+    return _content_of(graph).input_leaves
 
 
 def open_call(node: Node, operands: tuple[Node, ...], rebuild: Rebuild = with_operands) -> Node:
@@ -37,7 +37,7 @@ def open_call(node: Node, operands: tuple[Node, ...], rebuild: Rebuild = with_op
     if node.op is not Op.CALL:
         return rebuild(node, operands)
     content = _content_of(node.arg)
-    done = dict(zip(content.holes, operands, strict=True))
+    done = dict(zip(content.input_leaves, operands, strict=True))
     for inner in content.others:
         below = tuple([done[operand] for operand in inner.src])
         done[inner] = open_call(inner, below, rebuild)

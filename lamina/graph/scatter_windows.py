@@ -26,7 +26,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 
 MAX_UPDATES = 1 << 16  # of an index that is computed at compile time, in about a millisecond
 # What gives the same numbers on every device.
@@ -72,7 +72,7 @@ def _known(index: Node) -> np.ndarray | None:
     parts = toposort([index])
     if any(node.op not in EXACT or _may_be_contracted_otherwise(node) for node in parts):
         return None
-    contracted = rebuilt(parts, {}, _rounded_once)[index]
+    contracted = rebuilt_in_order(parts, {}, _rounded_once)[index]
     places, other_places = evaluate([index, contracted])
     return places if np.array_equal(places, other_places) else None
 

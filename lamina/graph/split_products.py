@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from lamina.core.dtypes import float32
 from lamina.core.shape import prod
 from lamina.graph.rewrite import on
-from lamina.graph.split_reductions import divisible, in_equal_parts, is_reused, lengths
+from lamina.graph.split_reductions import (
+    divisible,
+    lengths,
+    reuses_both_factors,
+    with_parts_in_front,
+)
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel
@@ -78,7 +83,7 @@ def cached_products_in_parts(node: Node) -> Node | None:
     sizes = range(shortest, min(2 * shortest, products // 4) + 1, STEPS)
     counts = (products // size for size in sizes if products % size == 0)
     parts = next((count for count in counts if extent % count == 0), 0)
-    return in_equal_parts(whole, parts) if parts else None
+    return with_parts_in_front(whole, parts) if parts else None
 
 
 @on(Op.REDUCE)
@@ -89,7 +94,7 @@ def products_apart(node: Node) -> Node | None:
     if node.arg.monoid is not ADD or len(terms) < 2:
         return None
     sums = [build.reduce(ADD, node.arg.axes, term) for term in terms]
-    are_products = all(is_reused(each) for each in sums)
+    are_products = all(reuses_both_factors(each) for each in sums)
     if not are_products or prod(node.src[0].shape) < WORTH_A_KERNEL:
         return None
     return functools.reduce(operator.add, sums)

@@ -87,10 +87,10 @@ def reduce_in_parts(node: Node) -> Node | None:
     if prod(src.shape) < LONG or (results >= PARTS and not deep):
         return None
     if deep or min(first, rest) >= PARTS:
-        return _in_parts(node, first)
+        return _in_padded_parts(node, first)
     very_long = prod(src.shape) >= VERY_LONG * results
     parts = gcd(first, MAX_PARTS if very_long else PARTS)
-    return _in_parts(node, parts) if parts >= PARTS else None
+    return _in_padded_parts(node, parts) if parts >= PARTS else None
 
 
 @on(Op.REDUCE)
@@ -109,10 +109,10 @@ def uneven_in_parts(node: Node) -> Node | None:
     rest = length % PARTS
     whole = _of_slice(node, 0, length - rest)
     ends = [whole, _of_slice(node, length - rest, length)] if rest else [whole]
-    components = [
-        [_in_parts(_component(ends[0], part), PARTS), *(_component(end, part) for end in ends[1:])]
-        for part in range(node.arg.monoid.arity)
-    ]
+    components = []
+    for number in range(node.arg.monoid.arity):
+        first, *others = (_component(end, number) for end in ends)
+        components.append([_in_padded_parts(first, PARTS), *others])
     totals = [tuple(of_end) for of_end in zip(*components, strict=True)]
     monoid: Monoid = node.arg.monoid
     combined = totals[0] if len(totals) == 1 else monoid.combine(*totals)
@@ -161,7 +161,7 @@ def gradients_in_parts(node: Node) -> Node | None:
         return None
     wanted = min(first * step // DEEP_PART, first)
     parts = next(count for count in range(wanted, 0, -1) if first % count == 0)
-    return _in_parts(node, parts if parts > 1 else first)
+    return _in_padded_parts(node, parts if parts > 1 else first)
 
 
 @on(Op.REDUCE)
@@ -178,7 +178,7 @@ def columns_in_parts(node: Node) -> Node | None:
     # known here along which axis neighbours will lie: a block may have 32 of them.
     is_apart = len(axes) > 1
     along_rows = axes[-1] == len(shape) - 1 and not is_apart
-    if is_reused(whole) or not (_is_long(node) if along_rows else _is_long_column(whole)):
+    if reuses_both_factors(whole) or not (_is_long(node) if along_rows else _is_long_column(whole)):
         return None
     if along_rows:
         fewest, wanted = _parts_of_rows(results, prod(shape))
@@ -190,7 +190,7 @@ def columns_in_parts(node: Node) -> Node | None:
     parts = max(fitting)
     if parts < MIN_PARTS:
         return None
-    return build.reshape(_in_parts(whole, parts, fitting.index(parts)), node.shape)
+    return build.reshape(_in_padded_parts(whole, parts, fitting.index(parts)), node.shape)
 
 
 def _parts_of_rows(results: int, elements: int) -> tuple[int, int]:
@@ -268,19 +268,19 @@ def long_columns_in_parts(node: Node) -> Node | None:
     and add these in memory, a series of additions whose rounding errors grow with its length."""
     shape = node.src[0].shape
     columns = prod(shape[node.arg.axes[-1] + 1 :])
-    if columns < WIDE or prod(shape) < LARGE or is_reused(node):
+    if columns < WIDE or prod(shape) < LARGE or reuses_both_factors(node):
         return None
-    return _in_parts_of(node, COLUMN_PART)
+    return _in_parts_of_at_most(node, COLUMN_PART)
 
 
 @on(Op.REDUCE)
 def long_products_in_parts(node: Node) -> Node | None:
     """Very long sums of products that share factors are taken in parts on a GPU: registers of its
     tiles add up every step, a series of additions whose rounding errors grow with its length."""
-    return _in_parts_of(node, PRODUCT_PART) if is_reused(node) else None
+    return _in_parts_of_at_most(node, PRODUCT_PART) if reuses_both_factors(node) else None
 
 
-def _in_parts_of(node: Node, size: int) -> Node | None:
+def _in_parts_of_at_most(node: Node, size: int) -> Node | None:
     """A float32 sum in equal parts of up to `size` elements, if there are at least four."""
     needed = lengths(node).elements // size
     if needed < MIN_PARTS:
@@ -291,7 +291,7 @@ def _in_parts_of(node: Node, size: int) -> Node | None:
     extent = lengths(whole).first
     equal = (parts for parts in range(needed, MAX_UNEVEN * needed) if extent % parts == 0)
     parts = next(equal, extent)
-    return in_equal_parts(whole, parts) if parts < extent else None
+    return with_parts_in_front(whole, parts) if parts < extent else None
 
 
 def divisible(node: Node) -> Node | None:
@@ -316,11 +316,11 @@ def lengths(node: Node) -> Lengths:
     return Lengths(shape[axes[0]], prod([shape[axis] for axis in axes]))
 
 
-def in_equal_parts(node: Node, parts: int, number: int = 0) -> Node:
-    """A sum of as many sums over parts of one of its axes, the first one or that of a `number`,
-    which are equal. The parts are an axis before all others, so that results of one lie side by
-    side as those of the whole do."""
-    axes, shape, cut = node.arg.axes, node.src[0].shape, node.arg.axes[number]
+def with_parts_in_front(node: Node, parts: int, position: int = 0) -> Node:
+    """A sum of as many sums over equal parts of one of its axes, which has this position among
+    them. The parts are an axis before all others, so that results of one lie side by side as those
+    of the whole do."""
+    axes, shape, cut = node.arg.axes, node.src[0].shape, node.arg.axes[position]
     split = (*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :])
     others = (axis for axis in range(len(split)) if axis != cut)
     src = build.permute(build.reshape(node.src[0], split), (cut, *others))
@@ -351,7 +351,7 @@ def _without_ones(node: Node) -> Node:
     return build.reduce(node.arg.monoid, axes, *operands, part=node.arg.part)
 
 
-def is_reused(node: Node) -> bool:
+def reuses_both_factors(node: Node) -> bool:
     """Whether `node` reduces products and reuses both factors: each has fewer elements than there
     are products, as in a matrix product."""
     src = node.src[0]
@@ -361,19 +361,20 @@ def is_reused(node: Node) -> bool:
     return all(prod(factor.shape) < prod(src.shape) for factor in factors)
 
 
-def _in_parts(node: Node, parts: int, number: int = 0) -> Node:
-    """Reduce `parts` parts along one of the reduced axes, the first or that of a `number`, then
-    those. A last part that is too short is filled up with the identity: 10 elements in 4 parts are
-    3, 3, 3 and 1 with two zeros."""
+def _in_padded_parts(node: Node, parts: int, position: int = 0) -> Node:
+    """Reduce `parts` parts along the reduced axis that has this position among them, then those. A
+    last part that is too short is filled up with the identity: 10 elements in 4 parts are 3, 3, 3
+    and 1 with two zeros."""
     monoid, axes, component = node.arg
-    cut = axes[number]
+    cut = axes[position]
     size = -(-node.src[0].shape[cut] // parts)
     identities = monoid.identity(tuple(operand.dtype for operand in node.src))
     operands = tuple(map(_split_axis, node.src, repeat(cut), repeat(size), identities))
     # The axis of parts is where the axis was, and the others of its right are one further.
     inner_axes = tuple(axis + (axis >= cut) for axis in axes)
-    inner = tuple(Node(Op.REDUCE, operands, Reduce(monoid, inner_axes, number))
-                  for number in range(monoid.arity))  # fmt: skip
+    inner = tuple(
+        Node(Op.REDUCE, operands, Reduce(monoid, inner_axes, part)) for part in range(monoid.arity)
+    )
     of_parts = cut - sum(axis < cut for axis in axes)  # among the results of the parts
     return Node(Op.REDUCE, inner, Reduce(monoid, (of_parts,), component))
 

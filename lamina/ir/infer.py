@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Inferred = tuple[DType, Shape]
 Operands = tuple["Node", ...]
-Row = Callable[[Operands, Any], Inferred]
+Infer = Callable[[Operands, Any], Inferred]
 
 # Elementwise operations whose result has another dtype than the operands, and which one.
 _RESULT: dict[Op, Callable[[DType], DType]] = {
@@ -32,7 +32,7 @@ _RESULT: dict[Op, Callable[[DType], DType]] = {
 }
 
 
-def _elementwise(op: Op) -> Row:
+def _elementwise(op: Op) -> Infer:
     """The row of an operation on operands of one shape and dtype."""
     kinds, result = op.value.kinds or Kinds.ANY, _RESULT.get(op)
 
@@ -207,7 +207,7 @@ def _assign(src: Operands, arg: Any) -> Inferred:
     return _assigned(src, arg)
 
 
-INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group.EFFECT} | {
+INFER: dict[Op, Infer] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group.EFFECT} | {
     **dict.fromkeys((Op.BUFFER, Op.CALL), lambda src, arg: (arg.dtype, arg.shape)),
     Op.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
     Op.RECOMPUTED: lambda src, arg: (src[0].dtype, src[0].shape),

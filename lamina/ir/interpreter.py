@@ -18,13 +18,13 @@ from lamina.ir.ops import Group, Op, Order, Reduce
 
 Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
-Row = Callable[..., Array]  # of the node, and the values of its operands
+Evaluate = Callable[..., Array]  # of the node, and the values of its operands
 
 
 def evaluate(
     sinks: Iterable[Node],
     leaves: Mapping[Node, Array] | None = None,
-    rows: Mapping[Op, Row] | None = None,
+    rows: Mapping[Op, Evaluate] | None = None,
 ) -> list[Array]:
     """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes, `rows` those of
     operations in place of `EVALUATE`."""
@@ -131,7 +131,7 @@ def _as_float32(dtype: DType, x: Array) -> Array:
     return x.astype(np.float32) if dtype.is_small else x
 
 
-def _numpy(function: Row) -> Row:
+def _numpy(function: Evaluate) -> Evaluate:
     return lambda node, *operands: function(*(_as_float32(node.dtype, x) for x in operands))
 
 
@@ -176,7 +176,7 @@ def _alone(node: Node, x: Array) -> Array:
 
 
 NUMPY: dict[Op, Any] = {op: _numpy_function(op.value.numpy) for op in Op if op.value.numpy}
-EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items()} | {
+EVALUATE: dict[Op, Evaluate] = {op: _numpy(function) for op, function in NUMPY.items()} | {
     Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),
     Op.IOTA: lambda node: np.arange(node.arg.size),
     Op.CAST: lambda node, x: x if node.dtype.kind in ("bool", "complex") else x.real,

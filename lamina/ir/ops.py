@@ -153,7 +153,7 @@ class LoopReduce(NamedTuple):  # its operands are the monoid's components, then 
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class OpRecord:
     """The record of an operation: what every part of the compiler asks of it.
 
     numpy, of an elementwise operation: the name of NumPy's function, or a function of the module
@@ -231,191 +231,198 @@ class Op(enum.Enum):
     """An operation, and its record."""
 
     # Leaves.
-    BUFFER = Row("leaf", argument=BufferRef, meaning="an array in device memory")
-    CONST = Row("leaf", argument=Const, meaning="one scalar, shape ()")
-    IOTA = Row("leaf", argument=Iota, meaning="0, 1, ..., size - 1")
+    BUFFER = OpRecord("leaf", argument=BufferRef, meaning="an array in device memory")
+    CONST = OpRecord("leaf", argument=Const, meaning="one scalar, shape ()")
+    IOTA = OpRecord("leaf", argument=Iota, meaning="0, 1, ..., size - 1")
 
     # Elementwise, of one operand.
-    NEG = Row(
+    NEG = OpRecord(
         "unary", Kinds.NUMBER, numpy="negative",
         derivative=lambda g, z, x: (-g,),
     )  # fmt: skip
-    NOT = Row(
+    NOT = OpRecord(
         "unary", Kinds.BITS, numpy="invert", derivative=_DISCRETE,
         meaning="logical on bool, bitwise on integers",
     )  # fmt: skip
-    SQRT = Row(
+    SQRT = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="sqrt",
         derivative=lambda g, z, x: (g * 0.5 / z,),
     )  # fmt: skip
-    EXP = Row(
+    EXP = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="exp", instructions=30,
         derivative=lambda g, z, x: (g * z,),
     )  # fmt: skip
-    EXP2 = Row(
+    EXP2 = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="exp2", instructions=24,
         derivative=lambda g, z, x: (g * z * math.log(2.0),),
     )  # fmt: skip
-    LOG = Row(
+    LOG = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="log", instructions=30,
         derivative=lambda g, z, x: (g / x,),
     )  # fmt: skip
-    LOG2 = Row(
+    LOG2 = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="log2", instructions=28,
         derivative=lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
     )  # fmt: skip
-    SIN = Row(
+    SIN = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="sin", instructions=40,
         derivative=lambda g, z, x: (g * x.apply(Op.COS),),
     )  # fmt: skip
-    COS = Row(
+    COS = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="cos", instructions=40,
         derivative=lambda g, z, x: (-(g * x.apply(Op.SIN)),),
     )  # fmt: skip
-    ATAN = Row(
+    ATAN = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="arctan", instructions=30,
         derivative=lambda g, z, x: (g / (x * x + 1.0),),
     )  # fmt: skip
-    ERF = Row(
+    ERF = OpRecord(
         "transcendental", Kinds.FLOAT, numpy=_erf, instructions=24,
         derivative=lambda g, z, x: (g * (-(x * x)).apply(Op.EXP) * (2.0 / math.sqrt(math.pi)),),
     )  # fmt: skip
-    LOGISTIC = Row(
+    LOGISTIC = OpRecord(
         "transcendental", Kinds.FLOAT, numpy=_logistic, meaning="1 / (1 + exp(-x))",
         instructions=36,
         derivative=lambda g, z, x: (g * (z * (1.0 - z)),),
     )  # fmt: skip
-    TRUNC = Row(
+    TRUNC = OpRecord(
         "unary", Kinds.FLOAT, numpy="trunc", instructions=2,
         derivative=lambda g, z, x: (None,),  # flat almost everywhere
     )  # fmt: skip
-    CAST = Row(
+    CAST = OpRecord(
         "unary", Kinds.ANY, "dtype",
         derivative=lambda g, z, x: (g.cast(x.dtype),),
     )  # fmt: skip
-    BITCAST = Row(
+    BITCAST = OpRecord(
         "unary", Kinds.ANY, "dtype", "between dtypes of one size",
         derivative="its bits are read as another dtype",
     )  # fmt: skip
-    REAL = Row("unary", ("complex",), numpy="real", derivative=_COMPLEX)
-    IMAG = Row("unary", ("complex",), numpy="imag", derivative=_COMPLEX)
+    REAL = OpRecord("unary", ("complex",), numpy="real", derivative=_COMPLEX)
+    IMAG = OpRecord("unary", ("complex",), numpy="imag", derivative=_COMPLEX)
 
     # Elementwise, of two and of three operands.
-    ADD = Row(
+    ADD = OpRecord(
         "binary", Kinds.NUMBER, numpy="add",
         derivative=lambda g, z, x, y: (g, g),
     )  # fmt: skip
-    MUL = Row(
+    MUL = OpRecord(
         "binary", Kinds.NUMBER, numpy="multiply",
         derivative=lambda g, z, x, y: (_scaled(g, y), _scaled(g, x)),
     )  # fmt: skip
-    DIV = Row(
+    DIV = OpRecord(
         "binary", ("float", "complex"), numpy="true_divide",
         derivative=lambda g, z, x, y: (g / y, -(g / y * z)),
     )  # fmt: skip
-    IDIV = Row(
+    IDIV = OpRecord(
         "binary", Kinds.INTEGER, numpy="floor_divide", derivative=_DISCRETE,
         meaning="rounds down; x // 0 is 0",
     )  # fmt: skip
-    MOD = Row(
+    MOD = OpRecord(
         "binary", Kinds.REAL, numpy="remainder", instructions=8,
         meaning="sign of the divisor; integer x % 0 is 0",
         derivative=lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
     )  # fmt: skip
-    POW = Row("binary", Kinds.REAL, numpy=_power, derivative=_d_power, instructions=90)
-    MAX = Row(
+    POW = OpRecord("binary", Kinds.REAL, numpy=_power, derivative=_d_power, instructions=90)
+    MAX = OpRecord(
         "binary", Kinds.ORDERED, numpy="maximum", meaning="NaN wins", instructions=4,
         derivative=lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
     )  # fmt: skip
-    MIN = Row(
+    MIN = OpRecord(
         "binary", Kinds.ORDERED, numpy="minimum", meaning="NaN wins", instructions=4,
         derivative=lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     )  # fmt: skip
-    LT = Row("binary", Kinds.ORDERED, numpy="less", derivative=_DISCRETE)
-    EQ = Row("binary", Kinds.ANY, numpy="equal", derivative=_DISCRETE)
-    AND = Row(
+    LT = OpRecord("binary", Kinds.ORDERED, numpy="less", derivative=_DISCRETE)
+    EQ = OpRecord("binary", Kinds.ANY, numpy="equal", derivative=_DISCRETE)
+    AND = OpRecord(
         "binary", Kinds.BITS, numpy="bitwise_and", derivative=_DISCRETE,
         meaning="bool and integers",
     )  # fmt: skip
-    OR = Row("binary", Kinds.BITS, numpy="bitwise_or", derivative=_DISCRETE)
-    XOR = Row("binary", Kinds.BITS, numpy="bitwise_xor", derivative=_DISCRETE)
-    SHL = Row("binary", Kinds.INTEGER, numpy="left_shift", derivative=_DISCRETE, instructions=2)
-    SHR = Row(
+    OR = OpRecord("binary", Kinds.BITS, numpy="bitwise_or", derivative=_DISCRETE)
+    XOR = OpRecord("binary", Kinds.BITS, numpy="bitwise_xor", derivative=_DISCRETE)
+    SHL = OpRecord(
+        "binary", Kinds.INTEGER, numpy="left_shift", derivative=_DISCRETE, instructions=2,
+    )  # fmt: skip
+    SHR = OpRecord(
         "binary", Kinds.INTEGER, numpy="right_shift", derivative=_DISCRETE, instructions=2,
         meaning="arithmetic on signed integers",
     )  # fmt: skip
-    COMPLEX = Row(
+    COMPLEX = OpRecord(
         "binary", Kinds.FLOAT, derivative=_COMPLEX,
         meaning="from real and imaginary parts",
     )  # fmt: skip
-    WHERE = Row("ternary", Kinds.ANY, numpy="where", derivative=_d_where)
+    WHERE = OpRecord("ternary", Kinds.ANY, numpy="where", derivative=_d_where)
 
     # Of other groups.
-    REDUCE = Row(
+    REDUCE = OpRecord(
         "reduction", argument=Reduce, meaning="one part of a monoid over some axes, which vanish",
     )  # fmt: skip
-    SCAN = Row(
+    SCAN = OpRecord(
         "reduction", argument=Reduce, meaning="one part of an inclusive prefix along one axis",
     )  # fmt: skip
-    RESHAPE = Row("movement", argument="shape")
-    EXPAND = Row("movement", argument="shape", meaning="NumPy's broadcast_to")
-    PERMUTE = Row("movement", argument="axes")
-    PAD = Row("movement", argument=Pad)
-    SHRINK = Row("movement", argument="ranges", meaning="the elements at a range of each axis")
-    SHEAR = Row(
+    RESHAPE = OpRecord("movement", argument="shape")
+    EXPAND = OpRecord("movement", argument="shape", meaning="NumPy's broadcast_to")
+    PERMUTE = OpRecord("movement", argument="axes")
+    PAD = OpRecord("movement", argument=Pad)
+    SHRINK = OpRecord("movement", argument="ranges", meaning="the elements at a range of each axis")
+    SHEAR = OpRecord(
         "movement", argument=Shear, meaning="one axis shifted by a multiple of another's index",
     )  # fmt: skip
-    GATHER = Row(
+    GATHER = OpRecord(
         "indexed", argument="axis", meaning="take_along_axis; 0 where the index is out of range",
     )  # fmt: skip
-    SCATTER = Row("indexed", argument=Scatter, meaning="its inverse into a copy of a base")
-    ARGSORT = Row(
+    SCATTER = OpRecord("indexed", argument=Scatter, meaning="its inverse into a copy of a base")
+    ARGSORT = OpRecord(
         "indexed", argument=Order, meaning="the places along an axis of what has some ranks",
     )  # fmt: skip
-    ALL_REDUCE = Row(
+    ALL_REDUCE = OpRecord(
         "collective", argument=Combine, meaning="the operands of all ranks of a group, combined",
     )  # fmt: skip
-    ALL_GATHER = Row(
+    ALL_GATHER = OpRecord(
         "collective", argument=Ranks, meaning="the operands of all ranks along a new first axis",
     )  # fmt: skip
-    REDUCE_SCATTER = Row(
+    REDUCE_SCATTER = OpRecord(
         "collective", argument=Combine,
         meaning="rank i has the combined elements i along the first axis, which vanishes",
     )  # fmt: skip
-    BROADCAST = Row("collective", argument=Broadcast, meaning="the operand of one rank")
-    ALL_TO_ALL = Row(
+    BROADCAST = OpRecord("collective", argument=Broadcast, meaning="the operand of one rank")
+    ALL_TO_ALL = OpRecord(
         "collective", argument=Ranks, meaning="element i of rank j is element j of rank i",
     )  # fmt: skip
-    COLLECTIVE_PERMUTE = Row(
+    COLLECTIVE_PERMUTE = OpRecord(
         "collective", argument=SendTo,
         meaning="the operand of the rank that sends its own here; 0 where none does",
     )  # fmt: skip
-    ASSIGN = Row("effect", meaning="a buffer's new content, written in place")
-    COPY = Row("effect", argument="device", meaning="to another device")
-    CONTIGUOUS = Row("effect", meaning="must own a buffer")
-    DETACH = Row("effect", meaning="derivatives stop here")
-    CUSTOM_DERIVATIVE = Row(
+    ASSIGN = OpRecord("effect", meaning="a buffer's new content, written in place")
+    COPY = OpRecord("effect", argument="device", meaning="to another device")
+    CONTIGUOUS = OpRecord("effect", meaning="must own a buffer")
+    DETACH = OpRecord("effect", meaning="derivatives stop here")
+    CUSTOM_DERIVATIVE = OpRecord(
         "effect", meaning="the first operand's value, with the second's derivative",
     )  # fmt: skip
-    RECOMPUTED = Row(
+    RECOMPUTED = OpRecord(
         "effect",
         meaning="the first operand's value, which derivatives compute again from the second",
     )  # fmt: skip
-    AGAIN = Row(
+    AGAIN = OpRecord(
         "effect", meaning="the operand's value; what is made of it is made apart, and later",
     )  # fmt: skip
-    HOLE = Row("kernel", argument=Hole, meaning="a variable in a formula, of a monoid or a rule")
-    CALL = Row(
-        "kernel", argument="graph", meaning="over operands for its BUFFERs; opened when it is cut",
+    HOLE = OpRecord(
+        "kernel", argument=Hole, meaning="a variable in a formula, of a monoid or a rule",
     )  # fmt: skip
-    AXIS = Row("kernel", argument=Axis, meaning="the index of a loop")
-    AFFINE = Row("kernel", argument=Affine, meaning="constant + sum of coefficient * operand")
-    LOAD = Row(
+    CALL = OpRecord(
+        "kernel", argument="graph",
+        meaning="over operands for its BUFFERs; opened when it is cut",
+    )  # fmt: skip
+    AXIS = OpRecord("kernel", argument=Axis, meaning="the index of a loop")
+    AFFINE = OpRecord("kernel", argument=Affine, meaning="constant + sum of coefficient * operand")
+    LOAD = OpRecord(
         "kernel", argument=Load,
         meaning="an element of a parameter; 0 where its condition is false",
     )  # fmt: skip
-    LOOP_REDUCE = Row("kernel", argument=LoopReduce, meaning="one part of a monoid over some axes")
-    LOOP_SCAN = Row(
+    LOOP_REDUCE = OpRecord(
+        "kernel", argument=LoopReduce, meaning="one part of a monoid over some axes",
+    )  # fmt: skip
+    LOOP_SCAN = OpRecord(
         "kernel", argument=LoopReduce, meaning="one part of a monoid over the indices so far",
     )  # fmt: skip
 
@@ -441,4 +448,5 @@ class Group:
     EFFECT = _group("effect")
     # Of two operands: the first one's value, and the second says something of its derivative.
     OF_DERIVATIVES = frozenset({Op.CUSTOM_DERIVATIVE, Op.RECOMPUTED})
-    KERNEL = _group("kernel")  # what is in no graph that passes see
+    # Of kernels; and HOLE, of formulas, and CALL, of graphs before they are cut.
+    KERNEL = _group("kernel")

@@ -26,7 +26,7 @@ def substitute(
     return [done[sink] for sink in sinks]
 
 
-def rebuilt(
+def rebuilt_in_order(
     order: Iterable[Node], replacements: Mapping[Node, Node], rebuild: Rebuild = with_operands
 ) -> dict[Node, Node]:
     """What each node of `order`, operands first, becomes by `replacements`, as in `substitute`."""

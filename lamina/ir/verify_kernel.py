@@ -2,8 +2,9 @@
 kernels. Loop nests have a verifier of their own, `lamina.loops.verify`. The invariants, in the
 order in which they are checked:
 
-1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch. A
-    collective has two, its operand and its result, of the sizes and dtypes of the graph's.
+1.  A sort has three parameters: rows * length keys, the int64 places, rows * ranks of them, and
+    int64 scratch of at least rows * length elements. A collective has two, its operand and its
+    result, of the sizes and dtypes of the graph's.
 2.  Parameters are marked written exactly if a store writes them.
 3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
     are distinct. Axes of one number are one node.
@@ -16,11 +17,12 @@ order in which they are checked:
     reduced ones, a LOOP_SCAN the last ones of its store, in their order.
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
-9.  Every row axis of more than one element moves a store's index, unless its condition lets only
-    the first store, or the one that data say, or it writes memory of the thread, or each store is
-    an atomic operation; a parameter that
-    is written is read only at the element that its store writes: rows are independent.
-10. An index of axes alone stays inside its parameter, unless a condition guards it.
+9.  Each row axis of more than one element occurs in a store's index, so that no two rows write one
+    element. Not so: of memory of a thread; of an atomic store; of a store without elements; of an
+    axis along which the condition lets the first row alone store (``axis < 1``) or the one that
+    data say (``data == axis``); of the last block axis, of a store that combines.
+10. A parameter that is written is loaded only at the index of its store: rows are independent.
+11. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 
 from __future__ import annotations
@@ -141,17 +143,32 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     require(not strange, f"it depends on {names_of(strange)}, which it does not run over")
     combined = store.monoid is None or store.monoid.op
     require(combined, f"it combines with {store.monoid}, which is no operation")
-    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
-    summed = () if store.monoid is None else kernel.block_axes[-1:]
-    parts = toposort(condition)
-    ends = (part.src for part in parts if part.op is Op.LT)
-    first = (free_axes(index) for index, end in ends if end is const(1, int64))
-    from_data = {part.src[1] for part in parts if part.op is Op.EQ}
-    still = rows.difference(free_axes(store.index), summed, from_data, *first)
-    of_thread = kernel.parameters[number].memory != "device"
-    empty = any(axis.arg.size == 0 for axis in store.axes)
-    may_repeat = of_thread or empty or store.atomic
-    require(may_repeat or not still, f"rows along {names_of(still)} write one element")
+    repeated = _rows_of_one_element(kernel, store)
+    require(not repeated, f"rows along {names_of(repeated)} write one element")
+
+
+def _rows_of_one_element(kernel: Kernel, store: Store) -> frozenset[Node]:
+    """The row axes along which several rows store at one index; none where that is allowed."""
+    of_thread = kernel.parameters[store.parameter].memory != "device"
+    is_empty = any(axis.arg.size == 0 for axis in store.axes)
+    if of_thread or is_empty or store.atomic:
+        return frozenset()
+    rows = frozenset(axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1)
+    combined = () if store.monoid is None else kernel.block_axes[-1:]
+    return rows.difference(free_axes(store.index), combined, _rows_chosen(store))
+
+
+def _rows_chosen(store: Store) -> set[Node]:
+    """The axes along which the condition lets one row alone store: the first, or one by data."""
+    if store.condition is TRUE:
+        return set()
+    chosen: set[Node] = set()
+    for node in toposort([store.condition]):
+        if node.op is Op.LT and node.src[1] is const(1, int64):
+            chosen.update(free_axes(node.src[0]))
+        elif node.op is Op.EQ:
+            chosen.add(node.src[1])
+    return chosen
 
 
 def _check_access(

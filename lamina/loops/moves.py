@@ -30,7 +30,7 @@ from lamina.ir.kernel import (
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Load, Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 from lamina.loops.factors import factored
 from lamina.loops.nest import (
     BINDINGS,
@@ -287,7 +287,7 @@ class Factor(Move):
         self.require(axis in axes[1:], f"no loop of %{self.value} is around that over a{self.axis}")
         inner = axes[axes.index(axis) :]
         self.require(not nest.splits, "factor comes before split")
-        done = rebuilt(kernel.nodes, {reduction: factored(reduction, inner)}, ix.rebuild)
+        done = rebuilt_in_order(kernel.nodes, {reduction: factored(reduction, inner)}, ix.rebuild)
         stores = tuple(store.rebuilt(done) for store in kernel.stores)
         return replace(nest, kernel=replace(kernel, stores=stores))
 
@@ -323,7 +323,7 @@ class Keep(Move):
         parameter = Parameter(value.dtype, points(axes), constant=True)
         index = ix.row_major(axes)
         load = Node(Op.LOAD, (index,), Load(number, value.dtype))
-        done = rebuilt(kernel.nodes, {value: load}, ix.rebuild)
+        done = rebuilt_in_order(kernel.nodes, {value: load}, ix.rebuild)
         new_kernel = replace(
             kernel,
             parameters=(*kernel.parameters, parameter),

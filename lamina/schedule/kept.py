@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, Store
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
-from lamina.ir.substitute import rebuilt
+from lamina.ir.substitute import rebuilt_in_order
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 
@@ -78,7 +78,7 @@ def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
     axes = tuple(ix.axis(number, axis.arg.size) for number, axis in enumerate(fill.axes))
     known: dict[Node, Node] = dict(zip(fill.axes, axes, strict=True))
 
-    done = rebuilt(toposort([fill.index, fill.condition]), known, ix.rebuild)
+    done = rebuilt_in_order(toposort([fill.index, fill.condition]), known, ix.rebuild)
     runs = done[fill.condition]
 
     def renumbered(node: Node, src: tuple[Node, ...]) -> Node:
@@ -89,7 +89,7 @@ def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
         guarded = (index,) if condition is ix.TRUE else (index, condition)
         return Node(Op.LOAD, guarded, Load(sources.index(node.arg.parameter), node.dtype))
 
-    done = rebuilt(toposort([fill.value]), done, renumbered)
+    done = rebuilt_in_order(toposort([fill.value]), done, renumbered)
     array = nest.kernel.parameters[fill.parameter]
     parameters = [nest.kernel.parameters[number] for number in sources]
     store = Store(len(sources), done[fill.index], done[fill.value], axes)

@@ -13,7 +13,7 @@ import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.core import options
 from lamina.core.shape import Shape
-from lamina.frontend.realize import rebuilt
+from lamina.frontend.realize import opened_as_computed
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node, const
@@ -53,7 +53,7 @@ def asked_of(
     results = form(*(Tensor.of(one, "cpu") for one in leaves))
     for result in results if isinstance(results, tuple) else (results,):
         chosen = replace(options.current(), device="cuda:0")
-        pipeline.compile_source(rebuilt([result.node], {}), chosen)
+        pipeline.compile_source(opened_as_computed([result.node], {}), chosen)
     return list(asked.values())
 
 

@@ -17,7 +17,7 @@ from lamina.compiled import Planned
 from lamina.core import options
 from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
-from lamina.frontend.realize import rebuilt
+from lamina.frontend.realize import opened_as_computed
 from lamina.frontend.session import SESSION
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
@@ -85,7 +85,7 @@ def planned(
         Tensor.of(Node(Op.BUFFER, (), BufferRef(number, shape, dtype, GPU)), GPU)
         for number, shape in enumerate(shapes_of(size))
     ]
-    sinks = rebuilt([one.node for one in attention(causal)(*given)], {})
+    sinks = opened_as_computed([one.node for one in attention(causal)(*given)], {})
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU, arch=arch))
 
 
@@ -233,7 +233,7 @@ def test_an_atom_that_does_not_fit_is_refused(atom: str) -> None:
 ])  # fmt: skip
 def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[int, ...]]) -> None:
     given = [Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(shapes)]
-    sinks = rebuilt([one.node for one in form(*given)], {})
+    sinks = opened_as_computed([one.node for one in form(*given)], {})
     plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
     assert not any(back_to_back(one) for one in plans if isinstance(one, Kernel))
 
@@ -249,7 +249,7 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     q, k, v = (Tensor.of(leaf(number, (4, 256, 64), lm.bfloat16), "cpu") for number in (1, 2, 3))
     total = leaf(0, (4, 256, 64), lm.float64)
     result = Tensor.of(total, "cpu") + lm.scaled_dot_product_attention(q, k, v)
-    sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
+    sinks = [Node(Op.ASSIGN, (total, *opened_as_computed([result.node], {})))]
     chosen = replace(options.current(), device=GPU, arch="sm_90a")
     (text,) = pipeline.compile_source(sinks, chosen).source.kernels.values()  # type: ignore[union-attr]
     _, _, of_consumers = text.partition("take_registers<")

@@ -18,7 +18,7 @@ from lamina.core import options
 from lamina.core.shape import Shape
 from lamina.core.target import cuda_engines, cuda_target
 from lamina.errors import FormatError
-from lamina.frontend.realize import rebuilt
+from lamina.frontend.realize import opened_as_computed
 from lamina.frontend.session import SESSION
 from lamina.ir import build
 from lamina.ir.monoids import ADD
@@ -224,7 +224,7 @@ def test_only_the_left_tile_of_tf32_is_turned(turned: str) -> None:
     left, right = (Tensor.of(one, "cpu") for one in (a, b))
     given = left.T if "a" in turned else left, right.T if "b" in turned else right
     chosen = replace(options.current(), device=GPU, tf32=True)
-    sinks = rebuilt([(given[0] @ given[1]).node], {})
+    sinks = opened_as_computed([(given[0] @ given[1]).node], {})
     (plan,) = pipeline.compile_source(sinks, chosen).plans.values()
     assert isinstance(plan.nest, Nest)
     assert plan.nest.product.startswith("mma_tf32")
@@ -235,8 +235,9 @@ def test_only_the_left_tile_of_tf32_is_turned(turned: str) -> None:
 def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
     given = replace(options.current(), device=GPU)
     a, b = (Tensor.of(leaf(at, (512, 512), lm.float32), "cpu") for at in range(2))
+    sinks = opened_as_computed([(a @ b).node], {})
     exact, rounded = (
-        pipeline.compile_source(rebuilt([(a @ b).node], {}), one).text.partition(KERNELS)[2]
+        pipeline.compile_source(sinks, one).text.partition(KERNELS)[2]
         for one in (given, replace(given, tf32=True))
     )
     assert ("load_factors(" in exact, "tf32" in exact) == (True, False)
@@ -313,7 +314,7 @@ def test_programs_of_tf32_compile(turned: str) -> None:
     value = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
     for arch in ("sm_75", "sm_80", "sm_90a", "sm_100"):
         chosen = replace(options.current(), device=GPU, tf32=True, arch=arch)
-        text = pipeline.compile_source(rebuilt([value.node], {}), chosen).text
+        text = pipeline.compile_source(opened_as_computed([value.node], {}), chosen).text
         assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 
@@ -322,7 +323,7 @@ def text_of(
 ) -> str:
     """The program of a form on a GPU."""
     given = (Tensor.of(leaf(number, one, dtype), "cpu") for number, one in enumerate(shapes))
-    sinks = rebuilt([one.node for one in several(form(*given))], {})
+    sinks = opened_as_computed([one.node for one in several(form(*given))], {})
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU, arch=arch)).text
 
 
@@ -370,7 +371,7 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     a, b = leaf(1, (300, 200), lm.bfloat16), leaf(2, (200, 264), lm.bfloat16)
     total = leaf(0, (300, 264), lm.float64)
     result = Tensor.of(total, "cpu") + Tensor.of(a, "cpu") @ Tensor.of(b, "cpu")
-    sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
+    sinks = [Node(Op.ASSIGN, (total, *opened_as_computed([result.node], {})))]
     ours = pipeline.compile_source(sinks, replace(options.current(), device=GPU))
     (text,) = ours.source.kernels.values()
     (launch,) = ours.launches

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import Tensor
 from lamina.core.shape import Shape
-from lamina.frontend.realize import rebuilt
+from lamina.frontend.realize import opened_as_computed
 from lamina.fuse.channels_last import Axis, channels_last, traced
 from lamina.graph import index as ix
 from lamina.ir import build
@@ -102,7 +102,7 @@ def graph_of(
     leaves = [leaf(number, shape, lm.float32) for number, shape in enumerate(shapes)]
     results = function(*(Tensor.of(node, "cpu") for node in leaves))
     several = results if isinstance(results, tuple | list) else (results,)
-    return leaves, rebuilt([result.node for result in several], {})
+    return leaves, opened_as_computed([result.node for result in several], {})
 
 
 def slopes(x: Tensor, *filters: Tensor) -> list[Tensor]:
@@ -219,7 +219,7 @@ def test_drawn_networks_hold_the_same_values(
     for each in layers:
         x = each.apply(x, filters)
     results = [x, *lm.gradient((x * x).sum(), [image, *filters])] if with_slopes else [x]
-    sinks = rebuilt([result.node for result in results], {})
+    sinks = opened_as_computed([result.node for result in results], {})
     laid = channels_last(sinks)
     rng = np.random.default_rng(seed)
     leaves = [node for node in toposort(sinks) if node.op is Op.BUFFER]

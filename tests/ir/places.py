@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 import lamina as lm
 from lamina.frontend.functions import elementwise
-from lamina.ir.ops import Group, Op, Row
+from lamina.ir.ops import Group, Op, OpRecord
 from lamina.targets.c.operations import OPERATIONS, VECTORS_OF_FLOAT64
 from tests.elementwise_cases import CASES
 from tests.test_layers import ROOT
@@ -47,7 +47,7 @@ def read(name: str) -> str:
 
 
 def missing_places(
-    name: str, row: Row, cases: Collection[str], texts: Mapping[str, str] | None = None
+    name: str, row: OpRecord, cases: Collection[str], texts: Mapping[str, str] | None = None
 ) -> list[str]:
     """What the elementwise operation `name` with the record `row` still needs, each with the file
     and what to write there; nothing when it is complete. cases: the names that have a row of
@@ -64,7 +64,7 @@ def missing_places(
     return lacks
 
 
-def _missing_in_record(name: str, row: Row) -> list[str]:
+def _missing_in_record(name: str, row: OpRecord) -> list[str]:
     where = f"{RECORDS}: the record of {name} lacks"
     lacks = []
     if not row.kinds:
@@ -93,7 +93,7 @@ def _is_called(name: str) -> bool:
     return op is None or OPERATIONS.get(op) in called
 
 
-def _missing_in_texts(name: str, row: Row, texts: Mapping[str, str]) -> list[str]:
+def _missing_in_texts(name: str, row: OpRecord, texts: Mapping[str, str]) -> list[str]:
     word = name.lower()
 
     def text(path: str) -> str:

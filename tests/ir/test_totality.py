@@ -10,7 +10,7 @@ from lamina.frontend.functions import elementwise
 from lamina.graph.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
-from lamina.ir.ops import Group, Kinds, Op, Row
+from lamina.ir.ops import Group, Kinds, Op, OpRecord
 from tests.ir.places import TEXTS, all_missing, missing_places, read
 
 
@@ -34,13 +34,13 @@ def test_every_elementwise_operation_is_complete() -> None:
     assert not lacks, "\n".join(lacks)
 
 
-COMPLETE = Row(
+COMPLETE = OpRecord(
     "transcendental", Kinds.FLOAT, numpy="cbrt",
     derivative=lambda g, z, x: (g / (z * z * 3.0),), instructions=90,
 )  # fmt: skip
 
 
-def lacking(row: Row = COMPLETE, cases: Collection[str] = (), **rows: str) -> list[str]:
+def lacking(row: OpRecord = COMPLETE, cases: Collection[str] = (), **rows: str) -> list[str]:
     """What an operation of the name TEST needs, with a few rows appended to texts; cases: the
     names that have a row of tests."""
     paths = {"arithmetic": "c/arithmetic.c", "math": "c/math.c", "metal": "metal/prelude.metal"}
@@ -53,7 +53,7 @@ LIBM = "tests/transcendental/c_check.py lacks double test(double x), and so does
 
 
 def test_a_planted_operation_names_every_place_that_lacks_it() -> None:
-    assert lacking(Row("transcendental")) == [
+    assert lacking(OpRecord("transcendental")) == [
         "ir/ops.py: the record of TEST lacks kinds: the dtypes that it takes",
         "ir/ops.py: the record of TEST lacks numpy: the name of NumPy's function, or a function",
         "ir/ops.py: the record of TEST lacks derivative: a rule, or the reason why there is none",
@@ -100,7 +100,7 @@ def test_a_function_that_a_library_lacks_is_named() -> None:
 
 
 def test_a_binary_operation_needs_a_function_of_each_type() -> None:
-    row = Row("binary", Kinds.FLOAT, numpy="hypot", derivative="none yet")
+    row = OpRecord("binary", Kinds.FLOAT, numpy="hypot", derivative="none yet")
     needs = "targets/c/arithmetic.c lacks test_##T, a function for each type it takes"
     assert needs in lacking(row)
     assert needs not in lacking(row, arithmetic="INLINE T test_##T(T a, T b) { return a; }")

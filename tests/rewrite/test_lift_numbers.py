@@ -9,7 +9,7 @@ from lamina.core.dtypes import float32
 from lamina.graph.lift_numbers import (
     Constant,
     History,
-    hole,
+    input_leaf,
     numbers_of,
     update_histories,
     with_inputs,
@@ -64,7 +64,7 @@ def test_inputs_with_the_values_of_constants_change_nothing(graph: Node) -> None
     assert numbers
     lifted = with_inputs([graph], {number: at for at, number in enumerate(numbers, 1)}, "")
     arrays = {X: VALUES} | {
-        hole(at, number.value): np.array(number.value.arg.value, number.value.dtype.name)
+        input_leaf(at, number.value): np.array(number.value.arg.value, number.value.dtype.name)
         for at, number in enumerate(numbers, 1)
     }
     assert lifted != [graph]

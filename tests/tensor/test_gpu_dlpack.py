@@ -258,7 +258,7 @@ def values_of(x: Tensor) -> np.ndarray:
     inputs: dict[Buffer, int] = {}
     sinks = memory.cut([x.node], inputs)
     held = [Buffer.wrap(one.pointer, one.nbytes, "interp", one) for one in inputs]
-    (result,) = execute(memory.moved(sinks, "interp"), held, "interp")
+    (result,) = execute(memory.on_device(sinks, "interp"), held, "interp")
     return np.frombuffer(result.view(), x.dtype.numpy).reshape(x.shape)
 
 

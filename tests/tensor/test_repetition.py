@@ -16,7 +16,7 @@ import lamina as lm
 from lamina import Tensor, nn
 from lamina.errors import GradientError, LaminaError
 from lamina.frontend import realize
-from lamina.frontend.realize import cut, rebuilt
+from lamina.frontend.realize import cut, opened_as_computed
 from lamina.frontend.tensor import once
 from lamina.graph import autodiff
 from lamina.ir.ops import Op
@@ -31,7 +31,7 @@ def array(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 def plainly(y: Tensor, *wrt: Tensor) -> list[Any]:
     """The adjoints as nodes, without what was built before."""
-    first, *others = rebuilt([one.node for one in (y, *wrt)], {})
+    first, *others = opened_as_computed([one.node for one in (y, *wrt)], {})
     return autodiff.gradient(first, others)
 
 

@@ -37,7 +37,7 @@ def test_tensors_are_found_through_the_memory_that_holds_them() -> None:
     x = lm.asarray([1.0, 2.0]).realize()
     same = lm.Tensor.of(x.node, x.device)
     lazy = x + 1.0
-    place = memory.stored(x.node)
+    place = memory.home_of(x.node)
     assert place is not None
     assert {id(one) for one in SESSION.unfinished()} >= {id(lazy)}
     SESSION.settle()
@@ -62,14 +62,14 @@ def test_a_tensor_whose_value_is_in_memory_is_settled_once(monkeypatch: pytest.M
         optimizer.step()
         optimizer.zero_grad()
     asked: list[Node] = []
-    stored = Session.stored
+    home_of = Session.home_of
 
     def watched(self: Session, node: Node) -> Node | None:
         asked.append(node)
-        return stored(self, node)
+        return home_of(self, node)
 
-    monkeypatch.setattr(Session, "stored", watched)
-    monkeypatch.setattr(memory, "stored", lambda node: watched(SESSION, node))
+    monkeypatch.setattr(Session, "home_of", watched)
+    monkeypatch.setattr(memory, "home_of", lambda node: watched(SESSION, node))
     settled: list[Node] = []
     monkeypatch.setattr(Session, "_link", lambda self, node: settled.append(node))
     (w * 3.0).sum().backward()
@@ -134,7 +134,7 @@ def test_readers_are_those_of_a_scan(steps: list[tuple[int, int, int, int]]) -> 
         else:
             tensors[to] = tensors[left] + tensors[right]
             arrays[to] = arrays[left] + arrays[right]
-        places = {place for one in tensors if (place := memory.stored(one.node)) is not None}
+        places = {place for one in tensors if (place := memory.home_of(one.node)) is not None}
         for place in places:
             found = {id(tensor) for tensor in SESSION.readers_of([place])}
             assert found == readers_by_a_scan(place)
@@ -289,16 +289,16 @@ def test_an_interrupt_never_makes_an_update_run_twice(device: str) -> None:
 def test_a_tensor_is_found_while_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread asks that runs in between, which the call inside stands for."""
     y = lm.asarray([1.0, 2.0]).realize() + 1.0
-    stored = Session.stored
+    home_of = Session.home_of
     unfinished: list[set[int]] = []
 
     def asking(self: Session, node: Node) -> Node | None:
         if node is y.node:
-            monkeypatch.setattr(Session, "stored", stored)
+            monkeypatch.setattr(Session, "home_of", home_of)
             unfinished.append({id(tensor) for tensor in self.unfinished()})
-        return stored(self, node)
+        return home_of(self, node)
 
-    monkeypatch.setattr(Session, "stored", asking)
+    monkeypatch.setattr(Session, "home_of", asking)
     SESSION.settle()
     assert len(unfinished) == 1
     assert id(y) in unfinished[0]
@@ -312,7 +312,7 @@ def test_an_interrupt_forgets_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "stored", interrupted)
+        patch.setattr(Session, "home_of", interrupted)
         for _ in list(SESSION.unsettled):  # whichever comes first
             with pytest.raises(KeyboardInterrupt):
                 SESSION.settle()
@@ -326,16 +326,16 @@ def test_a_tensor_that_changes_while_it_is_settled_is_looked_at_again(
     x = lm.asarray([1.0, 2.0]).realize()
     node = x.node
     SESSION.unsettle(x)
-    stored = Session.stored
+    home_of = Session.home_of
 
     def changing(self: Session, asked: Node) -> Node | None:
-        place = stored(self, asked)
+        place = home_of(self, asked)
         if asked is node:
-            monkeypatch.setattr(Session, "stored", stored)
+            monkeypatch.setattr(Session, "home_of", home_of)
             x.assign(x + 1.0)
         return place
 
-    monkeypatch.setattr(Session, "stored", changing)
+    monkeypatch.setattr(Session, "home_of", changing)
     SESSION.settle()
     assert id(x) in {id(tensor) for tensor in SESSION.unfinished()}
     assert x.tolist() == [2.0, 3.0]

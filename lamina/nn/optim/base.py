@@ -9,7 +9,7 @@ from lamina.core import dtypes
 from lamina.core.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.frontend.functions.elementwise import exp, log, minimum, where
-from lamina.frontend.realize import called, over, realize, stored
+from lamina.frontend.realize import called, home_of, over, realize
 from lamina.frontend.session import SESSION, content_of, tracers
 from lamina.frontend.tensor import Tensor, as_tensor, leaf
 from lamina.ir.node import Node
@@ -197,7 +197,7 @@ class Optimizer:
         if when is not None:
             operands.append(when)
         nodes = [operand.node for operand in operands]
-        leaves = {node for node in nodes if node.op is Op.BUFFER and stored(node) in (None, node)}
+        leaves = {node for node in nodes if node.op is Op.BUFFER and home_of(node) in (None, node)}
         all_leaves = len(leaves) == len(nodes) and len(known) == len(gradients)
         of_this_package = type(self).__module__.rpartition(".")[0] == __package__
         # Settings and types tell what the classes of this package assign to leaves; classes from

@@ -19,9 +19,9 @@ from lamina.graph.split_products import Reuse, reuse_of
 from lamina.graph.split_reductions import (
     PRODUCT_PART,
     divisible,
-    in_equal_parts,
-    is_reused,
     lengths,
+    reuses_both_factors,
+    with_parts_in_front,
 )
 from lamina.ir.kernel import free_axes
 from lamina.ir.monoids import ADD
@@ -71,7 +71,7 @@ def untiled_products_in_parts(node: Node) -> Node | None:
     A weight of (251, 2) has 502, for 849 x 112 rows in 849 parts.
     """
     results, products = prod(node.shape), prod(node.src[0].shape)
-    is_sum = node.arg.monoid is ADD and results > 0 and is_reused(node)
+    is_sum = node.arg.monoid is ADD and results > 0 and reuses_both_factors(node)
     if not is_sum or products < MIN_PRODUCTS_IN_PARTS:
         return None
     wanted = min(UNTILED_SUMS // results, products // results // MIN_PART_PRODUCTS)
@@ -81,7 +81,7 @@ def untiled_products_in_parts(node: Node) -> Node | None:
         extent = node.src[0].shape[axis]
         parts = max(count for count in range(1, wanted + 1) if extent % count == 0)
         if parts >= MIN_PARTS:
-            return in_equal_parts(node, parts, number)
+            return with_parts_in_front(node, parts, number)
     return None
 
 
@@ -149,7 +149,7 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
     parts = max(parts for parts, time in times.items() if time <= max_time)
     if parts < MIN_PARTS or reuse.products // parts > PRODUCT_PART:
         return None
-    return in_equal_parts(whole, parts)
+    return with_parts_in_front(whole, parts)
 
 
 def _has_tiles(reuse: Reuse) -> bool:
