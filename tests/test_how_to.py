@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lamina.ir.ops import Kinds, Row
+from lamina.ir.ops import Kinds, OpRecord
 from tests.ir.places import TEXTS, missing_places, read
 from tests.test_layers import ROOT
 
@@ -62,7 +62,7 @@ def test_what_the_page_of_operations_adds_is_complete() -> None:
         "metal/prelude.metal": read(f"{TEXTS}/metal/prelude.metal"),
         "c/math.c": read(f"{TEXTS}/c/math.c") + "\n" + "\n".join([*rows[1:], EACH]),
     }
-    row = Row(
+    row = OpRecord(
         "transcendental", Kinds.FLOAT, numpy="log10", derivative="of a test", instructions=90,
     )  # fmt: skip
     assert "`F(log10)`" in page
