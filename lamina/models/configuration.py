@@ -11,7 +11,7 @@ from typing import Any
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
-from lamina.models import bert, convnext, gemma, gpt2, llama, modernbert, resnet, t5, vit
+from lamina.models import bert, convnext, gemma, gpt2, llama, modernbert, olmo, phi, resnet, t5, vit
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
 from lamina.models.network import Network
@@ -54,7 +54,11 @@ def _llamas() -> dict[str, Family]:
 FAMILIES: Mapping[str, Family] = {
     **_llamas(),
     "gpt2": Family(gpt2.read, gpt2.GPT2, gpt2.with_prefix),
-    "gemma2": Family(gemma.read, gemma.Gemma2),
+    "gemma2": Family(gemma.read_gemma2, gemma.Gemma),
+    "gemma3_text": Family(gemma.read_gemma3, gemma.Gemma),
+    "olmo": Family(olmo.read_olmo, olmo.Olmo),
+    "olmo2": Family(olmo.read_olmo2, olmo.Olmo2),
+    "phi": Family(phi.read, phi.Phi),
     "bert": Family(bert.read_bert, bert.Bert, partial(bert.renamed, prefix="bert.")),
     "roberta": Family(bert.read_roberta, bert.Bert, partial(bert.renamed, prefix="roberta.")),
     "modernbert": Family(modernbert.read, modernbert.ModernBert, modernbert.renamed),

@@ -29,7 +29,7 @@ from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
 from lamina.io.mapped import tensor_over
 from lamina.models.fields import Fields
-from lamina.models.parts import Gated, Projection
+from lamina.models.parts import Gated, Projection, rounded
 from lamina.models.sharing import Cut
 from lamina.models.weights import Source, Weight
 
@@ -99,7 +99,8 @@ class Experts:
         self, source: Source, name: str, count: int, size: int, inner: int,
         weighs_inputs: bool = False,
     ) -> None:  # fmt: skip
-        self.count, self.weighs_inputs, self._over = count, weighs_inputs, source.over
+        self.count, self.weighs_inputs = count, weighs_inputs
+        self._over, self._activations = source.over, source.activations
         self.gate_proj = source.take(f"{name}.gate_proj", (count, inner, size), Cut(1))
         self.up_proj = source.take(f"{name}.up_proj", (count, inner, size), Cut(1))
         self.down_proj = source.take(f"{name}.down_proj", (count, size, inner), Cut(2))
@@ -129,9 +130,18 @@ class Experts:
 
     def _gated(self, rows: Tensor, experts: Tensor) -> Tensor:
         """Rows (..., rows, size) with the matrices of `experts` (...)."""
-        gate = rows @ _matrices(self.gate_proj, experts).mT
-        up = rows @ _matrices(self.up_proj, experts).mT
-        return (silu(gate) * up) @ _matrices(self.down_proj, experts).mT
+        rows = rounded(rows, self._activations)
+        gate = rounded(rows @ self._matrices(self.gate_proj, experts).mT, self._activations)
+        inner = silu(gate) * (rows @ self._matrices(self.up_proj, experts).mT)
+        return rounded(inner, self._activations) @ self._matrices(self.down_proj, experts).mT
+
+    def _matrices(self, weight: Weight, experts: Tensor) -> Tensor:
+        """Those of `experts`, integers of any shape, as float32 in the kernel that uses them."""
+        if isinstance(weight, Packed):
+            chosen = Packed(weight.kind, weight.data[experts]).decode()
+        else:
+            chosen = weight[experts].cast(float32)
+        return rounded(chosen, self._activations)
 
     def layouts(self) -> dict[str, Layout]:
         """As `lamina.distributed.layout.HasLayouts`."""
@@ -145,13 +155,6 @@ class Experts:
             else:
                 found[name] = layout_of_part(weight.shape, axis, self._over)
         return found
-
-
-def _matrices(weight: Weight, experts: Tensor) -> Tensor:
-    """Those of `experts`, integers of any shape, as float32 in the kernel that uses them."""
-    if isinstance(weight, Packed):
-        return Packed(weight.kind, weight.data[experts]).decode()
-    return weight[experts].cast(float32)
 
 
 @dataclass(frozen=True, eq=False)

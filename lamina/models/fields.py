@@ -15,7 +15,7 @@ from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, Yarn
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
     "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_json",
-    "read_object", "rope_of", "sizes_of", "theta_of", "token_of", "tokens_of",
+    "read_object", "rope_of", "scaling_of", "sizes_of", "theta_of", "token_of", "tokens_of",
 ]  # fmt: skip
 
 _Number = int | float
@@ -207,16 +207,17 @@ def layer_kinds(fields: Fields, usual: Sequence[str]) -> Sequence[str]:
 
 
 def rope_of(
-    fields: Fields, head_size: int, context: int, *, turns_parts: bool = False,
+    fields: Fields, head_size: int, context: int, *, turned_share: float | None = None,
     theta: float = 10000.0,
 ) -> Rope:  # fmt: skip
     """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
-    files. theta: where the file does not say it."""
+    files. turned_share: of a head, where the file does not say it; None for families that turn
+    whole heads alone. theta: where the file does not say it."""
     scaling = fields.part("rope_parameters")
     theta = theta_of(scaling, "rope_theta", theta_of(fields, "rope_theta", theta))
     holder = scaling if "partial_rotary_factor" in scaling.values else fields
-    share = holder.number("partial_rotary_factor", 1.0)
-    if share != 1.0 and not turns_parts:
+    share = holder.number("partial_rotary_factor", turned_share or 1.0)
+    if share != 1.0 and turned_share is None:
         reason = f"{share}; models of this family turn whole heads"
         raise holder.fail("partial_rotary_factor", reason)
     turned = int(head_size * min(share, 2.0))  # no more than a head, or it is refused
@@ -225,7 +226,7 @@ def rope_of(
         raise holder.fail("partial_rotary_factor", reason)
     if not scaling.values:
         scaling = fields.part("rope_scaling")
-    return Rope(turned, theta, _scaling(scaling, context))
+    return Rope(turned, theta, scaling_of(scaling, context))
 
 
 def theta_of(fields: Fields, name: str, fallback: float) -> float:
@@ -236,7 +237,9 @@ def theta_of(fields: Fields, name: str, fallback: float) -> float:
     return theta
 
 
-def _scaling(fields: Fields, context: int) -> Scaling | None:
+def scaling_of(fields: Fields, context: int) -> Scaling | None:
+    """Of the frequencies of a rotation. context: tokens of the first training, where the fields do
+    not say it."""
     kind = fields.text("rope_type", fields.text("type", "default"))
     original = fields.size("original_max_position_embeddings", context)
     if kind == "default":

@@ -1,8 +1,10 @@
-"""Gemma 2: layers with and without a sliding window in turns, scores and logits that are bounded by
-a hyperbolic tangent, and normalizations before and after each part of a layer.
+"""Gemma 2 and 3: layers with and without a sliding window, and normalizations before and after
+each part of a layer. Gemma 2 bounds scores and logits by a hyperbolic tangent; Gemma 3 normalizes
+queries and keys instead, and its layers with a window have a rotation of their own.
 
-Source: Gemma Team 2024, "Gemma 2: improving open language models at a practical size". Attributes
-are named as in the files of the Hugging Face hub. Weights of normalizations are what is added to 1.
+Sources: Gemma Team 2024, "Gemma 2: improving open language models at a practical size"; Gemma Team
+2025, "Gemma 3 technical report". Attributes are named as in the files of the Hugging Face hub.
+Weights of normalizations are what is added to 1.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from lamina.frontend.functions.elementwise import gelu, tanh
 from lamina.frontend.tensor import Tensor
@@ -24,6 +27,8 @@ from lamina.models.fields import (
     head_size_of,
     layer_kinds,
     rope_of,
+    scaling_of,
+    theta_of,
 )
 from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
@@ -39,15 +44,16 @@ from lamina.models.rope import Rope, Rotation
 from lamina.models.sharing import divided
 from lamina.models.weights import Source
 
-__all__ = ["Gemma2", "Gemma2Config", "read"]
+__all__ = ["Gemma", "GemmaConfig", "read_gemma2", "read_gemma3"]
 
 
 @dataclass(frozen=True)
-class Gemma2Config:
+class GemmaConfig:
     """What tells the models of the family apart.
 
     windows: of each layer, how many tokens before it, itself included, a token sees; None for all.
-    scores: the scale and the bound of attention. logit_bound: of the result, if it has one."""
+    rope: of layers without a window; local_rope: of those with one. scores: the scale and the bound
+    of attention. logit_bound: of the result, if it has one."""
 
     vocabulary: int
     size: int  # of the vector of a token
@@ -57,16 +63,18 @@ class Gemma2Config:
     key_heads: int
     head_size: int
     rope: Rope
+    local_rope: Rope
     scores: Scores
     logit_bound: float | None
     eps: float
     context: int  # tokens that the model was trained for
+    normalizes_heads: bool = False
 
 
-class Gemma2(LanguageModel):
+class Gemma(LanguageModel):
     """The last projection has the weight of the lookup."""
 
-    def __init__(self, config: Gemma2Config, source: Source) -> None:
+    def __init__(self, config: GemmaConfig, source: Source) -> None:
         self.config = config
         key_heads = divided(config.key_heads, source.over, "heads of keys")
         layers, size = len(config.windows), config.head_size
@@ -78,10 +86,12 @@ class Gemma2(LanguageModel):
         self, ids: Tensor, caches: Sequence[KeyValues | None], first: Tensor | None
     ) -> Tensor:
         config, places = self.config, Places(ids.shape[1], first, ids.device)
-        rotation = config.rope.at(places.positions())
+        positions = places.positions()
+        rotation, local_rotation = config.rope.at(positions), config.local_rope.at(positions)
         x = self.model.embed_tokens(ids) * math.sqrt(config.size)
         for layer, window, cache in zip(self.model.layers, config.windows, caches, strict=True):
-            x = layer(x, rotation, replace(places, window=window), cache)
+            turned = rotation if window is None else local_rotation
+            x = layer(x, turned, replace(places, window=window), cache)
         return x
 
     def logits(self, x: Tensor) -> Tensor:
@@ -93,7 +103,7 @@ class Gemma2(LanguageModel):
 
 
 class _Decoder:
-    def __init__(self, config: Gemma2Config, source: Source) -> None:
+    def __init__(self, config: GemmaConfig, source: Source) -> None:
         self.embed_tokens = Lookup(
             source, "model.embed_tokens", config.vocabulary, config.size, projects=True
         )
@@ -105,7 +115,7 @@ class _Decoder:
 
 
 class _Layer:
-    def __init__(self, config: Gemma2Config, source: Source, name: str) -> None:
+    def __init__(self, config: GemmaConfig, source: Source, name: str) -> None:
         size = config.size
 
         def norm(part: str) -> RMSNorm:
@@ -114,6 +124,7 @@ class _Layer:
         self.input_layernorm = norm("input")
         self.self_attn = SelfAttention(
             source, f"{name}.self_attn", size, config.heads, config.key_heads, config.head_size,
+            norm_eps=config.eps if config.normalizes_heads else None, norm_offset=1.0,
             scores=config.scores,
         )  # fmt: skip
         self.post_attention_layernorm = norm("post_attention")
@@ -134,33 +145,82 @@ class _Layer:
 # Configurations.
 
 
-def read(fields: Fields) -> Gemma2Config:
-    check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
-    check_flags(fields, "tie_word_embeddings")
-    check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)
-    heads, head_size = head_counts(fields), head_size_of(fields, "head_dim", 256)
+def read_gemma2(fields: Fields) -> GemmaConfig:
+    head_size = head_size_of(fields, "head_dim", 256)
     context = fields.size("max_position_embeddings", 8192)
-    scale = fields.number("query_pre_attn_scalar", 256) ** -0.5
-    return Gemma2Config(
-        vocabulary=fields.size("vocab_size"),
-        size=fields.size("hidden_size"),
-        inner=fields.size("intermediate_size"),
-        windows=_windows(fields),
-        heads=heads.queries,
-        key_heads=heads.keys,
-        head_size=head_size,
-        rope=rope_of(fields, head_size, context),
-        scores=Scores(scale, bound(fields, "attn_logit_softcapping", 50.0)),
+    rope = rope_of(fields, head_size, context)
+    return GemmaConfig(
+        **_sizes(fields, head_size),
+        windows=_windows(fields, every=2),
+        rope=rope,
+        local_rope=rope,
+        scores=_scores(fields, bound(fields, "attn_logit_softcapping", 50.0)),
         logit_bound=bound(fields, "final_logit_softcapping", 30.0),
-        eps=fields.number("rms_norm_eps", 1e-6),
         context=context,
     )
 
 
-def _windows(fields: Fields) -> tuple[int | None, ...]:
-    """Of each layer: those with an even number have one, unless ``layer_types`` says otherwise."""
+def read_gemma3(fields: Fields) -> GemmaConfig:
+    """Of the text part alone; files with a part for images have another ``model_type``."""
+    head_size = head_size_of(fields, "head_dim", 256)
+    context = fields.size("max_position_embeddings", 131072)
+    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if fields.get(name) is not None:
+            raise fields.fail(name, f"{fields.get(name)!r}; models of this family have none")
+    local_theta = theta_of(fields, "rope_local_base_freq", 1e4)
+    every = fields.size("sliding_window_pattern", fields.size("_sliding_window_pattern", 6))
+    return GemmaConfig(
+        **_sizes(fields, head_size),
+        windows=_windows(fields, every),
+        rope=_rope(fields, _FULL, theta_of(fields, "rope_theta", 1e6), head_size, context),
+        local_rope=_rope(fields, _SLIDING, local_theta, head_size, context),
+        scores=_scores(fields, None),
+        logit_bound=None,
+        context=context,
+        normalizes_heads=True,
+    )
+
+
+def _sizes(fields: Fields, head_size: int) -> dict[str, Any]:
+    """What both read in the same way."""
+    check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
+    check_flags(fields, "tie_word_embeddings")
+    check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)
+    heads = head_counts(fields)
+    return {
+        "vocabulary": fields.size("vocab_size"),
+        "size": fields.size("hidden_size"),
+        "inner": fields.size("intermediate_size"),
+        "heads": heads.queries,
+        "key_heads": heads.keys,
+        "head_size": head_size,
+        "eps": fields.number("rms_norm_eps", 1e-6),
+    }
+
+
+def _scores(fields: Fields, largest: float | None) -> Scores:
+    return Scores(fields.number("query_pre_attn_scalar", 256) ** -0.5, largest)
+
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+def _windows(fields: Fields, every: int) -> tuple[int | None, ...]:
+    """Of each layer: all have one but each `every`-th, unless ``layer_types`` says otherwise."""
     layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
-    sliding, full = "sliding_attention", "full_attention"
-    usual = [full if number % 2 else sliding for number in range(layers)]
+    usual = [_SLIDING if number % every else _FULL for number in range(1, layers + 1)]
     window = fields.size("sliding_window", 4096)
-    return tuple(window if kind == sliding else None for kind in layer_kinds(fields, usual))
+    return tuple(window if kind == _SLIDING else None for kind in layer_kinds(fields, usual))
+
+
+def _rope(fields: Fields, kind: str, theta: float, head_size: int, context: int) -> Rope:
+    """Of layers of one kind: ``rope_parameters``; in older files ``rope_scaling``, which is of the
+    layers without a window. theta: where ``rope_parameters`` do not say it."""
+    of_kinds = fields.part("rope_parameters")
+    if of_kinds.values and kind not in of_kinds.values:
+        raise of_kinds.fail(kind, "missing")
+    parameters = of_kinds.part(kind)
+    theta = theta_of(parameters, "rope_theta", theta)
+    if kind == _FULL and not parameters.values:
+        parameters = fields.part("rope_scaling")
+    return Rope(head_size, theta, scaling_of(parameters, context))

@@ -69,7 +69,7 @@ class Llama(LanguageModel):
         self.config = config
         key_heads = divided(config.key_heads, source.over, "heads of keys")
         self.keys = KeyShape(config.layers, key_heads, config.head_size, source.activations)
-        self.model = _Decoder(config, source)
+        self.model = _Decoder(config, source, self.new_layer, self.new_norm)
         self.lm_head: Projection | None = None
         if not config.tied:
             self.lm_head = Projection(
@@ -77,6 +77,14 @@ class Llama(LanguageModel):
             )
         else:
             source.ignore("lm_head.weight")
+
+    def new_layer(self, source: Source, number: int) -> Callable[..., Tensor]:
+        """The layer `number`: (x, rotation, places, cache) to the next x."""
+        return _Layer(self.config, source, number)
+
+    def new_norm(self, source: Source, name: str) -> Callable[[Tensor], Tensor]:
+        """What normalizes the vectors after all layers."""
+        return RMSNorm(source, name, self.config.size, self.config.eps)
 
     def vectors(
         self, ids: Tensor, caches: Sequence[KeyValues | None], first: Tensor | None
@@ -94,14 +102,16 @@ class Llama(LanguageModel):
 
 
 class _Decoder:
-    def __init__(self, config: LlamaConfig, source: Source) -> None:
+    def __init__(
+        self, config: LlamaConfig, source: Source,
+        new_layer: Callable[[Source, int], Callable[..., Tensor]],
+        new_norm: Callable[[Source, str], Callable[[Tensor], Tensor]],
+    ) -> None:  # fmt: skip
         self.embed_tokens = Lookup(
             source, "model.embed_tokens", config.vocabulary, config.size, projects=config.tied
         )
-        self.layers = [
-            _Layer(config, source, number) for number in range(config.layers)
-        ]
-        self.norm = RMSNorm(source, "model.norm", config.size, config.eps)
+        self.layers = [new_layer(source, number) for number in range(config.layers)]
+        self.norm = new_norm(source, "model.norm")
 
 
 class _Layer:
@@ -138,10 +148,11 @@ class Variant:
     qkv_biases: bool = False  # and none of the attention's output
     normalizes_heads: bool = False
     has_window: bool = False
-    turns_parts: bool = False  # of heads, as `partial_rotary_factor` says
+    turned_share: float | None = None  # of a head; None for whole heads alone
     is_fused: bool = False  # the rows of several matrices are one matrix in files
     mixture: Callable[[Fields, int], Mixture] | None = None
     theta: float = 10000.0  # of the rotation, where a file does not say it
+    eps: float = 1e-6  # of the normalizations, where a file does not say it
 
 
 def _mixtral_experts(fields: Fields, layers: int) -> Mixture:
@@ -175,8 +186,8 @@ VARIANTS = {
     "mistral": Variant(has_window=True),
     "qwen2": Variant(qkv_biases=True),
     "qwen3": Variant(normalizes_heads=True),
-    "phi3": Variant(has_window=True, turns_parts=True, is_fused=True),
-    "mixtral": Variant(has_window=True, mixture=_mixtral_experts, theta=1e6),
+    "phi3": Variant(has_window=True, turned_share=1.0, is_fused=True),
+    "mixtral": Variant(has_window=True, mixture=_mixtral_experts, theta=1e6, eps=1e-5),
     "qwen2_moe": Variant(qkv_biases=True, mixture=_qwen2_experts),
     "qwen3_moe": Variant(normalizes_heads=True, mixture=_qwen_experts),
 }
@@ -202,9 +213,9 @@ def read(fields: Fields, variant: Variant) -> LlamaConfig:
         key_heads=heads.keys,
         head_size=head_size,
         rope=rope_of(
-            fields, head_size, context, turns_parts=variant.turns_parts, theta=variant.theta
+            fields, head_size, context, turned_share=variant.turned_share, theta=variant.theta
         ),
-        eps=fields.number("rms_norm_eps", 1e-6),
+        eps=fields.number("rms_norm_eps", variant.eps),
         context=context,
         tied=fields.flag("tie_word_embeddings", False),
         window=_window(fields, variant),

@@ -32,7 +32,7 @@ from lamina.models.weights import Source
 __all__ = [
     "Cache", "Gated", "KeyValues", "LayerNorm", "Lookup", "Places", "Projection", "RMSNorm",
     "Scores", "SelfAttention", "TransposedProjection", "attention", "floats", "heads_of",
-    "mixed",
+    "mixed", "rounded",
 ]  # fmt: skip
 
 
@@ -83,8 +83,8 @@ class TransposedProjection:
         self.bias = source.vector(f"{name}.bias", outputs, sharing.cut_of_bias(pieces))
 
     def __call__(self, x: Tensor) -> Tensor:
-        vectors = _rounded(self._sharing.entered(x, self._over), self._activations)
-        own = vectors @ _rounded(floats(self.weight), self._activations)
+        vectors = rounded(self._sharing.entered(x, self._over), self._activations)
+        own = vectors @ rounded(floats(self.weight), self._activations)
         return self._sharing.left(own, self._over, self._outputs) + self.bias.cast(float32)
 
     def layouts(self) -> dict[str, Layout]:
@@ -144,11 +144,11 @@ def _product(
         return interleaved.product(x)
     factor = floats(weight)
     if not (isinstance(weight, Packed) and is_single):
-        factor = _rounded(factor, activations)
-    return linear(_rounded(x, activations), factor)
+        factor = rounded(factor, activations)
+    return linear(rounded(x, activations), factor)
 
 
-def _rounded(x: Tensor, activations: DType) -> Tensor:
+def rounded(x: Tensor, activations: DType) -> Tensor:
     """float32 of values that `activations` has: the sum of products of two such is one of factors
     of that dtype, without a rounding of the result."""
     return x.cast(activations).cast(float32)
@@ -208,7 +208,7 @@ class Gated:
         self.activation, self._activations = activation, source.activations
 
     def __call__(self, x: Tensor) -> Tensor:
-        gate = _rounded(self.gate_proj(x), self._activations)  # in memory while `up` is computed
+        gate = rounded(self.gate_proj(x), self._activations)  # in memory while `up` is computed
         return self.down_proj(self.activation(gate) * self.up_proj(x))
 
 
@@ -335,7 +335,7 @@ def _bounded_attention(
     bounded = tanh(products / scores.bound) * scores.bound
     allowed = seen.unsqueeze(1) if seen.ndim > 2 else seen
     weights = softmax(where(allowed, bounded, -float("inf")), axis=-1)
-    mixed = _rounded(weights, value.dtype) @ value.cast(float32).unsqueeze(2)
+    mixed = rounded(weights, value.dtype) @ value.cast(float32).unsqueeze(2)
     return mixed.reshape((batch, heads, length, size))
 
 
@@ -362,12 +362,13 @@ class SelfAttention:
     """`attention` of rotated heads, and the projections before and after it.
 
     biases: of the projections of queries, keys and values; output_bias: of the last one.
-    norm_eps: heads of queries and keys are normalized first, where this is given."""
+    norm_eps: heads of queries and keys are normalized first, where this is given, with weights that
+    `norm_offset` is added to."""
 
     def __init__(
         self, source: Source, name: str, size: int, heads: int, key_heads: int, head_size: int,
         biases: bool = False, output_bias: bool = False, norm_eps: float | None = None,
-        scores: Scores | None = None,
+        norm_offset: float = 0.0, scores: Scores | None = None,
     ) -> None:  # fmt: skip
         if heads % key_heads:
             raise ShapeError(
@@ -381,24 +382,31 @@ class SelfAttention:
         self.k_proj = Projection(source, f"{name}.k_proj", size, key_width, biases, outputs)
         self.v_proj = Projection(source, f"{name}.v_proj", size, key_width, biases, outputs)
         self.o_proj = Projection(source, f"{name}.o_proj", width, size, output_bias, inputs)
-        self.q_norm: RMSNorm | None = None
-        self.k_norm: RMSNorm | None = None
+        self.q_norm: Callable[[Tensor], Tensor] | None = None
+        self.k_norm: Callable[[Tensor], Tensor] | None = None
         if norm_eps is not None:
-            self.q_norm = RMSNorm(source, f"{name}.q_norm", head_size, norm_eps, of_parts=True)
-            self.k_norm = RMSNorm(source, f"{name}.k_norm", head_size, norm_eps, of_parts=True)
+            self.q_norm, self.k_norm = (
+                RMSNorm(source, f"{name}.{part}", head_size, norm_eps, norm_offset, of_parts=True)
+                for part in ("q_norm", "k_norm")
+            )
 
     def __call__(
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None = None
     ) -> Tensor:
         """x: (batch, length, size); so is the result."""
-        # Between two kernels, so that memory holds what is rounded.
-        query, key, value = (
-            heads_of(_rounded(project(x), self._activations), self.head_size)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
+        query, key, value = self.heads(x)
         query, key = rotation(query), rotation(key)
         activations = self._activations
         mixed = attention(query, key, value, places, cache, self.scores, activations)
         return self.o_proj(mixed)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values that are not yet rotated: (batch, heads, length, head_size)."""
+        # Between two kernels, so that memory holds what is rounded.
+        query, key, value = (
+            heads_of(rounded(project(x), self._activations), self.head_size)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        return query, key, value

@@ -28,6 +28,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         **SIZES, "model_type": "gemma2", "head_dim": 16, "sliding_window": 5,
         "query_pre_attn_scalar": 24,
     },
+    "olmo2": {**SIZES, "model_type": "olmo2"},
+    "phi": {**SIZES, "model_type": "phi"},
     "qwen2 with experts": {
         **SIZES, "model_type": "qwen2_moe", "num_experts": 5, "num_experts_per_tok": 2,
         "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,

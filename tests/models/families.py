@@ -21,6 +21,10 @@ YARN = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+GEMMA3_ROPES = {
+    "full_attention": {"rope_type": "linear", "rope_theta": 5e4, "factor": 4.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
@@ -44,6 +48,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
+    "gemma3": (
+        "Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2,
+                   "rope_parameters": GEMMA3_ROPES}
+    ),
+    "olmo": ("Olmo", {"clip_qkv": 0.7}),
+    "olmo without bounds": ("Olmo", {"attention_bias": True, "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2", {}),
+    "phi": ("Phi", {"partial_rotary_factor": 0.25}),
     "gemma2 without bounds": (
         "Gemma2", {"head_dim": 32, "attn_logit_softcapping": None, "final_logit_softcapping": None}
     ),
@@ -56,8 +68,8 @@ def reference(name: str, **sizes: int) -> Any:
     kind, changes = FAMILIES[name]
     torch.manual_seed(0)
     kind_of_head = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-    config = getattr(transformers, f"{kind}Config")(**SIZES | changes | sizes)
-    model = getattr(transformers, f"{kind}{kind_of_head}")(config).eval()
+    kind_of_model = getattr(transformers, f"{kind}{kind_of_head}")
+    model = kind_of_model(kind_of_model.config_class(**SIZES | changes | sizes)).eval()
     for weight in model.parameters():
         with torch.no_grad():
             weight.copy_(torch.randn_like(weight) * (0.3 if weight.ndim == 1 else 0.15))

@@ -60,6 +60,8 @@ def test_configurations_that_make_no_sense_are_refused(name: str) -> None:
 
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4}
+GEMMA3 = {**SIZES, "model_type": "gemma3_text"}
+PHI = {**SIZES, "model_type": "phi"}
 MIXTRAL = {
     **SIZES, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2
 }  # fmt: skip
@@ -75,6 +77,17 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "biases": ({**GEMMA2, "attention_bias": True}, "attention_bias: True; models of this family"),
     "untied": ({**GEMMA2, "tie_word_embeddings": False}, "tie_word_embeddings: False; models of"),
     "layers": ({**GEMMA2, "layer_types": ["odd"]}, "layer_types: full_attention or slid"),
+    "gemma3 with bounds": (
+        {**GEMMA3, "attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0; models of this"
+    ),
+    "half of the rotations": (
+        {**GEMMA3, "rope_parameters": {"full_attention": {}}}, "parameters: sliding_attention: mis"
+    ),
+    "images": ({**GEMMA3, "model_type": "gemma3"}, "'gemma3' is no model that lamina knows"),
+    "olmo2 with bounds": ({**SIZES, "model_type": "olmo2", "clip_qkv": 8.0}, "clip_qkv: models of"),
+    "olmo with other bounds": ({**SIZES, "model_type": "olmo", "clip_qkv": -1}, "clip_qkv: -1; a"),
+    "phi with normalized heads": ({**PHI, "qk_layernorm": True}, "qk_layernorm: True; models of"),
+    "phi with 5 heads": ({**PHI, "num_attention_heads": 6}, "num_attention_heads: 6 heads do not"),
     "more experts than there are": (
         {**MIXTRAL, "num_experts_per_tok": 9}, "num_experts_per_tok: 9 of 8 experts"
     ),
@@ -131,3 +144,17 @@ def test_a_lookup_without_axes_leaves_the_vocabulary_to_the_metadata() -> None:
     assert from_gguf(GGUF, scalar, "").vocabulary == 96
     matrix = {"model.embed_tokens.weight": lm.ones((7, 64))}
     assert from_gguf(GGUF, matrix, "").vocabulary == 7
+
+
+def test_older_files_of_gemma3_name_its_rotations_by_other_fields() -> None:
+    full = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    new = {"rope_parameters": {"full_attention": full, "sliding_attention": local}}
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    old = {"rope_scaling": scaling, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
+    assert from_hugging_face({**GEMMA3, **new}, "") == from_hugging_face({**GEMMA3, **old}, "")
+
+
+def test_each_sixth_layer_of_gemma3_sees_all() -> None:
+    config = from_hugging_face({**GEMMA3, "num_hidden_layers": 7, "sliding_window": 5}, "")
+    assert config.windows == (5, 5, 5, 5, 5, None, 5)

@@ -93,6 +93,7 @@ def test_texts_in_pages_have_the_same_logits(name: str, tmp_path: Path) -> None:
 CACHED = [
     ("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp"),
     ("mixtral", "interp"), ("qwen2 with experts", "cpu"), ("qwen3 with experts", "interp"),
+    ("gemma3", "interp"), ("olmo", "interp"), ("olmo2", "cpu"), ("phi", "interp"),
 ]  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
     np.testing.assert_allclose(last, theirs[:, 5:6], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2", "mixtral"])
+@pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2", "mixtral", "olmo2", "phi"])
 def test_a_training_step_has_the_gradients_of_pytorch(name: str, tmp_path: Path) -> None:
     theirs = saved(name, tmp_path)
     loss = torch.nn.functional.cross_entropy(
