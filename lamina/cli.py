@@ -144,7 +144,7 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     chat.add_argument("--context", type=_count, default=1024, help="tokens that the model sees")
     for one in (generate, chat):
         _add_sampling(one)
-    _add_serving(command("serve", _serve, "serve a language model over HTTP, as OpenAI's API does"))
+    _add_serving(command("serve", _serve, "serve a model of text over HTTP, as OpenAI's API does"))
     embed = command("embed", _embed, "write the vectors of texts, as lines of JSON")
     embed.add_argument("model", help="a folder as on Hugging Face's hub, or a name such as minilm")
     embed.add_argument("texts", nargs="*", metavar="text", help="if none, each line of the input")

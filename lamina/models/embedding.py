@@ -53,6 +53,10 @@ class Embedder:
         """As the model reads a text: with its special tokens, and no longer than it may be."""
         return self._tokenizer.encode_whole(text, self.settings.longest)
 
+    def all_tokens(self, text: str) -> list[int]:
+        """As `tokens`, with the end of a text that is too long."""
+        return self._tokenizer.encode_whole(text)
+
     def of_tokens(self, texts: Sequence[Sequence[int]]) -> Array:
         """As for texts, of the tokens of each. Raises ArgumentError for a text without tokens or
         with too many, and for numbers of no token."""

@@ -1,4 +1,5 @@
-"""A server that writes text with one model for many clients at once, as OpenAI's API asks for it.
+"""A server of one model for many clients at once, as OpenAI's API asks for it: a language model,
+which writes text, or a model of embeddings.
 
 From the model to the socket, each file uses those above it:
 
@@ -8,6 +9,8 @@ From the model to the socket, each file uses those above it:
     worker.py     the thread that takes steps; requests come in, tokens go out
     protocol.py   bodies of requests and of answers, and errors
     metrics.py    what is counted
-    app.py        the routes, over HTTP
+    front.py      what every server has: who may ask, bodies, and errors
+    app.py        the routes of a language model, over HTTP
+    embedding.py  those of a model of embeddings
     command.py    `lamina serve`
 """

@@ -12,16 +12,21 @@ from pathlib import Path
 import uvicorn
 
 from lamina.errors import ArgumentError, OutOfMemoryError
+from lamina.models.embedding import Embedder
 from lamina.models.fetch import find
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
-from lamina.serving.app import Limits, Server
+from lamina.models.text_encoder import TextEncoder
+from lamina.serving.app import Server
 from lamina.serving.batch import Batch, Text
+from lamina.serving.embedding import EmbeddingServer
 from lamina.serving.engine import Engine, Room
+from lamina.serving.front import Front, Limits
 
 __all__ = ["run_serve"]
 
 _PAGE, _CHUNK = 32, 64  # tokens of a page, and of a chunk of a prompt
+_USUAL = 16  # tokens of a short text that is embedded
 _BACKLOG = 128  # connections that wait to be accepted
 
 
@@ -33,18 +38,35 @@ def run_serve(options: Namespace) -> None:
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host  # as URLs and the header Host have it
         model = load(find(options.model))
-        tokenizer = model.tokenizer  # raises if there is none
-        batch = Batch(_engine(model, _room(options, model)))
-        _warm_up(batch)
         name = options.name or _name(options.model)
         limits = Limits(options.max_body, options.queue, options.max_tokens, options.timeout)
-        server = Server(name, tokenizer, batch, model.config.vocabulary, limits, key, host)
+        server = _server(name, model, limits, key, host, options)
         settings = uvicorn.Config(
             server.app, log_level="warning", server_header=False,
             timeout_graceful_shutdown=options.grace,
         )  # fmt: skip
         print(f"{name} at http://{host}:{port}/", file=sys.stderr)
         uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _server(
+    name: str, model: Model, limits: Limits, key: str | None, host: str, options: Namespace
+) -> Front:
+    """What the model is served by, with the programs of short texts compiled."""
+    if isinstance(model.network, TextEncoder):
+        return EmbeddingServer(name, _warm_embedder(model), limits, key, host)
+    tokenizer = model.tokenizer  # raises if there is none
+    batch = Batch(_engine(model, _room(options, model)))
+    _warm_up(batch)
+    return Server(name, tokenizer, batch, model.config.vocabulary, limits, key, host)
+
+
+def _warm_embedder(model: Model) -> Embedder:
+    embedder = model.embedder
+    text = [0] * min(_USUAL, embedder.settings.longest)
+    for together in (1, 16):
+        embedder.of_tokens([text] * together)
+    return embedder
 
 
 def _listener(host: str, port: int) -> socket.socket:

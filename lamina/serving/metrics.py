@@ -61,6 +61,11 @@ class Metrics:
             self._tokens["prompt"] += len(text.prompt)
             self._tokens["prompt_reused"] += text.reused
 
+    def read(self, tokens: int) -> None:
+        """So many tokens were read by a model that writes none."""
+        with self._lock:
+            self._tokens["prompt"] += tokens
+
     def lines(self, gauges: Mapping[str, int]) -> str:
         """All of it; gauges: what is so at this moment, by name."""
         lines = ["# TYPE lamina_requests_total counter"]

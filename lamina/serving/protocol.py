@@ -15,10 +15,12 @@ from lamina.errors import ArgumentError
 from lamina.models.sampling import Sampling
 
 __all__ = [
-    "ApiError", "Completion", "Settings", "Usage", "parse_chat", "parse_completion", "parse_object",
+    "ApiError", "Completion", "Embeddings", "Settings", "Usage", "parse_chat", "parse_completion",
+    "parse_embeddings", "parse_object",
 ]  # fmt: skip
 
 _MOST_CHOICES, _MOST_STOPS = 16, 16
+_MOST_INPUTS = 2048  # texts to embed, as in OpenAI's API
 _LONGEST_STOP = 256  # characters
 _LONGEST_PARAM = 200  # characters of a field's name in an error
 # Settings that change nothing of the text.
@@ -98,6 +100,16 @@ class Completion:
 
 
 @dataclass(frozen=True)
+class Embeddings:
+    """A request for vectors. inputs: texts, or tokens by number. is_base64: the vectors are wanted
+    as the base64 of their float32 numbers."""
+
+    model: str
+    inputs: list[str | list[int]]
+    is_base64: bool
+
+
+@dataclass(frozen=True)
 class Usage:
     """Tokens that were read, of these the ones that were in the caches, and tokens written."""
 
@@ -142,19 +154,44 @@ def parse_chat(body: Mapping[str, Any]) -> tuple[Settings, list[dict[str, str]]]
 def parse_completion(body: Mapping[str, Any]) -> Completion:
     """Raises ApiError as `parse_chat` does."""
     settings = _settings(_Fields(body), "prompt")
-    prompt = body.get("prompt")
-    prompts: list[Any] = [prompt]
-    if isinstance(prompt, list) and not all(map(_is_token, prompt)):
-        prompts = prompt
-    for one in prompts:
-        is_tokens = isinstance(one, list) and bool(one) and all(map(_is_token, one))
-        if not isinstance(one, str) and not is_tokens:
-            reason = "a text, a list of tokens, or a list of these is needed"
-            raise ApiError(400, f"prompt: {reason}", "prompt")
+    prompts = _texts(body, "prompt")
     if len(prompts) * settings.count > _MOST_CHOICES:
         many = f"{len(prompts)} prompts times n = {settings.count}"
         raise ApiError(400, f"prompt: {many}: more than {_MOST_CHOICES} texts", "prompt")
     return Completion(settings, prompts)
+
+
+def parse_embeddings(body: Mapping[str, Any], size: int) -> Embeddings:
+    """size: of the model's vectors, as no others can be asked for. Raises ApiError as `parse_chat`
+    does."""
+    fields, known = _Fields(body), {"model", "input", "encoding_format", "dimensions", "user"}
+    for name, value in body.items():
+        if value is not None and name not in known:
+            raise ApiError(400, f"{_shown(name)}: no such field", name, "unknown_parameter")
+    encoding = fields.get("encoding_format", str, "'float' or 'base64'", "float")
+    if encoding not in ("float", "base64"):
+        reason = f"{_shown(encoding)}; 'float' or 'base64' is needed"
+        raise ApiError(400, f"encoding_format: {reason}", "encoding_format")
+    fields.whole("dimensions", size, size)
+    inputs = _texts(body, "input")
+    if not 0 < len(inputs) <= _MOST_INPUTS or "" in inputs:
+        reason = f"1 to {_MOST_INPUTS} texts, none empty, are needed"
+        raise ApiError(400, f"input: {reason}", "input")
+    return Embeddings(_model(fields), inputs, encoding == "base64")
+
+
+def _texts(body: Mapping[str, Any], name: str) -> list[str | list[int]]:
+    """A field with one text or several, each of which may be a list of tokens."""
+    value = body.get(name)
+    texts: list[Any] = [value]
+    if isinstance(value, list) and not all(map(_is_token, value)):
+        texts = value
+    for one in texts:
+        is_tokens = isinstance(one, list) and bool(one) and all(map(_is_token, one))
+        if not isinstance(one, str) and not is_tokens:
+            reason = "a text, a list of tokens, or a list of these is needed"
+            raise ApiError(400, f"{name}: {reason}", name)
+    return texts
 
 
 def _is_token(value: Any) -> bool:
@@ -229,9 +266,7 @@ def _shown(value: Any) -> str:
 def _settings(fields: _Fields, *own: str) -> Settings:
     """own: the fields that the route has beside those of all."""
     _refuse_unknown(fields.values, own)
-    model = fields.get("model", str, "the name of a model", None)
-    if model is None:
-        raise ApiError(400, "model: missing; GET /v1/models lists what is there", "model")
+    model = _model(fields)
     most = (1 << 31) - 1
     limit = fields.whole("max_tokens", 1, most)
     if "max_completion_tokens" in own:
@@ -246,6 +281,13 @@ def _settings(fields: _Fields, *own: str) -> Settings:
         fields.flag("stream"),
         options.flag("include_usage"),
     )
+
+
+def _model(fields: _Fields) -> str:
+    model: str | None = fields.get("model", str, "the name of a model", None)
+    if model is None:
+        raise ApiError(400, "model: missing; GET /v1/models lists what is there", "model")
+    return model
 
 
 def _refuse_unknown(values: Mapping[str, Any], own: Sequence[str]) -> None:

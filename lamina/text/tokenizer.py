@@ -81,18 +81,19 @@ class Tokenizer:
         (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
         return encoding
 
-    def encode_whole(self, text: str, limit: int) -> list[int]:
+    def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
         """The tokens of `text` as an encoder of whole texts reads them, with the special ones that
-        the file puts around them, such as [CLS] and [SEP]: at most `limit`, which leaves out the
-        end of a longer text. Raises as `encode`, and ArgumentError where the special tokens alone
-        are more."""
-        room = limit - self.backend.num_special_tokens_to_add(False)
-        if room < 0:
-            raise ArgumentError(
-                f"{limit} tokens have no room for the special ones", operation="encode"
-            )
+        the file puts around them, such as [CLS] and [SEP]: all, or at most `limit`, which leaves
+        out the end of a longer text. Raises as `encode`, and ArgumentError where the special tokens
+        alone are more."""
         encoding = self._encoding(text)
-        encoding.truncate(room)
+        if limit is not None:
+            room = limit - self.backend.num_special_tokens_to_add(False)
+            if room < 0:
+                raise ArgumentError(
+                    f"{limit} tokens have no room for the special ones", operation="encode"
+                )
+            encoding.truncate(room)
         ids: list[int] = self.backend.post_process(encoding).ids
         return ids
 

@@ -32,7 +32,8 @@ class SlowEngine(Engine):
 def make(key: str | None = None, kind: type[Engine] = Engine, **limits: Any) -> Any:
     """A server, and its batch."""
     pytest.importorskip("starlette")
-    from lamina.serving.app import Limits, Server
+    from lamina.serving.app import Server
+    from lamina.serving.front import Limits
 
     batch = Batch(kind(network("cpu"), ROOM, "cpu"))
     return Server(NAME, tokenizer(), batch, CONFIG.vocabulary, Limits(**limits), key), batch

@@ -17,6 +17,7 @@ import pytest
 
 from lamina.io import safetensors
 from lamina.nn import state_dict
+from tests.models.encoders import sentence_folder
 from tests.serving.tiny import CONFIG, network
 from tests.test_layers import ROOT
 from tests.text.tables import learned
@@ -71,6 +72,23 @@ def test_a_server_that_is_asked_to_end_finishes_its_answers(folder: Path) -> Non
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_model_of_embeddings_is_served_as_one(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sentence_folder(tmp_path / "small")
+    process = start(tmp_path / "small")
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        found = re.fullmatch(r"small at (http://127\.0\.0\.1:\d+)/\n", line)
+        assert found is not None, line + process.stderr.read()
+        client = openai.OpenAI(base_url=f"{found[1]}/v1", api_key="none", max_retries=0)
+        (answer,) = client.embeddings.create(model="small", input="the cat").data
+        assert len(answer.embedding) == 32
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")])
