@@ -16,7 +16,7 @@ from lamina.explain.report import profile
 from lamina.graph.autodiff import VJP, gradient
 from lamina.ir.interpreter import EVALUATE, evaluate
 from lamina.ir.node import const
-from lamina.ir.ops import Kinds, Op, Row
+from lamina.ir.ops import Kinds, Op, OpRecord
 from lamina.targets.texts import helper_text
 
 
@@ -64,7 +64,7 @@ assert math.isclose(derivative, 2 / math.sqrt(math.pi) * math.exp(-0.25))
 
 # A record of one's own: the logarithm to base 10, as the checklist adds it to `Op`. The derivative
 # takes the adjoint, the result and the operand; finite differences of NumPy's function agree.
-log10 = Row(
+log10 = OpRecord(
     "transcendental",
     Kinds.FLOAT,
     numpy="log10",
