@@ -25,7 +25,7 @@ class Options:
 
     device: str = "cpu"  # where new tensors live: "cpu", "cuda:0", "metal", "interp"
     debug: int = 0  # 1: a line a kernel; 2: and schedules; 3: and passes; 4: and the source
-    check: bool = False  # compare every kernel with the reference interpreter
+    check: bool = False  # verify every pass; compare every kernel with the reference interpreter
     # Moves in place of the heuristic's, one a line or with ";" between: those after a line
     # ``[name]`` are for the kernel of that name, those before any such line for all others.
     schedule: str = ""

@@ -1,1 +1,17 @@
-"""Heuristics for GPUs, one file a kind of kernel."""
+"""Heuristics for GPUs, one file a kind of kernel, and rules for graphs that only GPUs need.
+
+    loops             the order of decisions; where a kernel goes
+    planner           what the others share: the nest so far, and its facts
+    threads           a thread for each row, or for a register tile of rows: grid, thread
+    blocks            a block for each row, or for a few
+    row_tiles         tiles of rows that read elements in common
+    windows           tiles of windows that slide along an array
+    products          which kernels have a product that tiles can compute
+    attention         which have products back to back
+    atoms             what the threads of a block multiply at once, a table
+    tensorize         the move that gives a product tiles
+    pipelining        the moves that say how blocks compute them: order, depth, roles, overlap
+    stream_k          how blocks share the steps of all tiles
+
+    gathered_windows, parts, scatters   rules of the pass suit_device
+"""
