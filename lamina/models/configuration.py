@@ -11,7 +11,20 @@ from typing import Any
 from lamina.core.shape import Shape
 from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
-from lamina.models import bert, convnext, gemma, gpt2, llama, modernbert, olmo, phi, resnet, t5, vit
+from lamina.models import (
+    bert,
+    convnext,
+    gemma,
+    gpt2,
+    llama,
+    llama4,
+    modernbert,
+    olmo,
+    phi,
+    resnet,
+    t5,
+    vit,
+)
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
 from lamina.models.network import Network
@@ -56,6 +69,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(gpt2.read, gpt2.GPT2, gpt2.with_prefix),
     "gemma2": Family(gemma.read_gemma2, gemma.Gemma),
     "gemma3_text": Family(gemma.read_gemma3, gemma.Gemma),
+    "llama4_text": Family(llama4.read, llama4.Llama4, llama4.renamed),
     "olmo": Family(olmo.read_olmo, olmo.Olmo),
     "olmo2": Family(olmo.read_olmo2, olmo.Olmo2),
     "phi": Family(phi.read, phi.Phi),

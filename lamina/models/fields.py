@@ -194,11 +194,13 @@ def head_size_of(fields: Fields, name: str, fallback: int) -> int:
     return size
 
 
-def layer_kinds(fields: Fields, usual: Sequence[str]) -> Sequence[str]:
-    """What each layer sees, as ``layer_types`` says: one of the words that `usual` has, which is
-    what models without that field have."""
+def layer_kinds(
+    fields: Fields, usual: Sequence[str], local: str = "sliding_attention"
+) -> Sequence[str]:
+    """What each layer sees, as ``layer_types`` says: ``full_attention`` or `local`. usual: of
+    models without that field."""
     kinds = fields.get("layer_types", usual)
-    known = ("full_attention", "sliding_attention")
+    known = ("full_attention", local)
     is_list = isinstance(kinds, list) and len(kinds) == len(usual)
     if not is_list or not all(kind in known for kind in kinds):
         reason = f"{' or '.join(known)} for each of {len(usual)} layers is needed"

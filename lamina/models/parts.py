@@ -216,12 +216,13 @@ class Gated:
 class Places:
     """Where in their texts the tokens of a call stand: from `first` on, a scalar or one number for
     each text, (batch,); or at the begin. window: how many tokens before it, itself included, a
-    token sees."""
+    token sees. chunk: each token sees those of its chunk of so many alone."""
 
     length: int
     first: Tensor | None
     device: str
     window: int | None = None
+    chunk: int | None = None
 
     def positions(self) -> Tensor:
         """Integers (length,); or (batch, 1, length) for texts at places of their own: the 1 is for
@@ -236,7 +237,16 @@ class Places:
         (batch, 1, length, keys)."""
         rows, columns = self.positions().unsqueeze(-1), arange(keys, device=self.device)
         seen = columns <= rows
-        return seen if self.window is None else seen & (columns > rows - self.window)
+        if self.window is not None:
+            seen = seen & (columns > rows - self.window)
+        if self.chunk is not None:
+            seen = seen & (columns // self.chunk == rows // self.chunk)
+        return seen
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether each token sees all before it."""
+        return self.window is None and self.chunk is None
 
 
 class KeyValues(Protocol):
@@ -311,7 +321,7 @@ def attention(
         key, value = cache.extended(key, value, places)
     if scores.bound is not None:
         mixed = _bounded_attention(query, key, value, places.sees(key.shape[2]), scores)
-    elif cache is None and places.window is None:
+    elif cache is None and places.sees_all:
         mixed = scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scores.scale, enable_gqa=True
         )
@@ -395,7 +405,7 @@ class SelfAttention:
     ) -> Tensor:
         """x: (batch, length, size); so is the result."""
         query, key, value = self.heads(x)
-        query, key = rotation(query), rotation(key)
+        query, key = self.turned(query, key, rotation, places)
         activations = self._activations
         mixed = attention(query, key, value, places, cache, self.scores, activations)
         return self.o_proj(mixed)
@@ -410,3 +420,9 @@ class SelfAttention:
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         return query, key, value
+
+    def turned(
+        self, query: Tensor, key: Tensor, rotation: Rotation, places: Places
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys that tell their places."""
+        return rotation(query), rotation(key)

@@ -97,12 +97,13 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling
 class Rope:
     """Rotary embeddings of the first `size` elements of heads: pair i turns by
     theta ** (-2 i / size) a position, before scaling. divisors: of each frequency, where a file has
-    them."""
+    them. pairs_neighbours: element 2 i is paired with 2 i + 1, not i with i + size / 2."""
 
     size: int
     theta: float = 10000.0
     scaling: Scaling | None = None
     divisors: Sequence[float] | None = None
+    pairs_neighbours: bool = False
 
     def frequencies(self) -> Any:
         """Of each pair, in radians a position: NumPy's float32, (size / 2,)."""
@@ -121,20 +122,27 @@ class Rope:
         angles = positions.cast(frequencies.dtype).unsqueeze(-1) * frequencies
         length = 1.0 if self.scaling is None else self.scaling.length
         # In memory: each layer would compute them again for every head.
-        return Rotation((cos(angles) * length).contiguous(), (sin(angles) * length).contiguous())
+        cosines, sines = cos(angles) * length, sin(angles) * length
+        return Rotation(cosines.contiguous(), sines.contiguous(), self.pairs_neighbours)
 
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Cosines and sines, (..., length, size / 2)."""
+    """Cosines and sines, (..., length, size / 2). Where neighbours are paired, the first ones of
+    all pairs come before the second ones in the result: queries and keys are put into the same
+    order, so that their products stay."""
 
     cosines: Tensor
     sines: Tensor
+    pairs_neighbours: bool = False
 
     def __call__(self, x: Tensor) -> Tensor:
         """Heads (..., length, size or more); elements behind those of pairs stay."""
         half = self.cosines.shape[-1]
-        first, second = x[..., :half], x[..., half : 2 * half]
+        if self.pairs_neighbours:
+            first, second = x[..., : 2 * half : 2], x[..., 1 : 2 * half : 2]
+        else:
+            first, second = x[..., :half], x[..., half : 2 * half]
         parts = [
             first * self.cosines - second * self.sines,
             second * self.cosines + first * self.sines,

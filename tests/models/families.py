@@ -21,6 +21,11 @@ YARN = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+LLAMA4 = {
+    "head_dim": 16, "intermediate_size_mlp": 80, "num_hidden_layers": 4, "num_local_experts": 4,
+    "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "attention_chunk_size": 5,
+    "floor_scale": 6, "attn_scale": 0.3,
+}  # fmt: skip
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "rope_theta": 5e4, "factor": 4.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
@@ -55,6 +60,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo": ("Olmo", {"clip_qkv": 0.7}),
     "olmo without bounds": ("Olmo", {"attention_bias": True, "tie_word_embeddings": True}),
     "olmo2": ("Olmo2", {}),
+    "llama4": ("Llama4", LLAMA4),
+    "llama4 that sees all": (
+        "Llama4", LLAMA4 | {"attention_chunk_size": None, "use_qk_norm": False,
+                            "attn_temperature_tuning": False, "num_experts_per_tok": 2}
+    ),
     "phi": ("Phi", {"partial_rotary_factor": 0.25}),
     "gemma2 without bounds": (
         "Gemma2", {"head_dim": 32, "attn_logit_softcapping": None, "final_logit_softcapping": None}

@@ -61,6 +61,10 @@ def test_configurations_that_make_no_sense_are_refused(name: str) -> None:
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4}
 GEMMA3 = {**SIZES, "model_type": "gemma3_text"}
+LLAMA4 = {
+    **SIZES, "model_type": "llama4_text", "intermediate_size_mlp": 80, "num_local_experts": 4,
+    "attention_chunk_size": 8,
+}  # fmt: skip
 PHI = {**SIZES, "model_type": "phi"}
 MIXTRAL = {
     **SIZES, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2
@@ -88,6 +92,18 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "olmo with other bounds": ({**SIZES, "model_type": "olmo", "clip_qkv": -1}, "clip_qkv: -1; a"),
     "phi with normalized heads": ({**PHI, "qk_layernorm": True}, "qk_layernorm: True; models of"),
     "phi with 5 heads": ({**PHI, "num_attention_heads": 6}, "num_attention_heads: 6 heads do not"),
+    "llama4 with images": ({**LLAMA4, "model_type": "llama4"}, "'llama4' is no model that lamina"),
+    "layers of experts": ({**LLAMA4, "moe_layers": [2]}, r"moe_layers: \[2\]; numbers of 2 layers"),
+    "rotations": ({**LLAMA4, "no_rope_layers": [1]}, "no_rope_layers: 0 or 1 for each of 2 layers"),
+    "chunks": ({**LLAMA4, "attention_chunk_size": 0}, "attention_chunk_size: 0; an integer from 1"),
+    "layers with a window": (
+        {**LLAMA4, "layer_types": ["full_attention", "sliding_attention"]},
+        "layer_types: full_attention or chunked_attention for each of 2",
+    ),
+    "temperature": (
+        {**LLAMA4, "attn_temperature_tuning": "hot"}, "attn_temperature_tuning: 'hot'; true or"
+    ),
+    "length of temperatures": ({**LLAMA4, "floor_scale": -1}, "floor_scale: -1; an integer from 1"),
     "more experts than there are": (
         {**MIXTRAL, "num_experts_per_tok": 9}, "num_experts_per_tok: 9 of 8 experts"
     ),

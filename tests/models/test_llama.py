@@ -69,7 +69,7 @@ def test_old_files_of_gpt2_have_no_prefix_and_masks(tmp_path: Path) -> None:
     np.testing.assert_allclose(network(Tensor(IDS, device="interp")).numpy(), theirs, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["llama", "phi4", "gpt2", "gemma2"])
+@pytest.mark.parametrize("name", ["llama", "phi4", "gpt2", "gemma2", "llama4"])
 def test_texts_in_pages_have_the_same_logits(name: str, tmp_path: Path) -> None:
     """Each at a place of its own, in pages of 4 tokens; the page 9 is none."""
     theirs = wanted(saved(name, tmp_path), IDS)
@@ -94,6 +94,7 @@ CACHED = [
     ("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp"),
     ("mixtral", "interp"), ("qwen2 with experts", "cpu"), ("qwen3 with experts", "interp"),
     ("gemma3", "interp"), ("olmo", "interp"), ("olmo2", "cpu"), ("phi", "interp"),
+    ("llama4", "interp"),
 ]  # fmt: skip
 
 
