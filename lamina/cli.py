@@ -152,7 +152,7 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     convert = command("convert", _convert, "write a GGUF file with its matrices in smaller types")
     convert.add_argument("model", help="a GGUF file, or a name such as smollm2")
     convert.add_argument("output", type=Path, help="the new file")
-    convert.add_argument("--type", choices=("Q8_0", "Q4_0"), default="Q8_0",
+    convert.add_argument("--type", choices=("Q8_0", "Q4_0", "Q4_K"), default="Q8_0",
                          help="8 or 4 bits a weight (default: %(default)s)")  # fmt: skip
     classify = command("classify", _classify, "say what is on an image")
     classify.add_argument("model", type=Path, help=_FOLDER)

@@ -1,37 +1,40 @@
 """Weights as blocks of small integers with scales: the way back from `lamina.io.blocks`.
 
-Rows of float32 become the bytes of blocks of 32, as ggml's reference does it, to the last bit.
+Rows of float32 become the bytes of blocks. Those of Q8_0 and Q4_0 are the ones of ggml's reference,
+to the last bit; those of Q4_K are found by the same search, in sums of another order.
 Source: https://github.com/ggml-org/llama.cpp, ggml/src/ggml-quants.c, ``quantize_row_*_ref``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lamina.errors import ArgumentError, ShapeError
 
-__all__ = ["ENCODERS", "encode"]
+__all__ = ["ENCODERS", "Encoder", "encode"]
 
-_BLOCK = 32  # weights
 _LEAST_SCALE = 1e-37
 
 
 def encode(kind: str, weights: Any) -> Any:
-    """The blocks of `weights`, NumPy's float32 (..., n), n a multiple of 32: uint8 (..., n / 32,
-    bytes of a block). kind: one of `ENCODERS`.
+    """The blocks of `weights`, NumPy's float32 (..., n), n a multiple of the weights of a block:
+    uint8 (..., blocks, bytes of a block). kind: one of `ENCODERS`.
 
     Raises ArgumentError for another kind, and ShapeError where rows are no whole blocks."""
     if kind not in ENCODERS:
         raise ArgumentError(f"{kind!r} is none of {', '.join(ENCODERS)}", operation="encode")
-    if not weights.ndim or weights.shape[-1] % _BLOCK:
+    encoder = ENCODERS[kind]
+    if not weights.ndim or weights.shape[-1] % encoder.weights:
         raise ShapeError(
-            f"{weights.shape}: {kind} needs rows of a multiple of {_BLOCK}", operation="encode"
+            f"{weights.shape}: {kind} needs rows of a multiple of {encoder.weights}",
+            operation="encode",
         )
-    blocks = weights.astype(np.float32).reshape((*weights.shape[:-1], -1, _BLOCK))
-    return ENCODERS[kind](blocks)
+    blocks = weights.astype(np.float32).reshape((*weights.shape[:-1], -1, encoder.weights))
+    return encoder.encode(blocks)
 
 
 def _q8_0(blocks: Any) -> Any:
@@ -53,6 +56,103 @@ def _q4_0(blocks: Any) -> Any:
     return np.concatenate([_halves(scales), low | (high << 4)], axis=-1)
 
 
+def _q4_k(blocks: Any) -> Any:
+    """A weight is scale * number - minimum, with numbers from 0 to 15. Each 32 weights have a scale
+    and a minimum, which are numbers from 0 to 63 times two factors of the block."""
+    groups = blocks.reshape((*blocks.shape[:-1], 8, 32))
+    lines = _searched(groups)
+    scales, scale_factors = _six_bits(lines.scales)
+    minima, minimum_factors = _six_bits(-lines.minima)
+    factors = scale_factors.astype(np.float16).astype(np.float32) * scales
+    shifted = groups + (minimum_factors.astype(np.float16).astype(np.float32) * minima)[..., None]
+    numbers = _numbers(shifted, _inverses(factors)[..., None])
+    low, high = numbers[..., 0::2, :], numbers[..., 1::2, :]  # of two groups in 32 bytes
+    packed = (low | (high << 4)).reshape((*blocks.shape[:-1], 128))
+    header = [_halves(scale_factors), _halves(minimum_factors), _packed_sixes(scales, minima)]
+    return np.concatenate([*header, packed], axis=-1)
+
+
+def _six_bits(values: Any) -> tuple[Any, Any]:
+    """Values (..., 8), not negative, as numbers from 0 to 63 and their factor (..., 1)."""
+    factors = values.max(axis=-1, keepdims=True) / np.float32(63)
+    return np.minimum(np.rint(values * _inverses(factors)), 63).astype(np.uint8), factors
+
+
+def _packed_sixes(scales: Any, minima: Any) -> Any:
+    """12 bytes: 4 scales and 4 minima of 6 bits; of the 4 last of each, the low 4 bits in 4 bytes,
+    and the high 2 bits above those first ones."""
+    first = scales[..., :4] | ((scales[..., 4:] >> 4) << 6)
+    second = minima[..., :4] | ((minima[..., 4:] >> 4) << 6)
+    third = (scales[..., 4:] & 15) | ((minima[..., 4:] & 15) << 4)
+    return np.concatenate([first, second, third], axis=-1)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Of each group, (...): weights are near scale * number + minimum; minima are not above 0."""
+
+    scales: Any
+    minima: Any
+    errors: Any
+
+
+_TRIED = [15 + step / 10 for step in range(-10, 11)]  # numbers that the weights are spread over
+
+
+def _searched(groups: Any) -> _Lines:
+    """The lines of groups (..., 32) with the least squares, of which errors of large weights count
+    for more. The weights above the minimum are spread over 14 to 16 numbers, and the best line
+    through them is kept; the next trial is from its minimum on."""
+    size = np.sqrt((groups * groups).mean(axis=-1, keepdims=True))
+    importance = size + np.abs(groups)
+    least, largest = np.minimum(groups.min(axis=-1), 0), groups.max(axis=-1)
+    scales = (largest - least) / np.float32(15)
+    numbers = _numbers(groups - least[..., None], _inverses(scales)[..., None])
+    best = _Lines(scales, least, _errors(groups, importance, numbers, scales, least))
+    for count in _TRIED:
+        inverses = np.float32(count) * _inverses(largest - best.minima)
+        numbers = _numbers(groups - best.minima[..., None], inverses[..., None])
+        best = _better(best, _fitted(groups, importance, numbers))
+    return best
+
+
+def _fitted(groups: Any, importance: Any, numbers: Any) -> _Lines:
+    """The line of least squares through the weights at their `numbers`. Where its minimum is above
+    0, the one through 0; where all numbers are equal, one of an error without bounds."""
+    weighted = importance * numbers
+    total, first = importance.sum(axis=-1), weighted.sum(axis=-1)
+    second = (weighted * numbers).sum(axis=-1)
+    values, products = (importance * groups).sum(axis=-1), (weighted * groups).sum(axis=-1)
+    determinant = total * second - first * first
+    inverse = _inverses(determinant)
+    scales = (total * products - values * first) * inverse
+    minima = (second * values - first * products) * inverse
+    is_above = minima > 0
+    scales = np.where(is_above, products * _inverses(second), scales)
+    minima = np.where(is_above, np.float32(0), minima)
+    errors = _errors(groups, importance, numbers, scales, minima)
+    return _Lines(scales, minima, np.where(determinant > 0, errors, np.inf))
+
+
+def _better(old: _Lines, new: _Lines) -> _Lines:
+    is_better = new.errors < old.errors
+    return _Lines(
+        np.where(is_better, new.scales, old.scales),
+        np.where(is_better, new.minima, old.minima),
+        np.where(is_better, new.errors, old.errors),
+    )
+
+
+def _errors(groups: Any, importance: Any, numbers: Any, scales: Any, minima: Any) -> Any:
+    apart = scales[..., None] * numbers + minima[..., None] - groups
+    return (importance * apart * apart).sum(axis=-1)
+
+
+def _numbers(shifted: Any, inverses: Any) -> Any:
+    """The nearest numbers from 0 to 15."""
+    return np.clip(np.rint(shifted * inverses), 0, 15).astype(np.uint8)
+
+
 def _inverses(scales: Any) -> Any:
     """1 / scale; 0 for blocks of zeros, and where float32 has no inverse: as float16, these scales
     are 0."""
@@ -71,4 +171,16 @@ def _halves(scales: Any) -> Any:
     return scales.astype("<f2").view(np.uint8)
 
 
-ENCODERS: dict[str, Callable[[Any], Any]] = {"Q8_0": _q8_0, "Q4_0": _q4_0}
+@dataclass(frozen=True)
+class Encoder:
+    """weights: of a block. encode: float32 (..., weights) to uint8 (..., bytes of a block)."""
+
+    weights: int
+    encode: Callable[[Any], Any]
+
+
+ENCODERS: dict[str, Encoder] = {
+    "Q8_0": Encoder(32, _q8_0),
+    "Q4_0": Encoder(32, _q4_0),
+    "Q4_K": Encoder(256, _q4_k),
+}

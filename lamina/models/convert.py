@@ -22,15 +22,15 @@ __all__ = ["convert"]
 
 # Matrices that more depends on than on others, and that are read row by row: at least 8 bits.
 _FINE = ("token_embd.weight", "output.weight")
-_FILE_TYPES = {"Q4_0": 2, "Q8_0": 7}  # ggml's numbers of what most of a file is
+_FILE_TYPES = {"Q4_0": 2, "Q8_0": 7, "Q4_K": 14}  # ggml's numbers of what most of a file is
 _ROWS = 1024  # that are encoded at once
 _CODE_OF_DTYPE = {dtype: code for code, dtype in gguf.DENSE.items()}
 
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], kind: str) -> None:
-    """Write the model of a GGUF file with its matrices in blocks of `kind`, "Q8_0" or "Q4_0"; those
-    of the lookup and of the output in "Q8_0". What has one axis, and rows of no whole blocks, stay
-    as they are.
+    """Write the model of a GGUF file with its matrices in blocks of `kind`, one of `ENCODERS`;
+    those of the lookup, of the output and with rows of no whole blocks of `kind` in "Q8_0". What
+    has one axis, and rows of no whole blocks of "Q8_0", stay as they are.
 
     Raises ArgumentError for another kind, and where both are one file; FormatError for a source
     that is no GGUF file, and OSError."""
@@ -51,9 +51,12 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], kind
 
 
 def _part(name: str, weight: Tensor | Packed, kind: str) -> Part:
-    blocks = _type_of(kind)
+    """Matrices, and those of experts, which have three axes."""
     shape = weight.shape
-    if len(shape) == 2 and shape[1] % blocks.weights == 0 and name.endswith(".weight"):
+    if shape and shape[-1] % _type_of(kind).weights:
+        kind = "Q8_0"
+    blocks = _type_of(kind)
+    if len(shape) in (2, 3) and shape[-1] % blocks.weights == 0 and name.endswith(".weight"):
         nbytes = prod(shape) // blocks.weights * blocks.nbytes
         return Part(name, shape, _code_of(blocks), nbytes, partial(_encoded, weight, kind))
     data = weight.data if isinstance(weight, Packed) else weight
@@ -64,13 +67,14 @@ def _part(name: str, weight: Tensor | Packed, kind: str) -> Part:
 
 def _encoded(weight: Tensor | Packed, kind: str) -> Iterator[Any]:
     """The blocks of some rows at a time."""
-    for first in range(0, weight.shape[0], _ROWS):
-        yield np.ascontiguousarray(encode(kind, _rows(weight, first))).data
+    count = max(1, _ROWS // prod(weight.shape[1:-1]))
+    for first in range(0, weight.shape[0], count):
+        rows = _rows(weight, slice(first, first + count))
+        yield np.ascontiguousarray(encode(kind, rows)).data
 
 
-def _rows(weight: Tensor | Packed, first: int) -> Any:
-    """Rows from `first` on, as float32."""
-    part = slice(first, first + _ROWS)
+def _rows(weight: Tensor | Packed, part: slice) -> Any:
+    """A part of the first axis, as float32."""
     if isinstance(weight, Packed):
         return Packed(weight.kind, weight.data[part]).decode().numpy()
     return weight[part].cast(float32).numpy()

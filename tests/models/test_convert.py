@@ -10,6 +10,7 @@ import pytest
 from lamina import Tensor, cli, models
 from lamina.errors import ArgumentError
 from lamina.models.convert import convert
+from tests.models import families
 from tests.models.gguf_models import written
 
 gguf = pytest.importorskip("gguf")
@@ -44,12 +45,30 @@ def test_matrices_are_in_the_type_that_is_asked_for(
     assert np.isfinite(network(Tensor([[3, 4]], device="interp")).numpy()).all()
 
 
+def test_rows_of_no_whole_blocks_of_256_have_8_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(families.SIZES, "intermediate_size", 256)
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    written("smollm", source)
+    convert(source, target, "Q4_K")
+    before, after = gguf.GGUFReader(source), gguf.GGUFReader(target)
+    kinds = {one.name: one.tensor_type.name for one in after.tensors}
+    assert kinds["blk.0.ffn_down.weight"] == "Q4_K"  # its rows have 256 weights, others have 64
+    assert kinds["blk.0.ffn_up.weight"] == "Q8_0"
+    for old, new in zip(before.tensors, after.tensors, strict=True):
+        expected, values = (gguf.quants.dequantize(one.data, one.tensor_type) for one in (old, new))
+        assert np.sqrt(np.mean((values - expected) ** 2)) < 0.08 * expected.std()
+    network = models.load(target, device="interp").network
+    assert np.isfinite(network(Tensor([[3, 4]], device="interp")).numpy()).all()
+
+
 def test_the_source_is_never_written_over(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     written("smollm", path)
     content = path.read_bytes()
     with pytest.raises(ArgumentError, match="is the source; give another file"):
         convert(path, path, "Q8_0")
-    with pytest.raises(ArgumentError, match="'Q5_K' is none of Q8_0, Q4_0"):
+    with pytest.raises(ArgumentError, match="'Q5_K' is none of Q8_0, Q4_0, Q4_K"):
         convert(path, tmp_path / "new.gguf", "Q5_K")
     assert path.read_bytes() == content
