@@ -23,13 +23,20 @@ fill neighbouring chunks of a line, which lie in the order of the swizzle:
         }
         *(uint4 *)(shared + 16384 + 16384 * fill_slot + ...) = filled.all;
     }
+
+Of rows of 304 elements, all of whose chunks are such of an array, a thread copies one at once:
+
+    const i32 k = min(first_k + 8 * chunk, (i32)296);
+    const uint4 filled = first_k + 8 * chunk < 304 ? *(const uint4 *)&p0[304 * row + k] : ...;
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from lamina.graph import index as ix
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.cuda.multiplications import tile_bytes
@@ -161,28 +168,48 @@ class TileFillPrinter(TilePrinter):
         self.print_first(row_axes(tile), self.index_text(tile.index, corner or self.corner()))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
-        with self.block(head):
+        with self.block(head, tile.axes):
             if _is_filled_across_lines(tile):
                 self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
             else:
                 self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
-            word = WORDS[self.atom.kind]
-            self.line(f"union {{ {word} elements[{chunks.elements}]; uint4 all; }} filled;")
-            head = f"UNROLLED for (int at = 0; at < {chunks.elements}; at++) {{"
-            with self.block(head, tile.axes):
-                along = f"{chunks.elements} * chunk + at"
-                element = _Element(row="line", k=along)
-                if is_tile_transposed(tile):
-                    element = _Element(row=along, k="line")
-                self._print_element(alloc, tile, element)
+            if self.atom.kind != "tf32" and _has_whole_chunks(tile, chunks.elements):
+                filled = self._print_copied_chunk(alloc, tile, chunks.elements)
+            else:
+                filled = self._print_computed_chunk(alloc, tile, chunks.elements)
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
-            self.line(f"*(uint4 *)(shared + {to}) = filled.all;")
+            self.line(f"*(uint4 *)(shared + {to}) = {filled};")
+
+    def _print_copied_chunk(self, alloc: Alloc, tile: Store, elements: int) -> str:
+        """Print how a thread copies a chunk of so many elements at once; the result is its text."""
+        rows, inner = row_axes(tile), element_axes(tile)
+        tile_rows, tile_k = _rows_and_k(alloc, tile)
+        k_end = end_of(inner, tile_k)
+        chunk = _element_at(tile, f"{elements} * chunk")
+        row_step, k_step = (elements, 1) if is_tile_transposed(tile) else (1, elements)
+        self._walk_within(rows, chunk.row, end_of(rows, tile_rows), row_step)
+        self._walk_within(inner, chunk.k, k_end, k_step)
+        index = self.index_text(tile.value.src[0], {})
+        text = f"*(const uint4 *)&p{tile.value.arg.parameter}[{index}]"
+        if k_end:
+            is_inside = f"{self._first_name(inner)} + {chunk.k} < {k_end}"
+            text = f"{is_inside} ? {text} : make_uint4(0, 0, 0, 0)"
+        self.line(f"const uint4 filled = {text};")
+        return "filled"
+
+    def _print_computed_chunk(self, alloc: Alloc, tile: Store, elements: int) -> str:
+        """Print how a thread computes the elements of a chunk; the result is the text of that."""
+        word = WORDS[self.atom.kind]
+        self.line(f"union {{ {word} elements[{elements}]; uint4 all; }} filled;")
+        with self.block(f"UNROLLED for (int at = 0; at < {elements}; at++) {{", tile.axes):
+            self._print_element(alloc, tile, _element_at(tile, f"{elements} * chunk + at"))
+        return "filled.all"
 
     def _print_element(self, alloc: Alloc, tile: Store, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
         beyond the last k there are zeros."""
         rows, inner = row_axes(tile), element_axes(tile)
-        tile_rows, tile_k = alloc.shape[::-1] if is_tile_transposed(tile) else alloc.shape
+        tile_rows, tile_k = _rows_and_k(alloc, tile)
         k_end = end_of(inner, tile_k)
         self._walk_within(rows, element.row, end_of(rows, tile_rows))
         self._walk_within(inner, element.k, k_end)
@@ -194,12 +221,36 @@ class TileFillPrinter(TilePrinter):
             text = f"{self._first_name(inner)} + {element.k} < {k_end} ? {text} : 0"
         self.line(f"filled.elements[at] = {text};")
 
-    def _walk_within(self, axes: Sequence[Node], place: str, end: int) -> None:
+    def _walk_within(self, axes: Sequence[Node], place: str, end: int, step: int = 1) -> None:
         """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
-        one, at the last one before it."""
+        one, at the last place before it, of those that are a `step` apart."""
         index = f"{self._first_name(axes)} + {place}"
-        within = f"min({index}, ({self.index}){end - 1})" if end else index
+        within = f"min({index}, ({self.index}){end - step})" if end else index
         self._walk(axes, within, self.index)
+
+
+def _rows_and_k(alloc: Alloc, tile: Store) -> tuple[int, int]:
+    """How many rows a tile has, and elements of each."""
+    first, last = alloc.shape
+    return (last, first) if is_tile_transposed(tile) else (first, last)
+
+
+def _element_at(tile: Store, along: str) -> _Element:
+    """The element at a place along the current line."""
+    return _Element(along, "line") if is_tile_transposed(tile) else _Element("line", along)
+
+
+def _has_whole_chunks(tile: Store, elements: int) -> bool:
+    """Are all chunks, of so many elements, such of an array? Its elements lie side by side along
+    lines, a whole number of chunks, and at whole chunks along all other axes."""
+    load = tile.value
+    if load.op is not Op.LOAD or len(load.src) > 1:
+        return False
+    axes = row_axes(tile) if is_tile_transposed(tile) else element_axes(tile)
+    terms, constant = ix.terms_of(load.src[0])
+    is_side_by_side = terms.pop(axes[-1], 0) == 1 and axes[-1].arg.size % elements == 0
+    are_apart = all(apart % elements == 0 for apart in (constant, *terms.values()))
+    return is_side_by_side and are_apart and all(term.op is Op.AXIS for term in terms)
 
 
 def _is_filled_across_lines(tile: Store) -> bool:
