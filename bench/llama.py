@@ -13,9 +13,10 @@ prefill    8 prompts of 2,048 tokens, to the logits after the last ones, beside 
 Weights are random; products have factors in bfloat16. Where a step is for one text, the host reads
 each token after it has begun the next step, as `lamina.models.generate` does. PyTorch's model is
 `torch_llama.py`, compiled with max-autotune and CUDA graphs; it has the same weights, in the same
-memory, and so the last two sections have `--peer-layers` layers only, as PyTorch compiles each of
-them. The first two count the bytes of the weights but the lookup's, and of the filled part of the
-cache; bandwidths are those of a sum and of a copy, measured in the same run.
+memory. The last two sections have `--peer-layers` layers only, as PyTorch compiles each of them.
+The first two count the bytes of the weights but the lookup's, and of the filled part of the cache;
+bandwidths are those of a sum and of a copy, measured in the same run. With `--output` the sections
+of a page that are not measured again are kept.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ class Run:
 
     def __init__(self, sizes: Sizes, device: str) -> None:
         self.sizes, self.device = sizes, device
-        self._bandwidths: tuple[float, float] | None = None
+        self._read_rate: float | None = None
+        self.bandwidths_line = ""  # once they are measured
 
     def section(self, name: str) -> str:
         """The row of a section."""
@@ -169,9 +171,9 @@ class Run:
     def _wait(self) -> None:
         heap_of(self.device).synchronize()
 
-    def bandwidths(self) -> tuple[float, float]:
-        """Bytes a second of a sum, and of a copy, which reads and writes."""
-        if self._bandwidths is None:
+    def read_rate(self) -> float:
+        """Bytes a second of a sum."""
+        if self._read_rate is None:
             x = lm.ones((self.sizes.stream // 4,)).contiguous()
             lm.realize(x)
             total, copy = lm.jit(lambda x: x.sum()), lm.jit(lambda x: x * 0.5)
@@ -181,12 +183,17 @@ class Run:
             }
             taken = {name: median(found) for name, found in in_turns(turns, ROUNDS).items()}
             nbytes = self.sizes.stream
-            self._bandwidths = nbytes / taken["read"], 2 * nbytes / taken["copy"]
-        return self._bandwidths
+            self._read_rate = nbytes / taken["read"]
+            copied = 2 * nbytes / taken["copy"]
+            self.bandwidths_line = (
+                f"{STREAMS} {self._read_rate / 1e12:.2f} TB/s; "
+                f"a copy reads and writes {copied / 1e12:.2f} TB/s."
+            )
+        return self._read_rate
 
     def _single(self, name: str, weights: Weights) -> str:
         """Decoding of one text."""
-        sizes, read_rate = self.sizes, self.bandwidths()[0]
+        sizes, read_rate = self.sizes, self.read_rate()
         network = Llama(sizes.config, weights)
         step = decoder(network, filled_caches(network, 1, sizes.capacity, self.device))
         place = Tensor(sizes.filled, lm.int64, self.device)
@@ -291,17 +298,27 @@ HEADS = {
 }
 
 
-def page(run: Run, lines: dict[str, str]) -> str:
-    """What was measured, as Markdown."""
+STREAMS = "A sum reads"  # how the line on bandwidths begins
+
+
+def page(lines: dict[str, str]) -> str:
+    """The rows of sections, and the line on bandwidths, as Markdown."""
     parts = ["# A Llama with 8 thousand million parameters on one GPU", f"At {commit()}."]
-    if run._bandwidths is not None:
-        read, copy = (rate / 1e12 for rate in run._bandwidths)
-        parts.append(f"A sum reads {read:.2f} TB/s; a copy reads and writes {copy:.2f} TB/s.")
+    parts += [lines[STREAMS]] if STREAMS in lines else []
     for head, names in (("one", SECTIONS[:2]), ("many", SECTIONS[2:])):
         rows = [lines[name] for name in names if name in lines]
         if rows:
             parts.append("\n".join([HEADS[head], *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+def rows_of(path: Path) -> dict[str, str]:
+    """What `page` was written from: other sections of a page are kept."""
+    if not path.exists():
+        return {}
+    begins = {STREAMS: STREAMS} | {name: f"| {name} |" for name in SECTIONS}
+    text = path.read_text(encoding="utf-8").splitlines()
+    return {name: line for line in text for name, begin in begins.items() if line.startswith(begin)}
 
 
 def main() -> None:
@@ -322,15 +339,17 @@ def main() -> None:
     if options.layers:
         config = replace(config, layers=options.layers)
     run = Run(SMALL if options.tiny else Sizes(config, options.peer_layers), options.device)
-    lines: dict[str, str] = {}
+    path = options.output / "h200_llama.md" if options.output else None
+    lines = rows_of(path) if path else {}
     lm.set_options(device=options.device)
     lm.random.manual_seed(0)
     for name in wanted:
         lines[name] = run.section(name)
-        text = page(run, lines)
-        if options.output:
-            (options.output / "h200_llama.md").write_text(text, encoding="utf-8")
-    print(text)
+        if run.bandwidths_line:
+            lines[STREAMS] = run.bandwidths_line
+        if path:
+            path.write_text(page(lines), encoding="utf-8")
+    print(page(lines))
 
 
 if __name__ == "__main__":
