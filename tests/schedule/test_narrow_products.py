@@ -1,4 +1,4 @@
-"""Products of float32 that have too few columns for tiles, on GPUs: whose threads share what."""
+"""Products that have too few rows or columns for tiles, on GPUs: whose threads share what."""
 
 from __future__ import annotations
 
@@ -54,3 +54,17 @@ def test_a_part_has_enough_terms_that_its_sum_is_worth_storing() -> None:
     specs = lm.TensorSpec((65536, 8)), lm.TensorSpec((65536, 8))
     first, *_ = lm.jit(derivative).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert first.name == "reduce0_1024x8x8"
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "columns", "has_tiles"), [(8, 1280, 128, False), (1, 8192, 8192, True)]
+)
+def test_few_rows_have_tiles_where_these_are_predicted_to_be_faster(
+    count: int, steps: int, columns: int, *, has_tiles: bool
+) -> None:
+    """Of 4 rows of 128 columns 8 tiles would go through 1280 steps on 8 multiprocessors."""
+    specs = [
+        lm.TensorSpec(shape, lm.bfloat16) for shape in ((count, 4, steps), (count, steps, columns))
+    ]
+    (kernel,) = lm.jit(lambda x, y: x @ y).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    assert ("tensorize" in kernel.schedule) is has_tiles

@@ -41,6 +41,8 @@ LOOPS_OF_GATHERED = 3.0
 # are predicted to take less than two thirds of the time: a margin, as either is predicted less
 # surely than tiles that the copy engine fills.
 LOOPS_OF_FILLED = 1.5
+# The same in place of tiles that are mostly empty, of fewer than MIN_SIDE rows or columns.
+LOOPS_OF_FEW_ROWS = 1.5
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,8 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) ->
         return Choice(candidates[0].atom, is_sure=False, loops=LOOPS_OF_GATHERED)
     if kind != "f32" and not all(is_in_chunks(factor.value) for factor in factors):
         return Choice(candidates[0].atom, is_sure=False, loops=LOOPS_OF_FILLED)
+    if kind != "f32" and min(products.rows, products.columns) < MIN_SIDE:
+        return Choice(candidates[0].atom, is_sure=False, loops=LOOPS_OF_FEW_ROWS)
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
     for candidate in candidates:
         if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
