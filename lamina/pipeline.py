@@ -62,6 +62,7 @@ from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
 from lamina.targets.legalize import legalize
+from lamina.targets.short_integers import without_conversions
 from lamina.tiles.stage import (
     text_of_tiles,
     tile_programs,
@@ -191,8 +192,13 @@ def _from_kernels_to_source(program: Program, options: Options) -> Planned:
 @_of_both
 def _legalize(planned: Planned, options: Options) -> Planned:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
+    is_gpu = target_of(options).warp > 1
+
+    def legal(nest: Nest) -> Nest:
+        return without_conversions(legalize(nest)) if is_gpu else legalize(nest)
+
     plans = {
-        kernel: plan._replace(nest=legalize(plan.nest)) if isinstance(plan.nest, Nest) else plan
+        kernel: plan._replace(nest=legal(plan.nest)) if isinstance(plan.nest, Nest) else plan
         for kernel, plan in planned.plans.items()
     }
     return replace(planned, plans=plans)
@@ -335,7 +341,10 @@ PASSES = (
              "lamina.schedule.kept:with_kept_arrays"),
     )),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
-         "nests", _legalize),
+         "nests", _legalize, (
+        Step("short_integers", "makes floats of short integers from their bits, for GPUs",
+             "lamina.targets.short_integers:without_conversions"),
+    )),
     Pass("tiles", "takes products in tiles; gives what their blocks do, with barriers",
          "tiles", _lower_to_tiles),
     Pass("print", "takes nests; gives source text and launches",

@@ -134,8 +134,14 @@ class GpuPrinter(ThreadPrinter):
         points that are stored together, or of all points where nothing is stored yet."""
         if node.op is Op.LOAD and not self.is_back_to_back and not self._is_known(node, point):
             for other in self.batch or self.points(free_axes(node)):
+                if not self._is_known(node, point | other):
+                    self.load_together(node, point | other)
                 super().value(node, point | other)
         return super().value(node, point)
+
+    def load_together(self, node: Node, point: Point) -> None:
+        """Print and remember a load together with a neighbour, where compilers would not join these
+        though one access could read both; do nothing elsewhere."""
 
     def _is_known(self, node: Node, point: Point) -> bool:
         """Does a variable of an open scope hold `node` at `point`?"""

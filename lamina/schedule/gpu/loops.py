@@ -10,7 +10,7 @@
    lines of memory in both directions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf, prod
 
 from lamina.core.rates import GPUS, RATED_GPU
@@ -23,6 +23,7 @@ from lamina.loops.moves import Atomic, Partition, Schedule, apply
 from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
+from lamina.schedule.gpu.decoded import tiles_of_blocks
 from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
@@ -76,13 +77,21 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
             in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))
             if choice.is_sure:
                 return in_tiles
-    tiled_rows = tiles_of_rows(plan) if choice is None else ()  # tiles read for several rows too
+    tiled_rows = _register_tiles(plan) if choice is None else ()  # tiles read for several rows too
     has_no_tiles = bool(factor_kind) and choice is None
     loops = _best_loops(plan, tiled_rows, shares_products=has_no_tiles)
     longer = choice.loops if choice and not loops.register_tile else 1.0
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles
     return tuple(loops.moves)
+
+
+def _register_tiles(plan: GpuPlanner) -> Iterator[GpuPlanner]:
+    """Planners that go on from `plan` with register tiles of rows, of blocks of bytes, and of both.
+    """
+    yield from tiles_of_rows(plan)
+    for tiled in tiles_of_blocks(plan):
+        yield from list(tiles_of_rows(tiled)) or [tiled]
 
 
 def _best_loops(

@@ -29,7 +29,8 @@ def tiles_of_rows(plan: GpuPlanner) -> Iterator[GpuPlanner]:
                 tiled = plan.branch()
                 inner = row if row.arg.size == rows else tiled.split(row, rows)[1]
                 tiled.bind(inner, "unroll")
-                tiled.register_tile, tiled.has_row_tile = frozenset((inner,)), True
+                tiled.register_tile = plan.register_tile | {inner}
+                tiled.has_row_tile = not plan.register_tile
                 yield tiled
 
 

@@ -18,7 +18,7 @@ to which each class of a chain adds what one file is about, on top of those abov
 from collections.abc import Set
 from math import gcd
 
-from lamina.core.dtypes import DType, bfloat16, float16, float32
+from lamina.core.dtypes import SHORT, DType, bfloat16, float16, float32, int8, uint8, uint16
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.graph.rewrite import commuted, hole, matches
@@ -106,6 +106,44 @@ class CudaPrinter(AttentionProgramPrinter):
                 number_of_x = node.src.index(holes["x"])
                 return Value(f"short_normal_product({texts[number_of_x]})", float32)
         return super().operation(node, operands)
+
+    def load_together(self, node: Node, point: Point) -> None:
+        """Two bytes by one access, where a longer one is not aligned: NVCC joins 4 and more. Of a
+        block of 18 bytes:
+
+            const u16 pair_1 = *(const u16 *)(p1 + 18 * thread_in_row + 2);
+            const u8 load_2 = (u8)pair_1;
+            const u8 load_3 = (u8)(pair_1 >> 8);
+        """
+        axis = self._axis_of_pairs(node, point)
+        if axis is None:
+            return
+        first = point | {axis: point[axis] & ~1}
+        index, kind = node.src[0], SHORT[node.dtype]
+        cache = self.scopes[self.home(node)].cache
+        with self.at_depth(self.home(node)):
+            place = f"p{node.arg.parameter} + {self.index_text(index, first)}"
+            pair = self.declare(Value(f"*(const u16 *)({place})", uint16), "pair").text
+            for text, at in ((pair, first), (f"({pair} >> 8)", first | {axis: first[axis] + 1})):
+                byte = Value(f"({kind}){text}", node.dtype)
+                cache[self.key(node, at)] = self.declare(byte, "load")
+
+    def _axis_of_pairs(self, node: Node, point: Point) -> Node | None:
+        """The unrolled axis along which bytes are neighbours that are aligned as pairs, and no
+        better; None where there is none, and where the kernel writes to the array."""
+        is_read_only = not self.nest.kernel.parameters[node.arg.parameter].written
+        if node.dtype not in (uint8, int8) or len(node.src) > 1 or not is_read_only:
+            return None
+        terms, constant = ix.terms_of(node.src[0])
+        near = [axis for axis in self.unrolled if terms.get(axis) == 1]
+        if len(near) != 1:
+            return None
+        (axis,) = near
+        others = [stride for term, stride in terms.items() if term is not axis]
+        alignment = gcd(constant, *others)
+        copies = self.unrolled[axis]
+        is_even = copies.first % 2 == 0 and copies.copies % 2 == 0
+        return axis if is_even and alignment % 4 == 2 else None
 
     def _takes_reciprocal(self, node: Node) -> bool:
         """Is `node` a quotient of products back to back whose divisor the kernel adds up itself,
