@@ -158,6 +158,9 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     classify.add_argument("model", type=Path, help=_FOLDER)
     classify.add_argument("image", type=Path, help="a file, in any format that Pillow reads")
     classify.add_argument("--count", type=_count, default=5, help="labels (default: %(default)s)")
+    transcribe = command("transcribe", _transcribe, "write what is said in a sound")
+    transcribe.add_argument("model", type=Path, help=f"{_FOLDER}: a Whisper")
+    transcribe.add_argument("sound", type=Path, help="a WAV file")
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
     fetch.add_argument("model", help="a name, such as smollm2")
 
@@ -498,6 +501,12 @@ def _classify(options: argparse.Namespace) -> None:
     from lamina.models.command import run_classify
 
     run_classify(options)
+
+
+def _transcribe(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_transcribe
+
+    run_transcribe(options)
 
 
 def _fetch(options: argparse.Namespace) -> None:

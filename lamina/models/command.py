@@ -1,5 +1,4 @@
-"""What the commands ``generate``, ``chat``, ``embed``, ``convert``, ``fetch`` and ``classify`` do.
-"""
+"""What the commands do that load models from files."""
 
 from __future__ import annotations
 
@@ -20,10 +19,13 @@ from lamina.models.generate import Generator
 from lamina.models.images import Labels, read_image
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
+from lamina.models.sound import read_wave
+from lamina.models.transcribe import Transcriber
 from lamina.text.tokenizer import TextStream, Tokenizer
 
 __all__ = [
     "run_chat", "run_classify", "run_convert", "run_embed", "run_fetch", "run_generate",
+    "run_transcribe",
 ]  # fmt: skip
 
 _LEAST_CAPACITY = 256
@@ -67,6 +69,11 @@ def run_embed(options: Namespace) -> None:
             print(json.dumps({"text": text, "embedding": vector}, ensure_ascii=False))
     if options.output is not None:
         np.save(options.output, np.concatenate(parts))
+
+
+def run_transcribe(options: Namespace) -> None:
+    """Print what is said in a sound."""
+    print(Transcriber(options.model).text(read_wave(options.sound)))
 
 
 def run_generate(options: Namespace) -> None:

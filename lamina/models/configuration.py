@@ -24,6 +24,7 @@ from lamina.models import (
     resnet,
     t5,
     vit,
+    whisper,
 )
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
@@ -77,6 +78,7 @@ FAMILIES: Mapping[str, Family] = {
     "roberta": Family(bert.read_roberta, bert.Bert, partial(bert.renamed, prefix="roberta.")),
     "modernbert": Family(modernbert.read, modernbert.ModernBert, modernbert.renamed),
     "t5": Family(t5.read, t5.T5, t5.with_last_projection),
+    "whisper": Family(whisper.read, whisper.Whisper),
     "vit": Family(vit.read, vit.ViT),
     "resnet": Family(resnet.read, resnet.ResNet),
     "convnext": Family(convnext.read, convnext.ConvNext),

@@ -12,20 +12,12 @@ from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import KeyShape
+from lamina.models.multi_head import Memory
 from lamina.models.network import Network
-from lamina.models.parts import Cache, Projection, heads_of
+from lamina.models.parts import Cache
 from lamina.models.sampling import best
 
-__all__ = ["EncoderDecoder", "Memory", "SequenceWriter", "memory_of"]
-
-Memory = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, size), of one layer
-
-
-def memory_of(vectors: Tensor, key: Projection, value: Projection, shape: KeyShape) -> Memory:
-    """Keys and values of vectors, (batch, length, size)."""
-    keys, values = (heads_of(project(vectors), shape.size) for project in (key, value))
-    return keys.cast(shape.dtype), values.cast(shape.dtype)
-
+__all__ = ["EncoderDecoder", "SequenceWriter"]
 
 class EncoderDecoder(Network, ABC):
     """What is read, and the tokens (batch, length) that are written, to the logits of each next

@@ -18,9 +18,10 @@ from lamina.frontend.functions.elementwise import minimum, where
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS
 from lamina.models.distances import Distances
-from lamina.models.encoder_decoder import EncoderDecoder, Memory, memory_of
+from lamina.models.encoder_decoder import EncoderDecoder
 from lamina.models.fields import MOST_LAYERS, Fields, token_of, tokens_of
 from lamina.models.language_model import KeyShape
+from lamina.models.multi_head import Memory, memory_of
 from lamina.models.parts import Cache, Lookup, Places, Projection, RMSNorm, heads_of
 from lamina.models.weights import Source, Weight
 

@@ -1,0 +1,46 @@
+"""Attention with projections of queries, keys and values, and one of what comes out."""
+
+from __future__ import annotations
+
+from lamina.frontend.functions.attention import scaled_dot_product_attention
+from lamina.frontend.tensor import Tensor
+from lamina.models.language_model import KeyShape
+from lamina.models.parts import Projection, heads_of
+from lamina.models.weights import Source
+
+__all__ = ["Memory", "MultiHead", "memory_of"]
+
+Memory = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, size), of one layer
+
+
+def memory_of(vectors: Tensor, key: Projection, value: Projection, shape: KeyShape) -> Memory:
+    """Keys and values of vectors, (batch, length, size)."""
+    keys, values = (heads_of(project(vectors), shape.size) for project in (key, value))
+    return keys.cast(shape.dtype), values.cast(shape.dtype)
+
+
+class MultiHead:
+    """Of `heads`, whose sizes add up to `size` (Vaswani et al. 2017, "Attention is all you need").
+    key_bias: of the projection of keys; all others have a bias."""
+
+    def __init__(
+        self, source: Source, name: str, size: int, heads: int, key_bias: bool = True
+    ) -> None:
+        self._shape = KeyShape(1, heads, size // heads, source.activations)
+        self.q_proj = Projection(source, f"{name}.q_proj", size, size, bias=True)
+        self.k_proj = Projection(source, f"{name}.k_proj", size, size, bias=key_bias)
+        self.v_proj = Projection(source, f"{name}.v_proj", size, size, bias=True)
+        self.out_proj = Projection(source, f"{name}.out_proj", size, size, bias=True)
+
+    def memory(self, vectors: Tensor) -> Memory:
+        """What queries see of vectors, (batch, length, size)."""
+        return memory_of(vectors, self.k_proj, self.v_proj, self._shape)
+
+    def __call__(
+        self, x: Tensor, memory: Memory, seen: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """x: (batch, length, size); so is the result. seen: which keys, as `attn_mask` of
+        `lamina.scaled_dot_product_attention`."""
+        query = heads_of(self.q_proj(x), self._shape.size).cast(self._shape.dtype)
+        of_heads = scaled_dot_product_attention(query, *memory, seen, is_causal=is_causal)
+        return self.out_proj(of_heads.transpose(1, 2).flatten(2))
