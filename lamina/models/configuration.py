@@ -26,6 +26,7 @@ from lamina.models import (
     vit,
     whisper,
 )
+from lamina.models.experts import Mixture, chosen_of
 from lamina.models.fields import MOST_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.llama import VARIANTS, LlamaConfig
 from lamina.models.network import Network
@@ -115,7 +116,7 @@ def from_gguf(metadata: Mapping[str, Any], names: Mapping[str, Any], origin: str
         known = ", ".join(_GGUF_KINDS)
         what = f"{kind!r} is no model that lamina knows: {known}"
         raise general.fail("general.architecture", what)
-    fields, variant = Fields(metadata, origin, f"{kind}."), VARIANTS[kind]
+    fields, variant = Fields(metadata, origin, f"{kind}."), VARIANTS[_GGUF_KINDS[kind]]
     size, queries = fields.size("embedding_length"), fields.size("attention.head_count")
     keys = fields.size("attention.head_count_kv", queries)
     if queries % keys:
@@ -125,12 +126,13 @@ def from_gguf(metadata: Mapping[str, Any], names: Mapping[str, Any], origin: str
     if turned != head_size:
         raise fields.fail("rope.dimension_count", f"{turned}; all {head_size} of a head are needed")
     context = fields.size("context_length")
+    layers = fields.size("block_count", largest=MOST_LAYERS)
     embedding: Shape = getattr(names.get("model.embed_tokens.weight"), "shape", ())
     return LlamaConfig(
         vocabulary=embedding[0] if len(embedding) == 2 else fields.size("vocab_size"),
         size=size,
         inner=fields.size("feed_forward_length"),
-        layers=fields.size("block_count", largest=MOST_LAYERS),
+        layers=layers,
         heads=queries,
         key_heads=keys,
         head_size=head_size,
@@ -140,10 +142,37 @@ def from_gguf(metadata: Mapping[str, Any], names: Mapping[str, Any], origin: str
         tied="lm_head.weight" not in names,
         qkv_biases=variant.qkv_biases,
         normalizes_heads=variant.normalizes_heads,
+        mixture=_gguf_mixture(fields, kind, layers),
     )
 
 
-_GGUF_KINDS = ("llama", "qwen2", "qwen3")
+# The variants of Llama by the names of architectures. Mixtral is one of "llama".
+_GGUF_KINDS = {
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe",
+    "qwen3moe": "qwen3_moe",
+}  # fmt: skip
+
+
+def _gguf_mixture(fields: Fields, kind: str, layers: int) -> Mixture | None:
+    is_mixture = kind.endswith("moe") or fields.get("expert_count", 0) != 0
+    if not is_mixture:
+        return None
+    if fields.get("expert_gating_func", _SOFTMAX) != _SOFTMAX:
+        raise fields.fail("expert_gating_func", f"only {_SOFTMAX}, softmax, is known")
+    if fields.number("expert_weights_scale", 1.0) != 1.0:
+        raise fields.fail("expert_weights_scale", "shares of experts have no factor here")
+    inner, shared = "feed_forward_length", "expert_shared_feed_forward_length"
+    return Mixture(
+        count=fields.size("expert_count"),
+        chosen=chosen_of(fields, "expert_used_count", fields.size("expert_count")),
+        inner=fields.size(inner if kind == "llama" else f"expert_{inner}"),
+        normalizes=fields.flag("expert_weights_norm", kind != "qwen2moe"),
+        layers=tuple(range(layers)),
+        shared=fields.size(shared) if kind == "qwen2moe" else None,
+    )
+
+
+_SOFTMAX = 1  # of the functions that make shares of what a router says
 
 
 def _gguf_rope(fields: Fields, names: Mapping[str, Any], head_size: int, context: int) -> Rope:

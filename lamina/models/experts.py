@@ -33,7 +33,7 @@ from lamina.models.parts import Gated, Projection, rounded
 from lamina.models.sharing import Cut
 from lamina.models.weights import Source, Weight
 
-__all__ = ["Choice", "Experts", "Mixture", "MixtureOfExperts", "joined", "layers_of"]
+__all__ = ["Choice", "Experts", "Mixture", "MixtureOfExperts", "chosen_of", "joined", "layers_of"]
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,14 @@ def _blocks(experts: Tensor, count: int) -> _Blocks:
 
 
 # Configurations and weights of a folder.
+
+
+def chosen_of(fields: Fields, name: str, count: int) -> int:
+    """How many of `count` experts see a token."""
+    chosen = fields.size(name)
+    if chosen > count:
+        raise fields.fail(name, f"{chosen} of {count} experts")
+    return chosen
 
 
 def layers_of(fields: Fields, layers: int) -> tuple[int, ...]:

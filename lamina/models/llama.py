@@ -156,9 +156,10 @@ class Variant:
 
 
 def _mixtral_experts(fields: Fields, layers: int) -> Mixture:
+    count = fields.size("num_local_experts")
     return Mixture(
-        count=fields.size("num_local_experts"),
-        chosen=fields.size("num_experts_per_tok"),
+        count=count,
+        chosen=experts.chosen_of(fields, "num_experts_per_tok", count),
         inner=fields.size("intermediate_size"),
         normalizes=True,
         layers=tuple(range(layers)),
@@ -167,9 +168,10 @@ def _mixtral_experts(fields: Fields, layers: int) -> Mixture:
 
 def _qwen_experts(fields: Fields, layers: int) -> Mixture:
     has_count = "num_local_experts" in fields.values
+    count = fields.size("num_local_experts" if has_count else "num_experts")
     return Mixture(
-        count=fields.size("num_local_experts" if has_count else "num_experts"),
-        chosen=fields.size("num_experts_per_tok"),
+        count=count,
+        chosen=experts.chosen_of(fields, "num_experts_per_tok", count),
         inner=fields.size("moe_intermediate_size"),
         normalizes=fields.flag("norm_topk_prob"),
         layers=experts.layers_of(fields, layers),
@@ -200,9 +202,6 @@ def read(fields: Fields, variant: Variant) -> LlamaConfig:
     context = fields.size("max_position_embeddings", 2048)
     layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
     mixture = None if variant.mixture is None else variant.mixture(fields, layers)
-    if mixture is not None and mixture.chosen > mixture.count:
-        reason = f"{mixture.chosen} of {mixture.count} experts"
-        raise fields.fail("num_experts_per_tok", reason)
     biases = "qkv_bias" if "qkv_bias" in fields.values else "attention_bias"
     return LlamaConfig(
         vocabulary=fields.size("vocab_size"),

@@ -15,7 +15,7 @@ from lamina.frontend.functions.elementwise import floor, log1p, sigmoid
 from lamina.frontend.functions.neural import rms_norm
 from lamina.frontend.functions.reduction import topk
 from lamina.frontend.tensor import Tensor
-from lamina.models.experts import Choice, Experts, Mixture
+from lamina.models.experts import Choice, Experts, Mixture, chosen_of
 from lamina.models.fields import Fields, check_flags, layer_kinds
 from lamina.models.llama import Llama, LlamaConfig, Variant
 from lamina.models.llama import read as read_llama
@@ -150,9 +150,10 @@ def _experts(fields: Fields, layers: int) -> Mixture:
     numbers = fields.get("moe_layers", list(range(step - 1, layers, step)))
     if not isinstance(numbers, list) or not all(number in range(layers) for number in numbers):
         raise fields.fail("moe_layers", f"{numbers!r}; numbers of {layers} layers are needed")
+    count = fields.size("num_local_experts")
     return Mixture(
-        count=fields.size("num_local_experts"),
-        chosen=fields.size("num_experts_per_tok", 1),
+        count=count,
+        chosen=chosen_of(fields, "num_experts_per_tok", count),
         inner=fields.size("intermediate_size"),
         normalizes=False,
         layers=tuple(numbers),

@@ -14,7 +14,7 @@ from lamina.core.options import current
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, CompilerNotFoundError, FormatError
 from lamina.frontend.session import SESSION
-from lamina.frontend.tensor import check_device
+from lamina.frontend.tensor import Tensor, check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
@@ -189,7 +189,12 @@ _GGUF_PARTS = {
     "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
+    "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate", "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj", "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}  # fmt: skip
+_GGUF_STACKS = {  # of the matrices of all experts
+    "ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj",
 }  # fmt: skip
 _GGUF_NAMES = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
@@ -203,6 +208,7 @@ def _from_gguf(path: Path, target: _Target) -> Model:
     tensors.pop("rope_freqs.weight", None)
     if content.metadata["general.architecture"] == "llama":
         tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
+    tensors = {name: _as_matrix(name, one) for name, one in tensors.items()}
     network = _network(FAMILIES["llama"], config, tensors, origin, target)
     return Model(network, config, target.device, partial(Tokenizer.from_gguf, content.metadata))
 
@@ -214,7 +220,16 @@ def _name(name: str) -> str:
     block, _, part = stem.removeprefix("blk.").partition(".")
     if stem.startswith("blk.") and part in _GGUF_PARTS:
         return f"model.layers.{block}.{_GGUF_PARTS[part]}.{kind}"
+    if stem.startswith("blk.") and part in _GGUF_STACKS and kind == "weight":
+        return f"model.layers.{block}.mlp.experts.{_GGUF_STACKS[part]}"
     return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name
+
+
+def _as_matrix(name: str, weight: Weight) -> Weight:
+    """Files have the one row of this projection as a vector."""
+    if not name.endswith("shared_expert_gate.weight") or not isinstance(weight, Tensor):
+        return weight
+    return weight.unsqueeze(0) if weight.ndim == 1 else weight
 
 
 def _unturned(name: str, weight: Weight, config: LlamaConfig) -> Weight:

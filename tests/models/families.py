@@ -43,14 +43,20 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
     "phi3": ("Phi3", {"sliding_window": 6}),
     "phi4": ("Phi3", {"rope_parameters": PARTIAL, "tie_word_embeddings": True}),
-    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 7}),
-    "mixtral, many experts": ("Mixtral", {"num_local_experts": 20, "num_experts_per_tok": 3}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4}),
+    "mixtral, many experts": (
+        "Mixtral", {"num_local_experts": 20, "num_experts_per_tok": 3, "sliding_window": 7}
+    ),
     "qwen2 with experts": (
         "Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 48, "decoder_sparse_step": 2}
     ),
     "qwen3 with experts": (
         "Qwen3Moe", EXPERTS | {"norm_topk_prob": True, "mlp_only_layers": [0], "head_dim": 32}
     ),
+    "qwen2 with experts everywhere": (
+        "Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64}
+    ),
+    "qwen3 with experts everywhere": ("Qwen3Moe", EXPERTS | {"norm_topk_prob": True}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma3": (

@@ -17,7 +17,9 @@ NAMES = {
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }  # fmt: skip
 
 
@@ -26,7 +28,18 @@ def gguf_name(name: str) -> str:
     if stem in NAMES:
         return f"{NAMES[stem]}.{kind}"
     number, _, part = stem.removeprefix("model.layers.").partition(".")
+    if part == "mlp.experts":
+        return f"blk.{number}.ffn_{kind.removesuffix('_proj')}_exps.weight"
     return f"blk.{number}.{NAMES[part]}.{kind}"
+
+
+def in_parts(key: str, weight: np.ndarray) -> dict[str, np.ndarray]:
+    """Matrices of gates and of ups apart, where they are one."""
+    stem, is_joined, _ = key.rpartition("gate_up_proj")
+    if not is_joined:
+        return {key: weight}
+    gates, ups = np.split(weight, 2, axis=1)
+    return {f"{stem}gate_proj": gates, f"{stem}up_proj": ups}
 
 
 def neighbours_paired(weight: np.ndarray, heads: int) -> np.ndarray:
@@ -35,12 +48,29 @@ def neighbours_paired(weight: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
 
 
+ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+
+
+def experts_of(config: Any, arch: str) -> dict[str, Any]:
+    """The metadata of mixtures, all of whose layers have experts."""
+    if not hasattr(config, "num_experts_per_tok"):
+        return {}
+    return {
+        f"{arch}.expert_count": config.num_experts,
+        f"{arch}.expert_used_count": config.num_experts_per_tok,
+        f"{arch}.expert_feed_forward_length": getattr(config, "moe_intermediate_size", 96),
+        f"{arch}.expert_shared_feed_forward_length":
+            getattr(config, "shared_expert_intermediate_size", 1),
+    }  # fmt: skip
+
+
 def written(name: str, path: Path, **changes: Any) -> Any:
     """The model of transformers `name` with a vocabulary of 600 tokens, whose matrices are those
     that the file at `path` has in Q8_0 and Q4_1; changes: of the metadata."""
-    gguf, torch = pytest.importorskip("gguf"), pytest.importorskip("torch")
+    gguf = pytest.importorskip("gguf")
     model = reference(name, vocab_size=600)
-    config, arch = model.config, model.config.model_type
+    config = model.config
+    arch = ARCHITECTURES.get(config.model_type, config.model_type)
     kinds = gguf.GGMLQuantizationType
     writer = gguf.GGUFWriter(path, arch)
     metadata = {
@@ -49,11 +79,11 @@ def written(name: str, path: Path, **changes: Any) -> Any:
         f"{arch}.block_count": config.num_hidden_layers,
         f"{arch}.attention.head_count": config.num_attention_heads,
         f"{arch}.attention.head_count_kv": config.num_key_value_heads,
-        f"{arch}.attention.key_length": config.head_dim if arch == "qwen3" else 16,
+        f"{arch}.attention.key_length": getattr(config, "head_dim", None) or 16,
         f"{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         f"{arch}.context_length": config.max_position_embeddings,
         f"{arch}.rope.freq_base": config.rope_parameters["rope_theta"],
-        **tables("smollm"),
+        **experts_of(config, arch), **tables("smollm"),
     } | changes  # fmt: skip
     for key, value in metadata.items():
         if isinstance(value, str):
@@ -65,17 +95,16 @@ def written(name: str, path: Path, **changes: Any) -> Any:
         else:
             writer.add_array(key, list(map(int, value)) if key.endswith("type") else list(value))
     for key, parameter in model.named_parameters():
-        weight = parameter.detach().numpy()
-        if weight.ndim == 2:
+        for part, weight in in_parts(key, parameter.detach().numpy()).items():
+            if weight.ndim == 1 or weight.shape[0] == 1:
+                writer.add_tensor(gguf_name(part), weight.squeeze())
+                continue
             kind = kinds.Q8_0 if weight.shape[0] == 600 else kinds.Q4_1
-            blocks = gguf.quants.quantize(weight, kind)
-            with torch.no_grad():
-                parameter.copy_(torch.tensor(gguf.quants.dequantize(blocks, kind)))
-            if arch == "llama" and key.endswith(("q_proj.weight", "k_proj.weight")):
-                blocks = neighbours_paired(blocks, weight.shape[0] // config.head_dim)
-            writer.add_tensor(gguf_name(key), blocks, raw_dtype=kind)
-        else:
-            writer.add_tensor(gguf_name(key), weight)
+            blocks = gguf.quants.quantize(np.ascontiguousarray(weight), kind)
+            weight[...] = gguf.quants.dequantize(blocks, kind)  # of the model as well
+            if arch == "llama" and part.endswith(("q_proj.weight", "k_proj.weight")):
+                blocks = neighbours_paired(blocks, weight.shape[0] // (config.head_dim or 16))
+            writer.add_tensor(gguf_name(part), blocks, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

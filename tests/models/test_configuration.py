@@ -63,7 +63,7 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_h
 GEMMA3 = {**SIZES, "model_type": "gemma3_text"}
 LLAMA4 = {
     **SIZES, "model_type": "llama4_text", "intermediate_size_mlp": 80, "num_local_experts": 4,
-    "attention_chunk_size": 8,
+    "attention_chunk_size": 8, "num_experts_per_tok": 1,
 }  # fmt: skip
 PHI = {**SIZES, "model_type": "phi"}
 MIXTRAL = {
@@ -134,6 +134,7 @@ GGUF = {
     "llama.feed_forward_length": 96, "llama.attention.head_count": 4, "llama.context_length": 64,
     "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": 96,
 }  # fmt: skip
+EXPERTS = {"llama.expert_count": 4, "llama.expert_used_count": 2}
 WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "architectures": ({"general.architecture": np.arange(3)}, {}, "general.architecture: array"),
     "scalings": ({"llama.rope.scaling.type": np.arange(3)}, {}, "rope.scaling.type: array"),
@@ -144,6 +145,9 @@ WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {}, {"rope_freqs.weight": Packed(BLOCK_TYPES[8], lm.zeros((1, 34), dtype=lm.uint8))},
         r"rope_freqs.weight: shape \(32,\); \(8,\) not quantised",
     ),
+    "experts": (EXPERTS | {"llama.expert_used_count": 5}, {}, "expert_used_count: 5 of 4 experts"),
+    "shares": (EXPERTS | {"llama.expert_gating_func": 2}, {}, "expert_gating_func: only 1, sof"),
+    "factors": (EXPERTS | {"llama.expert_weights_scale": 2.5}, {}, "expert_weights_scale: shares"),
     "divisors of zero": ({}, {"rope_freqs.weight": lm.zeros((8,))}, "weight: positive numbers"),
 }  # fmt: skip
 

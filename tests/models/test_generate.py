@@ -45,6 +45,20 @@ def test_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -
         np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "name", ["mixtral", "qwen2 with experts everywhere", "qwen3 with experts everywhere"]
+)
+def test_gguf_files_have_quantised_experts(name: str, tmp_path: Path) -> None:
+    """Of several tokens, whose experts have blocks of them, and of one."""
+    theirs = written(name, tmp_path / "model.gguf")
+    network = models.load(tmp_path / "model.gguf", device="interp").network
+    assert isinstance(network.model.layers[0].mlp.experts.up_proj, Packed)
+    for prompt in (PROMPT, PROMPT[:1]):
+        ours = network(Tensor([prompt], device="interp")).numpy()
+        with torch.no_grad():
+            np.testing.assert_allclose(ours, theirs(torch.tensor([prompt])).logits, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def smollm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """The model of transformers, and the file with the same weights."""
