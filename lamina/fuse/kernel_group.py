@@ -24,7 +24,7 @@ from lamina.fuse.members import (
     columns_of,
 )
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, contraction, points
+from lamina.ir.kernel import Store, contraction, contractions, points
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
 
@@ -171,7 +171,7 @@ class KernelGroup:
             return False
         self.members.append(node)
         if self._lower_added(before, after):
-            product = self._new_product(node, after)
+            product = self._new_product(node)
             # A kernel's rows are tiled for one product. A second one joins only if both need the
             # same sums, as both products of attention need the scores.
             if product is None or (recomputes_same and self._shares_reduction(node)):
@@ -181,12 +181,15 @@ class KernelGroup:
         self._lower_anew(before.shape, before.plan)
         return False
 
-    def _new_product(self, node: Node, after: _State) -> Node | None:
-        """The product of matrices that the member `node` is or needs, unless the kernel is that of
-        this product in the state `after`. Then `node` is part of its epilogue."""
+    def _new_product(self, node: Node) -> Node | None:
+        """A product of matrices that the member `node` is or needs, and no other member. Without
+        one, `node` is part of the epilogue of the kernel's product. ``(x @ v) * (x @ w)`` needs
+        that of a member, ``x @ v``, and one more."""
         store = self.stores[node]
-        product = contraction([store.value], store.axes)  # over rows, and columns if it has any
-        return None if product is after.contraction else product
+        others = [self.stores[member].value for member in self.members if member is not node]
+        computed = set(toposort(others))
+        products = contractions([store.value], store.axes)  # over rows, and columns if it has any
+        return next((product for product in products if product not in computed), None)
 
     def _state_for(self, node: Node, before: _State) -> _State | None:
         """The state in which members may have the shape of `node`, as far as shapes alone tell;

@@ -14,7 +14,7 @@ Rows, the axes that every store begins with, are independent of each other: any 
 parallel. `lamina/ir/verify_kernel.py` lists the invariants.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -247,10 +247,15 @@ def indices_of(node: Node) -> tuple[Node, ...]:
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
-    """The first reduction beneath `values` that is like a matrix product: it has two arrays or
-    factors, each of which is reused along an axis of `rows` that the other varies along. Register
-    tiles are for it. In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j; so
-    is the one-hot factor of ``sum_k (place[k] == i) * b[k, j]``, which reads nothing along i."""
+    """The first of `contractions`. Register tiles are for it."""
+    return next(contractions(values, rows), None)
+
+
+def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]:
+    """The reductions beneath `values` that are like matrix products, operands first: each has two
+    arrays or factors, each of which is reused along an axis of `rows` that the other varies along.
+    In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j; so is the one-hot
+    factor of ``sum_k (place[k] == i) * b[k, j]``, which reads nothing along i."""
     row_axes = frozenset(rows)
     for reduction in toposort(values):
         if reduction.op is Op.LOOP_REDUCE:
@@ -260,8 +265,7 @@ def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
                 operands += reduction.src[0].src
             varied = {free_axes(operand) & outer for operand in operands}
             if any(a - b and b - a for a in varied for b in varied):
-                return reduction
-    return None
+                yield reduction
 
 
 def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:

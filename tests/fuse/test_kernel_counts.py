@@ -167,6 +167,26 @@ def test_no_reduction_runs_for_each_element_of_a_tile_of_products() -> None:
     assert len(program(result).launches) == 2
 
 
+def matrix_product(x: Node, weight: Node) -> Node:
+    """``x @ weight`` of bfloat16, added up in float32."""
+    rows, inner, columns = *x.shape, weight.shape[1]
+    left = build.reshape(build.cast(x, float32), (rows, inner, 1))
+    right = build.reshape(build.cast(weight, float32), (1, inner, columns))
+    factors = (build.expand(one, (rows, inner, columns)) for one in (left, right))
+    return build.cast(build.reduce(ADD, [1], Node(Op.MUL, tuple(factors))), bfloat16)
+
+
+def test_two_products_that_meet_have_a_kernel_each() -> None:
+    """Of a gated layer, whose rows are the tokens of 8 sequences."""
+    x = build.reshape(leaf(0, (8, 8, 96), bfloat16), (64, 96))
+    weights = leaf(1, (96, 48), bfloat16), leaf(2, (96, 48), bfloat16)
+    gate, value = (build.reshape(matrix_product(x, one), (8, 8, 48)) for one in weights)
+    gated = build.reshape(gate * value, (64, 48))
+    result = build.reshape(matrix_product(gated, leaf(3, (48, 96), bfloat16)), (8, 8, 96))
+    kernels = [launch.kernel for launch in program(result).launches]
+    assert [len(kernel.of(Op.LOOP_REDUCE)) for kernel in kernels] == [1, 1, 1]
+
+
 def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
     peaks = []
     for length in (500, 4000):
