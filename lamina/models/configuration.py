@@ -13,6 +13,7 @@ from lamina.errors import FormatError
 from lamina.frontend.tensor import Tensor
 from lamina.models import (
     bert,
+    clip,
     convnext,
     gemma,
     gpt2,
@@ -80,6 +81,7 @@ FAMILIES: Mapping[str, Family] = {
     "modernbert": Family(modernbert.read, modernbert.ModernBert, modernbert.renamed),
     "t5": Family(t5.read, t5.T5, t5.with_last_projection),
     "whisper": Family(whisper.read, whisper.Whisper),
+    "clip": Family(clip.read, clip.Clip),
     "vit": Family(vit.read, vit.ViT),
     "resnet": Family(resnet.read, resnet.ResNet),
     "convnext": Family(convnext.read, convnext.ConvNext),
