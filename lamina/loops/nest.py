@@ -165,6 +165,25 @@ class Nest:
         outside = [axis for axis in through_row if axis in self.row_loops]
         return [axis for axis in self.order if axis not in outside]
 
+    @cached_property
+    def overlapping(self) -> frozenset[Node]:
+        """The row and column axes of vectors of which the last one may compute again what others
+        do: 13 elements are vectors of 8 lanes at 0 and at 5. None where a store adds to what is
+        there, or where the kernel reads what it stores."""
+        if not _may_store_again(self.kernel):
+            return frozenset()
+        serial = serial_axes(self.kernel)
+        vectors = [axis for axis in self.order if self.bound(axis) == "vector"]
+        return frozenset(axis for axis in vectors if not axis.arg.reduce and axis not in serial)
+
+    @cached_property
+    def overlapping_blocks(self) -> frozenset[Node]:
+        """Those of `overlapping` whose last vector may begin in the block before its own: 29
+        elements are vectors of 16 lanes at 0 and at 13, which is -3 in block 1. Not where an index
+        does not walk the sub-loops as one, such as that of a packed panel: something else may be
+        before the block there."""
+        return frozenset(axis for axis in self.overlapping if _are_walked_as_one(self, axis))
+
     def axis(self, number: int) -> Node:
         """The axis of that number. Raises FormatError when there is none."""
         axes = {axis.arg.number: axis for axis in self.order}
@@ -179,6 +198,40 @@ def axis_lists(kernel: Kernel) -> list[Axes]:
     of_stores = [store.axes for store in kernel.stores]
     of_nodes = [bound_axes(node) for node in kernel.nodes]
     return of_stores + [axes for axes in of_nodes if axes]
+
+
+def _may_store_again(kernel: Kernel) -> bool:
+    """Is a result the same if some of its elements are computed and stored twice?"""
+    loaded = {load.arg.parameter for load in kernel.of(Op.LOAD)}
+    return all(
+        store.monoid is None and not store.atomic and store.parameter not in loaded
+        for store in kernel.stores
+    )
+
+
+def _are_walked_as_one(nest: Nest, lane: Node) -> bool:
+    """Does all that depends on the innermost sub-loop `lane` see the sum of the sub-loops alone,
+    as ``3 * (16 * a4 + a5)`` does with 16 lanes a5?"""
+    sub_loops = nest.sub_loops(lane).axes
+    if sub_loops[-1] is not lane:  # of words of bytes the four bytes are inside
+        return False
+    numbered = enumerate(sub_loops[:-1], 1)
+    strides = {axis: points(sub_loops[inner:]) for inner, axis in numbered if axis.arg.size > 1}
+    stores = (*nest.kernel.stores, *nest.fills, *nest.kept)
+    roots = [root for store in stores for root in (store.index, store.value, store.condition)]
+    if strides and lane in roots:
+        return False
+    for node in toposort(roots):
+        if lane not in node.src:
+            continue
+        terms, _ = ix.terms_of(node)
+        step = terms.get(lane, 0)
+        is_sum = node.op is Op.AFFINE and all(
+            terms.get(axis, 0) == stride * step for axis, stride in strides.items()
+        )
+        if strides and not is_sum:
+            return False
+    return True
 
 
 def computes_same(reduction: Node, stores: Iterable[Store]) -> bool:

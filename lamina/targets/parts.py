@@ -116,13 +116,18 @@ class Partitioner:
                 nest_part |= part_of_split
             yield nest_part
 
-    def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
+    def partition(
+        self, sub_loops: Sequence[Node], extent: int, *, is_after_blocks: bool = False
+    ) -> list[NestPart]:
         """The parts, main and tail, that together run the first `extent` iterations of an axis that
         was split into `sub_loops`, outermost first.
 
+        is_after_blocks: do full blocks of a sub-loop around these run before, in the same chunk?
+
         For 70 iterations and sub-loops a1 (3 blocks) and a2 (32 lanes of vectors): a loop over a1
         of 2 iterations with vectors of 32 lanes, and where a1 is fixed at 2, vectors of 4 lanes and
-        of 2, which begin at 0 and 4 of the block.
+        of 2, which begin at 0 and 4 of the block; or where vectors may overlap
+        (`Nest.overlapping_blocks`) one of 8 lanes that begins at -2, in the block before.
         """
         if not sub_loops:
             return [{}]
@@ -134,15 +139,19 @@ class Partitioner:
         if axis in self.launch_axes:
             return self._partition_launched(axis, inner, full_blocks, tail)
         nest_parts = []
-        for loop_part in self._full_blocks(axis, full_blocks):
-            nest_parts += self._with_inner(axis, loop_part, inner, block)
+        for loop_part in self._full_blocks(axis, full_blocks, is_after_blocks):
+            nest_parts += self._with_inner(axis, loop_part, inner, block, is_after_blocks)
         tail_part = self._tail_block(axis, full_blocks)
-        return nest_parts + self._with_inner(axis, tail_part, inner, tail)
+        is_after_blocks = is_after_blocks or full_blocks > 0
+        return nest_parts + self._with_inner(axis, tail_part, inner, tail, is_after_blocks)
 
-    def _full_blocks(self, axis: Node, count: int) -> list[LoopPart]:
+    def _full_blocks(self, axis: Node, count: int, is_after_blocks: bool) -> list[LoopPart]:
         """How `axis` runs its first `count` iterations, each of which is a full block."""
         if count == 0:
             return []
+        if axis in self.nest.overlapping:
+            may_begin_before = is_after_blocks and axis in self.nest.overlapping_blocks
+            return _overlapping_vectors(count, may_begin_before=may_begin_before)
         if self.nest.bound(axis) == "vector":
             return _vectors(count, is_reduced=axis.arg.reduce)
         if self.nest.bound(axis) == "unroll":
@@ -188,13 +197,15 @@ class Partitioner:
         return nest_parts + self._with_inner(axis, last, inner, tail)
 
     def _with_inner(
-        self, axis: Node, loop_part: LoopPart, inner: Sequence[Node], extent: int
-    ) -> list[NestPart]:
+        self, axis: Node, loop_part: LoopPart, inner: Sequence[Node], extent: int,
+        is_after_blocks: bool = False,
+    ) -> list[NestPart]:  # fmt: skip
         """The parts in which `axis` runs as `loop_part`, and the sub-loops `inner` run `extent`
         iterations in each block; no parts if that is 0, as for a tail that does not exist."""
         if extent == 0:
             return []
-        return [{axis: loop_part} | inner_part for inner_part in self.partition(inner, extent)]
+        inner_parts = self.partition(inner, extent, is_after_blocks=is_after_blocks)
+        return [{axis: loop_part} | inner_part for inner_part in inner_parts]
 
 
 def counted_loop(first: int, iterations: int) -> Loop:
@@ -219,3 +230,20 @@ def _vectors(count: int, *, is_reduced: bool) -> list[LoopPart]:
     if count % 2:
         loop_parts.append(counted_loop(count - 1, 1) if is_reduced else Fixed(count - 1))
     return loop_parts
+
+
+def _overlapping_vectors(count: int, *, may_begin_before: bool) -> list[LoopPart]:
+    """`count` iterations as vectors of which the last may compute again what those before it do:
+    13 are two of 8 lanes that begin at 0 and at 5, or one of 16 lanes that begins at -3 if it
+    `may_begin_before` its block. One element by itself is a scalar."""
+    lanes = 1 << (count - 1).bit_length()  # the smallest power of two that holds all
+    if lanes == count or may_begin_before:
+        return [_last_vector(count, lanes)]
+    widest = lanes // 2
+    rest = count - widest
+    return [Vector(0, widest), _last_vector(count, 1 << (rest - 1).bit_length())]
+
+
+def _last_vector(end: int, lanes: int) -> LoopPart:
+    """The vector of so many lanes that ends before index `end`."""
+    return Vector(end - lanes, lanes) if lanes > 1 else Fixed(end - 1)

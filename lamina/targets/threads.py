@@ -181,7 +181,9 @@ class ThreadPrinter(CPrinter):
         with 8 rows side by side are 32 for each row."""
         return self.row_threads if axis in self.shared_loops else 1
 
-    def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
+    def partition(
+        self, sub_loops: Sequence[Node], extent: int, *, is_after_blocks: bool = False
+    ) -> list[NestPart]:
         """The parts, with an index in place of a loop that threads share if each thread has one
         step of it at most, and with rows bound to threads in range: see `_one_step` and
         `_row_in_range`.
@@ -189,7 +191,7 @@ class ThreadPrinter(CPrinter):
         `super().partition` calls this method for inner sub-loops, whose parts are changed by then:
         a shared loop may be `Fixed` already, and a row in range has no condition any more.
         """
-        nest_parts = super().partition(sub_loops, extent)
+        nest_parts = super().partition(sub_loops, extent, is_after_blocks=is_after_blocks)
         for nest_part in nest_parts:
             for axis, loop_part in nest_part.items():
                 if axis in self.rows_inside and isinstance(loop_part, Fixed):

@@ -60,16 +60,22 @@ def trips_of(nest: Nest, axis: Node, *, each_lane: bool) -> float:
     where the split is uneven: 70 iterations in blocks of 32 are 70 / 32 blocks.
 
     each_lane: as of `walk`. On a CPU what is left over of vectors takes whole instructions: 20
-        elements are a vector of 16 lanes and one of 4, as long as 32 elements.
+        elements are a vector of 16 lanes and one of 4, as long as 32 elements, and 23 are 2 vectors
+        if they may overlap, and else 4.
     """
     split = nest.sub_loops(axis)
     if split.axes[0] is not axis:
         return float(axis.arg.size)
     extent = split.extent
-    lanes = points(inner for inner in split.axes if nest.bound(inner) == "vector")
+    vectors = [inner for inner in split.axes if nest.bound(inner) == "vector"]
+    lanes = points(vectors)
     if each_lane and lanes > 1:
         full, rest = divmod(extent, lanes)
-        extent = lanes * (full + rest.bit_count())  # shorter vectors: of 6 elements, 4 and 2
+        last = rest.bit_count()  # shorter vectors: of 6 elements, 4 and 2
+        if nest.overlapping.issuperset(vectors):
+            may_begin_before = full > 0 and nest.overlapping_blocks.issuperset(vectors)
+            last = min(last, 1 if may_begin_before else 2)
+        extent = lanes * (full + last)
     return extent / points(split.axes[1:])
 
 
