@@ -104,3 +104,28 @@ def test_values_of_slopes_by_weights(batch: int, channels: int, cores: int) -> N
     torch.nn.functional.conv2d(images, weights, padding=1).backward(dy)
     assert weights.grad is not None
     np.testing.assert_allclose(ours, weights.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def upsampled(images: Tensor, weights: Tensor) -> Tensor:
+    """A transposed convolution of 2 x 2, whose results along rows lie in turns."""
+    return lm.elu(lm.conv_transpose2d(images, weights, stride=2))
+
+
+def test_results_in_turns_have_the_longer_vectors(cores: int) -> None:
+    """Beside what is computed for each result, the few elements of an image do not count."""
+    (nest,) = nests_of(upsampled, (1, 6, 2, 32), (6, 144, 2, 2))
+    assert elements(nest, "vector") == 16
+
+
+@pytest.mark.parametrize(("columns", "channels"), [(32, 144), (13, 9), (47, 5)])
+def test_values_of_results_in_turns(columns: int, channels: int, cores: int) -> None:
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(channels)
+    x = random.standard_normal((1, 6, 2, columns), dtype=np.float32)
+    w = random.standard_normal((6, channels, 2, 2), dtype=np.float32)
+    images, weights = (torch.from_numpy(array).double() for array in (x, w))
+    right = torch.nn.functional.elu(
+        torch.nn.functional.conv_transpose2d(images, weights, stride=2)
+    )
+    ours = lm.jit(upsampled)(Tensor(x), Tensor(w)).numpy()
+    np.testing.assert_allclose(ours, right.numpy(), rtol=1e-4, atol=1e-4)

@@ -54,7 +54,7 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
     # Of rows that take equally many the innermost, which comes first here: the fewest other cache
     # lines come in between two uses of a line that its lanes touch.
     for other in reversed(plan.rows):
-        count = instructions(kernel, [other], width) * _distance_factor(plan, other)
+        count = instructions(kernel, [other], width) * distance_factor(plan, other)
         if count < fewest:
             best, fewest = other, count
     return best
@@ -78,17 +78,21 @@ def cheapest_inner(plan: CpuPlanner) -> list[Node]:
             if not chosen or axis in vectors:
                 continue
             others = [axis if vector is chosen[0] else vector for vector in vectors]
-            count = instructions(kernel, others, width) * _distance_factor(plan, axis)
+            count = instructions(kernel, others, width) * distance_factor(plan, axis)
             if count < fewest:
                 vectors, chosen, fewest = others, [axis], count
     return vectors
 
 
-def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float:
+def instructions(
+    kernel: Kernel, vectors: Collection[Node], width: int, *, in_turns: bool = False
+) -> float:
     """The instructions of one run of a kernel, each on one vector or single element.
 
     vectors: the axes that have lanes, up to `width` of them; a value depends on one at most. What
         does not vary along one of these is computed once for all lanes.
+    in_turns: are results that lie apart along these stored in turns with their neighbours: each
+        vector by a shuffle and a store?
 
     Loads count in each pass over a row, as that reads the row again. Elementwise operations count
     once: expensive ones are kept, and cheap ones that a pass repeats are left out. Divisions by
@@ -108,7 +112,9 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
             total += points(axes) * share(vector, width) * instructions_of(node.op)
     for store in kernel.stores:
         accessed = (store.index, store.condition)
-        each = _access(_vector_of(store.axes, vectors), accessed, width, STORED_APART)
+        vector = _vector_of(store.axes, vectors)
+        apart = 2 * share(vector, width) if in_turns else STORED_APART
+        each = _access(vector, accessed, width, apart)
         total += points(store.axes) * each
     return total
 
@@ -142,7 +148,7 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
 def share(vector: Node | None, width: int) -> float:
     """How many vectors an axis takes, divided by its elements; 1 if it is None, without lanes.
 
-    A row axis of 22 is vectors of 16, 4 and 2 lanes: 3 / 22. What is left of a reduction counts as
+    A row axis of 22 is two vectors of 16 lanes that overlap: 2 / 22. What is left of a reduction is
     single elements unless it is a power of two: 22 as one vector and 6 elements, 7 / 22. Its short
     vectors wait for one another, and add up their lanes: softmax of rows of 31 elements takes 1.3
     times as long with vectors of 16, 8, 4 and 2 as with rows as lanes (measured).
@@ -152,8 +158,8 @@ def share(vector: Node | None, width: int) -> float:
     size: int = vector.arg.size
     lanes = min(width, 1 << size.bit_length() >> 1)  # the largest power of two up to `size`
     full, rest = divmod(size, lanes)
-    in_tail = rest.bit_count()  # powers of two that `rest` is the sum of: 6 = 4 + 2
-    if vector.arg.reduce and in_tail > 1:
+    in_tail = min(rest, 1)
+    if vector.arg.reduce and rest.bit_count() > 1:
         in_tail = rest
     return (full + in_tail) / size
 
@@ -185,7 +191,7 @@ def _apart(load: Node, vector: Node | None, width: int) -> float:
     return (reads + max(reads - 1, 1)) / lanes if reads else LOADED_APART
 
 
-def _distance_factor(plan: CpuPlanner, row: Node) -> float:
+def distance_factor(plan: CpuPlanner, row: Node) -> float:
     """By how much lanes along `row` lengthen a kernel by their distance in memory: infinitely where
     lines of several lanes compete for one place of a cache, and by PAGES where each lane has a page
     of its own.

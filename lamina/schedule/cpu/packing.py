@@ -150,8 +150,8 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
         return None  # too few rows read each packed element
     if not _gains_by_packing(plan, reduction, vector, sharing):
         return None
-    if vector.arg.size < plan.width and _are_steps_neighbours(reduction, vector):
-        return None  # dot products along the steps fill their vectors, and these do not
+    if _has_better_dot_products(plan, reduction, vector):
+        return None
     block = _block_of(plan, reduction, vector)
     if block is None:
         block = Block(_whole_columns(plan, reduction, vector), steps=0)
@@ -358,6 +358,15 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
         return uses >= plan.knobs.tall
     packing = points(axes) * PACKED_BY_SQUARES / uses
     return uses >= plan.knobs.tall_dot or packing < _spent_on_single_sums(plan, reduction)
+
+
+def _has_better_dot_products(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
+    """Do dot products along the steps fill their vectors, and those along `vector` not as well? 13
+    channels are two vectors of 8 lanes, and better than windows of 3 columns."""
+    if vector.arg.size >= plan.width or not _are_steps_neighbours(reduction, vector):
+        return False
+    steps = bound_axes(reduction)[-1]
+    return share(vector, plan.width) > share(steps, plan.width)
 
 
 def _are_steps_neighbours(reduction: Node, vector: Node) -> bool:

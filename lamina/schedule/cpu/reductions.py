@@ -62,7 +62,8 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     if block is not None:
         _accumulate_blocks(plan, reductions[0], row, block)
         return True
-    vectors = _vectors_of_strip(plan, row)
+    sums = tile_windows(plan, row)
+    vectors = max(_vectors_of_strip(plan, row) // sums, 1)
     if vectors == 1 or plan.benefit(row) < 0:
         return False
     _, strip = plan.split(row, vectors * plan.width)
@@ -181,7 +182,7 @@ def tile_row_reductions(plan: CpuPlanner) -> bool:
     return True
 
 
-def tile_windows(plan: CpuPlanner) -> int:
+def tile_windows(plan: CpuPlanner, vector: Node | None = None) -> int:
     """Unroll the rows around reductions that read nearly the same elements, such as those of the
     gradient of a depthwise filter of 3 x 3::
 
@@ -189,10 +190,14 @@ def tile_windows(plan: CpuPlanner) -> int:
 
     All 9 sums of a channel are in registers, g is read once for these, and the image stays in a
     near cache: one sum after another reads both arrays 9 times. Gives how many rows are unrolled
-    together: 1 where none read the same, or other loops are inside the rows."""
+    together: 1 where none read the same, or other loops are inside the rows.
+
+    vector: the row axis that is to have the vectors, c here where that is last in memory; None if
+        they run along the reduction
+    """
     if not has_reductions_alone(plan):
         return 1
-    windows = [row for row in plan.rows if _reads_again(plan, row)]
+    windows = [row for row in plan.rows if row is not vector and _reads_again(plan, row)]
     if not windows:
         return 1
     reductions = plan.kernel.of(Op.LOOP_REDUCE)

@@ -40,13 +40,14 @@ MIN_WORDS = 4
 
 
 def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
-    """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
-    or 64 bits, or of words of bytes?"""
+    """Does `vector` fill half a vector of sums, as 13 elements do that are two vectors of 8 lanes,
+    and is there a register tile for these: of floats of 32 or 64 bits, or of words of bytes?"""
     sums_words = sums_long_bytes(plan.kernel, reduction)
     has_sums = reduction.dtype in (float32, float64) or sums_words
-    lanes = MIN_WORDS if sums_words else plan.target.vector_bytes // reduction.dtype.itemsize
+    lanes = plan.target.vector_bytes // reduction.dtype.itemsize
+    least = MIN_WORDS if sums_words else lanes // 2
     has_tile = plan.target.vector_bytes in REGISTER_TILES
-    return has_sums and has_tile and vector.arg.size >= lanes
+    return has_sums and has_tile and vector.arg.size >= least
 
 
 def cycles_of(tile: TileSize, rows: int) -> float:

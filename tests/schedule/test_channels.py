@@ -1,0 +1,120 @@
+"""Channels as lanes of vectors: filters that lie apart in memory are packed once for all places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, backends, pipeline
+from lamina.core.target import cpu_target
+from lamina.frontend.session import SESSION
+from lamina.loops.moves import Plan, Stage
+from lamina.loops.nest import Nest
+
+
+@pytest.fixture(params=[1, 8], autouse=True)
+def _cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """So many cores, with vectors of 64 bytes."""
+    target = cpu_target(vector_bytes=64, cores=request.param)
+    for module in (pipeline, backends):
+        monkeypatch.setattr(module, "target_of", lambda options: target)
+    SESSION.forget()
+    yield
+    SESSION.forget()
+
+
+def plans_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> list[Plan]:
+    lowered = lm.jit(function).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    return [plan for plan in lowered.planned.plans.values() if isinstance(plan.nest, Nest)]
+
+
+def elements(plan: Plan, binding: str) -> int:
+    """The points of all axes with that binding together."""
+    return prod(axis.arg.size for axis, to in plan.nest.binding.items() if to == binding)
+
+
+def is_packed(plan: Plan) -> bool:
+    return any(isinstance(move, Stage) for move in plan.moves)
+
+
+def depthwise(images: Tensor, filters: Tensor) -> Tensor:
+    """Of images with their channels last in memory."""
+    first = lm.permute_dims(images, (0, 3, 1, 2))
+    return lm.conv2d(first, filters, padding=1, groups=filters.shape[0])
+
+
+def slope_of_filters(images: Tensor, filters: Tensor, dy: Tensor) -> Tensor:
+    (slope,) = lm.gradient(depthwise(images, filters), [filters], dy)
+    return slope
+
+
+def grouped(images: Tensor, filters: Tensor) -> Tensor:
+    groups = images.shape[-1] // filters.shape[1]
+    first = lm.permute_dims(images, (0, 3, 1, 2))
+    return lm.silu(lm.conv2d(first, filters, stride=2, groups=groups))
+
+
+def test_filters_of_each_channel_are_packed() -> None:
+    (plan,) = plans_of(depthwise, (1, 36, 34, 47), (47, 1, 3, 3))
+    assert is_packed(plan)
+    assert elements(plan, "vector") == 16
+
+
+def test_filters_whose_channels_are_neighbours_are_read_as_they_lie() -> None:
+    def function(images: Tensor, filters: Tensor) -> Tensor:
+        return depthwise(images, lm.permute_dims(filters, (3, 0, 1, 2)))
+
+    (plan,) = plans_of(function, (1, 36, 34, 47), (1, 3, 3, 47))
+    assert not is_packed(plan)
+
+
+def test_windows_of_channels_are_reduced_together() -> None:
+    """Nine sums of 16 channels each read what lies apart once."""
+    plan = plans_of(slope_of_filters, (1, 36, 34, 47), (47, 1, 3, 3), (1, 47, 36, 34))[-1]
+    assert elements(plan, "vector") == 16
+    assert elements(plan, "unroll") == 9
+
+
+def test_few_channels_of_a_group_have_the_vectors() -> None:
+    """13 channels are two vectors of 8 lanes; windows of 3 columns are 2 lanes and one."""
+    plan = plans_of(grouped, (5, 12, 11, 232), (104, 29, 3, 3))[-1]
+    assert is_packed(plan)
+    assert elements(plan, "vector") == 16
+
+
+@pytest.mark.parametrize("channels", [5, 16, 47])
+def test_values_of_each_channel(channels: int) -> None:
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(channels)
+    shapes = (2, 14, 11, channels), (channels, 1, 3, 3), (2, channels, 14, 11)
+    x, w, dy = (random.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    images, filters, slope = (torch.from_numpy(array).double() for array in (x, w, dy))
+    filters.requires_grad_()
+    first = images.permute(0, 3, 1, 2)
+    right = torch.nn.functional.conv2d(first, filters, padding=1, groups=channels)
+    right.backward(slope)
+    ours = lm.jit(depthwise)(Tensor(x), Tensor(w)).numpy()
+    slopes = lm.jit(slope_of_filters)(Tensor(x), Tensor(w), Tensor(dy)).numpy()
+    assert filters.grad is not None
+    np.testing.assert_allclose(ours, right.detach().numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(slopes, filters.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("groups", "inputs", "outputs"), [(8, 29, 13), (2, 7, 9), (1, 20, 15)])
+def test_values_of_groups(groups: int, inputs: int, outputs: int) -> None:
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(outputs)
+    x = random.standard_normal((3, 12, 11, groups * inputs), dtype=np.float32)
+    w = random.standard_normal((groups * outputs, inputs, 3, 3), dtype=np.float32)
+    first = torch.from_numpy(x).double().permute(0, 3, 1, 2)
+    filters = torch.from_numpy(w).double()
+    right = torch.nn.functional.silu(
+        torch.nn.functional.conv2d(first, filters, stride=2, groups=groups)
+    )
+    ours = lm.jit(grouped)(Tensor(x), Tensor(w)).numpy()
+    np.testing.assert_allclose(ours, right.numpy(), rtol=1e-4, atol=1e-4)
