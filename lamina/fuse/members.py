@@ -331,7 +331,7 @@ class LoweredMembers:
         loops = self._member_loops(updates.shape)
         index = loops.index
         self.index_of[node] = index
-        place = cast(self._lowering.value(places, index), int64)
+        place = ix.of_value(cast(self._lowering.value(places, index), int64))
         memory_index = ix.row_major((*index[:axis], place, *index[axis + 1 :]), node.shape)
         is_inside = ix.inside(place, node.shape[axis])
         value = self._lowering.value(updates, index, is_inside)  # reads nothing for the others

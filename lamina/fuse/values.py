@@ -31,7 +31,7 @@ from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
 from lamina.graph.split_reductions import reuses_both_factors
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
 
 Region = frozenset[Node]  # a value and all nodes that computing it takes, down to other values
@@ -79,6 +79,8 @@ READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
 INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
+# What indices consist of as well, if the second operand is a number.
+BY_NUMBERS = frozenset({Op.MUL, Op.IDIV, Op.MOD})
 # Operations by which one result may read an element at another place than the next operand does, so
 # that a value reads an element more than once: `e[1:] - e[:-1]` by two SHRINKs. Reshapes and
 # permutes are taken to read each element once; EXPAND is `_repeated`'s.
@@ -411,14 +413,16 @@ def _scattered(users: Users, values: Set[Node]) -> set[Node]:
 
 
 def _made_of_indices(users: Users) -> set[Node]:
-    """The nodes that are sums of indices or comparisons of these, such as the mask
-    ``row - column >= 0``. They are cheap: lowering brings a comparison of indices to one addition
-    and one test, and the kernel reads no array for it."""
+    """The nodes that are sums of indices, these by numbers, or comparisons of them, such as the
+    mask ``row - column >= 0``. They are cheap: lowering brings a comparison of indices to one
+    addition and one test, and the kernel reads no array for it."""
     made: set[Node] = set()
     for node in users:
         is_leaf = node.op in (Op.IOTA, Op.CONST)
+        is_by_number = node.op in BY_NUMBERS and peel(node.src[1], Group.MOVEMENT).op is Op.CONST
+        is_operation = node.op in INDEX_OPERATIONS or is_by_number
         is_exact = node.dtype.is_int or node.dtype is bool_
-        if is_exact and (is_leaf or (node.op in INDEX_OPERATIONS and made.issuperset(node.src))):
+        if is_exact and (is_leaf or (is_operation and made.issuperset(node.src))):
             made.add(node)
     return made
 
@@ -475,12 +479,13 @@ def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
     columns gathers four of these sums for each result, which would be 60.
     """
     costs = element_costs(users, values)
+    cheap = _made_of_indices(users)
     stored = set(values)
     uses: dict[Node, frozenset[_Use]] = {}
     for node in reversed(users):
         uses[node] = _uses_of(node, users[node], stored, uses)
         # A cast to a wider float is done where it is read: its operand may be stored.
-        if node.op not in Group.ELEMENTWISE or widening(node) > 0:
+        if node.op not in Group.ELEMENTWISE or widening(node) > 0 or node in cheap:
             continue
         times = _times_again(prod(node.shape), uses[node])
         if times * costs[node] >= target.min_shared_cost:

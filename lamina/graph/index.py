@@ -111,8 +111,11 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
 
 
 def of_value(value: Node) -> Node:
-    """A scalar int64 `value` as an index: sums, and products with constants, are in normal form
-    where the bounds of operands say that they do not wrap around."""
+    """A scalar int64 `value` as an index: arithmetic on axes, and else sums, and products with
+    constants, are in normal form where the bounds of operands say that they do not wrap around."""
+    arithmetic = of_integer(value)
+    if arithmetic is not None:
+        return arithmetic
     done: dict[Node, Node] = {}
     for node in toposort([value], lambda node: node.op in (Op.ADD, Op.MUL)):
         src = [done.get(operand, operand) for operand in node.src]
@@ -141,7 +144,7 @@ def _of_integer(value: Node) -> Node | None:
         return value
     if op is Op.CONST:
         return const(value.arg.value, int64)
-    if op not in (Op.CAST, Op.NEG, Op.ADD, Op.MUL, Op.AFFINE):
+    if op not in (Op.CAST, Op.NEG, Op.ADD, Op.MUL, Op.AFFINE, Op.IDIV, Op.MOD):
         return None
     parts: list[Node] = []
     for operand in value.src:
@@ -151,16 +154,29 @@ def _of_integer(value: Node) -> Node | None:
         parts.append(part)
     if op is Op.AFFINE:
         return value
-    if op is Op.MUL:
+    if op in (Op.MUL, Op.IDIV, Op.MOD):
         if parts[1].op is not Op.CONST:
             return None
-        index = scale(parts[0], parts[1].arg.value)
+        number: int = parts[1].arg.value
+        if op is not Op.MUL and number <= 0:
+            return None
+        index = scale(parts[0], number) if op is Op.MUL else _divided_by(op, parts[0], number)
     else:
         index = scale(parts[0], -1) if op is Op.NEG else add(*parts)
     low, high = bounds(index)
     dtype = value.dtype
     fits = low >= dtype.min and high <= dtype.max  # type: ignore[operator]
     return index if fits else None
+
+
+def _divided_by(op: Op, index: Node, divisor: int) -> Node:
+    """``index // divisor``, or the modulus, with what is whole of each coefficient apart:
+    ``1489 * i // 3`` is ``496 * i + i // 3``, and for i < 3 that is ``496 * i``."""
+    terms, constant = terms_of(index)
+    whole = {term: factor // divisor for term, factor in terms.items()}
+    left = {term: factor % divisor for term, factor in terms.items()}
+    quotient, rest = divided(affine(left, constant % divisor), divisor)
+    return rest if op is Op.MOD else add(affine(whole, constant // divisor), quotient)
 
 
 def less(left: Node, right: Node) -> Node:

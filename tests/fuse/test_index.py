@@ -40,6 +40,8 @@ def _at(order: list[Node], point: dict[Node, int]) -> int:
             value[node] = node.arg.constant + sum(a * b for a, b in terms)
         else:
             value[node] = {
+                Op.ADD: lambda a, b: a + b,
+                Op.MUL: lambda a, b: a * b,
                 Op.IDIV: lambda a, b: a // b,
                 Op.MOD: lambda a, b: a % b,
                 Op.LT: lambda a, b: a < b,
@@ -212,3 +214,28 @@ def test_normal_form_makes_equal_indices_one_node() -> None:
     assert ix.divided(ix.add(ix.scale(A, 12), ix.scale(B, 2)), 12)[0] is A
     assert ix.inside(flat, 24) is ix.TRUE
     assert ix.inside(ix.scale(flat, 1, 24), 24) is ix.FALSE
+
+
+def _by_number(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    """Arithmetic on values as graphs have it, not in normal form."""
+    numbers = st.builds(const, st.integers(1, 40), st.just(int64))
+    return st.one_of(
+        st.builds(lambda a, b: Node(Op.ADD, (a, b)), inner, inner),
+        st.builds(lambda a, b: Node(Op.MUL, (a, b)), inner, numbers),
+        st.builds(lambda a, b: Node(Op.IDIV, (a, b)), inner, numbers),
+        st.builds(lambda a, b: Node(Op.MOD, (a, b)), inner, numbers),
+    )
+
+
+@given(st.recursive(st.sampled_from(AXES), _by_number, max_leaves=5))
+def test_arithmetic_by_numbers_is_an_index(value: Node) -> None:
+    index = ix.of_integer(value)
+    assert index is not None
+    assert values(index) == values(value)
+
+
+def test_whole_parts_of_a_quotient_are_strides() -> None:
+    """1489 elements in 3 windows: each begins 496 after the one before, as 1489 = 3 * 496 + 1."""
+    window = AXES[2]
+    first = Node(Op.IDIV, (Node(Op.MUL, (window, const(1489, int64))), const(3, int64)))
+    assert ix.of_integer(first) is ix.scale(window, 496)
