@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lamina.errors import FormatError
-from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+from lamina.models.rope import LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 __all__ = [
     "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
@@ -228,6 +229,8 @@ def rope_of(
         raise holder.fail("partial_rotary_factor", reason)
     if not scaling.values:
         scaling = fields.part("rope_scaling")
+    if scaling.text("rope_type", scaling.text("type", "default")) in ("longrope", "su"):
+        return Rope(turned, theta, _long_scaling(fields, scaling, turned // 2, context))
     return Rope(turned, theta, scaling_of(scaling, context))
 
 
@@ -237,6 +240,28 @@ def theta_of(fields: Fields, name: str, fallback: float) -> float:
     if theta <= 1.0:
         raise fields.fail(name, f"{theta}; a number above 1 is needed")
     return theta
+
+
+def _long_scaling(fields: Fields, scaling: Fields, pairs: int, context: int) -> LongScaling:
+    """The tokens of the first training are a field beside those of the scaling, or one of them."""
+    holder = fields if "original_max_position_embeddings" in fields.values else scaling
+    original = holder.size("original_max_position_embeddings")
+    factor = scaling.number("factor", context / original)
+    length = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 < original else 1.0
+    return LongScaling(
+        _divisors(scaling, "short_factor", pairs),
+        _divisors(scaling, "long_factor", pairs),
+        original,
+        scaling.number("attention_factor", length),
+    )
+
+
+def _divisors(fields: Fields, name: str, count: int) -> tuple[float, ...]:
+    """Positive numbers."""
+    values = fields.get(name)
+    if not isinstance(values, list) or len(values) != count:
+        raise fields.fail(name, f"a list of {count} numbers is needed")
+    return tuple(Fields({name: value}, fields.origin).number(name) for value in values)
 
 
 def scaling_of(fields: Fields, context: int) -> Scaling | None:
@@ -262,4 +287,5 @@ def scaling_of(fields: Fields, context: int) -> Scaling | None:
             fields.number("beta_slow", 1.0),
             None if longer is None else fields.number("attention_factor"),
         )
-    raise fields.fail("rope_type", f"{kind!r}; known are default, linear, llama3 and yarn")
+    known = "default, linear, llama3, longrope and yarn"
+    raise fields.fail("rope_type", f"{kind!r}; known are {known}")

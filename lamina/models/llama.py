@@ -18,8 +18,10 @@ from lamina.models.fields import (
     MOST_LAYERS,
     Fields,
     check_activation,
+    check_flags,
     head_counts,
     head_size_of,
+    layer_kinds,
     rope_of,
 )
 from lamina.models.language_model import KeyShape, LanguageModel
@@ -54,7 +56,7 @@ class LlamaConfig:
     eps: float = 1e-6  # of the normalizations
     context: int = 2048  # tokens that the model was trained for
     tied: bool = False  # the last projection has the weight of the lookup
-    window: int | None = None
+    windows: tuple[int | None, ...] = ()  # of each layer, in tokens; by default none has one
     qkv_biases: bool = False
     output_bias: bool = False
     inner_biases: bool = False
@@ -89,11 +91,12 @@ class Llama(LanguageModel):
     def vectors(
         self, ids: Tensor, caches: Sequence[KeyValues | None], first: Tensor | None
     ) -> Tensor:
-        places = Places(ids.shape[1], first, ids.device, self.config.window)
+        places = Places(ids.shape[1], first, ids.device)
+        windows = self.config.windows or (None,) * self.config.layers
         rotation = self.config.rope.at(places.positions())
         x = self.model.embed_tokens(ids)
-        for layer, cache in zip(self.model.layers, caches, strict=True):
-            x = layer(x, rotation, places, cache)
+        for layer, window, cache in zip(self.model.layers, windows, caches, strict=True):
+            x = layer(x, rotation, replace(places, window=window), cache)
         return x
 
     def logits(self, x: Tensor) -> Tensor:
@@ -147,7 +150,8 @@ class Variant:
 
     qkv_biases: bool = False  # and none of the attention's output
     normalizes_heads: bool = False
-    has_window: bool = False
+    slides: Callable[[int, int], bool] | None = None  # of a layer and `max_window_layers`
+    has_window: bool = False  # whether or not a file says that windows are used
     turned_share: float | None = None  # of a head; None for whole heads alone
     is_fused: bool = False  # the rows of several matrices are one matrix in files
     mixture: Callable[[Fields, int], Mixture] | None = None
@@ -183,15 +187,29 @@ def _qwen2_experts(fields: Fields, layers: int) -> Mixture:
     return replace(_qwen_experts(fields, layers), shared=shared)
 
 
+def _all_layers(number: int, bound: int) -> bool:
+    return True
+
+
+def _last_layers(number: int, bound: int) -> bool:
+    return number >= bound
+
+
+def _first_even_layers(number: int, bound: int) -> bool:
+    return number % 2 == 0 and number < bound
+
+
 VARIANTS = {
     "llama": Variant(),
-    "mistral": Variant(has_window=True),
-    "qwen2": Variant(qkv_biases=True),
-    "qwen3": Variant(normalizes_heads=True),
-    "phi3": Variant(has_window=True, turned_share=1.0, is_fused=True),
-    "mixtral": Variant(has_window=True, mixture=_mixtral_experts, theta=1e6, eps=1e-5),
-    "qwen2_moe": Variant(qkv_biases=True, mixture=_qwen2_experts),
-    "qwen3_moe": Variant(normalizes_heads=True, mixture=_qwen_experts),
+    "mistral": Variant(slides=_all_layers, has_window=True),
+    "qwen2": Variant(qkv_biases=True, slides=_last_layers),
+    "qwen3": Variant(normalizes_heads=True, slides=_last_layers),
+    "phi3": Variant(slides=_all_layers, has_window=True, turned_share=1.0, is_fused=True),
+    "mixtral": Variant(
+        slides=_all_layers, has_window=True, mixture=_mixtral_experts, theta=1e6, eps=1e-5
+    ),
+    "qwen2_moe": Variant(qkv_biases=True, slides=_first_even_layers, mixture=_qwen2_experts),
+    "qwen3_moe": Variant(normalizes_heads=True, slides=_all_layers, mixture=_qwen_experts),
 }
 
 
@@ -217,7 +235,7 @@ def read(fields: Fields, variant: Variant) -> LlamaConfig:
         eps=fields.number("rms_norm_eps", variant.eps),
         context=context,
         tied=fields.flag("tie_word_embeddings", False),
-        window=_window(fields, variant),
+        windows=_windows(fields, variant, layers),
         qkv_biases=fields.flag(biases, variant.qkv_biases),
         output_bias=fields.flag("attention_bias") and not variant.qkv_biases,
         inner_biases=fields.flag("mlp_bias"),
@@ -226,12 +244,23 @@ def read(fields: Fields, variant: Variant) -> LlamaConfig:
     )
 
 
-def _window(fields: Fields, variant: Variant) -> int | None:
-    if variant.has_window and fields.get("sliding_window") is not None:
-        return fields.size("sliding_window")
-    if fields.flag("use_sliding_window"):
-        raise fields.fail("use_sliding_window", "layers with and without windows are not supported")
-    return None
+def _windows(fields: Fields, variant: Variant, layers: int) -> tuple[int | None, ...]:
+    """Of each layer, how many tokens before it, itself included, a token sees; None for all."""
+    if variant.slides is None:
+        check_flags(fields, "use_sliding_window", value=False)
+        return (None,) * layers
+    is_used = variant.has_window or fields.flag("use_sliding_window")
+    has_window = is_used and fields.get("sliding_window") is not None
+    bound = fields.get("max_window_layers", 28)
+    sliding, full = "sliding_attention", "full_attention"
+    if not isinstance(bound, int):
+        raise fields.fail("max_window_layers", f"{bound!r}; an integer is needed")
+    usual = [
+        sliding if has_window and variant.slides(number, bound) else full
+        for number in range(layers)
+    ]
+    kinds = layer_kinds(fields, usual)
+    return tuple(fields.size("sliding_window") if kind == sliding else None for kind in kinds)
 
 
 def with_joined_experts(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lamina.frontend.functions.elementwise import cos, sin
+from lamina.frontend.functions.elementwise import cos, sin, where
 from lamina.frontend.functions.movement import concat
 from lamina.frontend.tensor import Tensor
 
-__all__ = ["LinearScaling", "Llama3Scaling", "Rope", "Rotation", "Scaling", "YarnScaling"]
+__all__ = [
+    "LinearScaling", "Llama3Scaling", "LongScaling", "Rope", "Rotation", "Scaling", "YarnScaling",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,30 @@ class YarnScaling:
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True)
+class LongScaling:
+    """Each frequency has a divisor of its own: `long` ones for tokens whose call ends behind the
+    first `context` tokens of a text, `short` ones for others (Ding et al. 2024, "LongRoPE"). Keys
+    of earlier calls stay as they are. length: that all vectors are multiplied by."""
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    context: int
+    length: float
+
+    def frequencies(self, plain: Any, rope: Rope) -> Any:
+        """Of short texts."""
+        import numpy as np
+
+        return plain / np.asarray(self.short)
+
+    def long_frequencies(self, plain: Any) -> Any:
+        import numpy as np
+
+        return (plain / np.asarray(self.long)).astype(np.float32)
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongScaling
 
 
 @dataclass(frozen=True)
@@ -109,17 +134,26 @@ class Rope:
         """Of each pair, in radians a position: NumPy's float32, (size / 2,)."""
         import numpy as np
 
-        plain = self.theta ** (-np.arange(0, self.size, 2) / self.size)
-        if self.divisors is not None:
-            plain = plain / np.asarray(self.divisors, np.float64)
+        frequencies = self._plain()
         if self.scaling is not None:
-            plain = self.scaling.frequencies(plain, self)
-        return plain.astype(np.float32)
+            frequencies = self.scaling.frequencies(frequencies, self)
+        return frequencies.astype(np.float32)
+
+    def _plain(self) -> Any:
+        """Before scaling."""
+        import numpy as np
+
+        plain = self.theta ** (-np.arange(0, self.size, 2) / self.size)
+        return plain if self.divisors is None else plain / np.asarray(self.divisors, np.float64)
 
     def at(self, positions: Tensor) -> Rotation:
         """The rotation of heads at `positions`, integers (..., length)."""
         frequencies = Tensor(self.frequencies(), device=positions.device)
-        angles = positions.cast(frequencies.dtype).unsqueeze(-1) * frequencies
+        if isinstance(self.scaling, LongScaling) and positions.shape[-1]:
+            long = self.scaling.long_frequencies(self._plain())
+            is_long = positions[..., -1:] >= self.scaling.context
+            frequencies = where(is_long, Tensor(long, device=positions.device), frequencies)
+        angles = positions.cast(frequencies.dtype).unsqueeze(-1) * frequencies.unsqueeze(-2)
         length = 1.0 if self.scaling is None else self.scaling.length
         # In memory: each layer would compute them again for every head.
         cosines, sines = cos(angles) * length, sin(angles) * length

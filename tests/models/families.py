@@ -21,6 +21,13 @@ YARN = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+LONG = {
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
+        "short_factor": [1.0, 1.1, 1.3, 1.7], "long_factor": [1.0, 1.5, 3.0, 9.0],
+    }
+}  # fmt: skip
+SLIDING = {"use_sliding_window": True, "sliding_window": 5}
 LLAMA4 = {
     "head_dim": 16, "intermediate_size_mlp": 80, "num_hidden_layers": 4, "num_local_experts": 4,
     "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "attention_chunk_size": 5,
@@ -41,8 +48,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 5, "head_dim": 16}),
     "qwen2": ("Qwen2", {"rms_norm_eps": 1e-5}),
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen2 with windows": ("Qwen2", SLIDING | {"max_window_layers": 1}),
+    "qwen3 with windows": ("Qwen3", SLIDING | {"max_window_layers": 0, "head_dim": 16}),
+    "qwen2 with experts and windows": (
+        "Qwen2Moe", SLIDING | EXPERTS | {"shared_expert_intermediate_size": 48}
+    ),
+    "qwen3 with experts and windows": ("Qwen3Moe", SLIDING | EXPERTS),
     "phi3": ("Phi3", {"sliding_window": 6}),
     "phi4": ("Phi3", {"rope_parameters": PARTIAL, "tie_word_embeddings": True}),
+    "phi4 of short texts": ("Phi3", LONG | {"original_max_position_embeddings": 32}),
+    "phi4 of long texts": ("Phi3", LONG | {"original_max_position_embeddings": 16}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "mixtral, many experts": (
         "Mixtral", {"num_local_experts": 20, "num_experts_per_tok": 3, "sliding_window": 7}

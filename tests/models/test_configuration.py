@@ -14,6 +14,15 @@ from lamina.models.configuration import from_gguf, from_hugging_face
 from tests.models.families import SIZES
 
 PLAIN = {**SIZES, "model_type": "llama"}
+
+
+def _long(**changes: Any) -> dict[str, Any]:
+    """Of Phi 3, whose heads have 8 pairs, half of which are turned."""
+    divisors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    scaling = {"rope_type": "longrope", "partial_rotary_factor": 0.5, **divisors, **changes}
+    return {"model_type": "phi3", "rope_parameters": scaling, "original_max_position_embeddings": 8}
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "kinds": ({"model_type": ["llama"]}, r"model_type: \['llama'\]; a text is needed"),
     "no kind": ({"model_type": None}, "model_type: missing"),
@@ -47,8 +56,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "flag": ({"tie_word_embeddings": 1}, "tie_word_embeddings: 1; true or false"),
     "rope": ({"rope_scaling": {"type": "odd"}}, "rope_scaling: rope_type: 'odd'; known are de"),
     "rope that is none": ({"rope_parameters": []}, r"rope_parameters: \[\]; an object is needed"),
+    "divisors of no list": (_long(short_factor=1.0), "short_factor: a list of 4 numbers"),
+    "too few divisors": (_long(long_factor=[1.0]), "long_factor: a list of 4 numbers is need"),
+    "divisors of zero": (_long(long_factor=[1.0, 0, 1.0, 1.0]), "long_factor: 0; a positive"),
     "factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling: factor: missing"),
-    "window": ({"use_sliding_window": True}, "use_sliding_window: layers with and without"),
+    "window": ({"use_sliding_window": True}, "use_sliding_window: True; models of this"),
 }  # fmt: skip
 
 
@@ -178,3 +190,8 @@ def test_older_files_of_gemma3_name_its_rotations_by_other_fields() -> None:
 def test_each_sixth_layer_of_gemma3_sees_all() -> None:
     config = from_hugging_face({**GEMMA3, "num_hidden_layers": 7, "sliding_window": 5}, "")
     assert config.windows == (5, 5, 5, 5, 5, None, 5)
+
+
+def test_older_files_of_phi3_name_long_rotations_su() -> None:
+    old = _long(rope_type=None, type="su")
+    assert from_hugging_face({**PLAIN, **old}, "") == from_hugging_face({**PLAIN, **_long()}, "")

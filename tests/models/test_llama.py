@@ -94,7 +94,7 @@ CACHED = [
     ("llama", "cpu"), ("mistral", "interp"), ("gpt2", "interp"), ("gemma2", "interp"),
     ("mixtral", "interp"), ("qwen2 with experts", "cpu"), ("qwen3 with experts", "interp"),
     ("gemma3", "interp"), ("olmo", "interp"), ("olmo2", "cpu"), ("phi", "interp"),
-    ("llama4", "interp"),
+    ("llama4", "interp"), ("qwen2 with windows", "interp"), ("phi4 of short texts", "interp"),
 ]  # fmt: skip
 
 
@@ -121,6 +121,20 @@ def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
     ids, zero = Tensor(IDS[:, :8], device=device), Tensor(0, device=device)
     last = network(ids, caches, zero, only=Tensor(5, device=device)).numpy()
     np.testing.assert_allclose(last, theirs[:, 5:6], atol=1e-4)
+
+
+def test_a_cache_keeps_the_keys_of_a_short_text_that_becomes_long(tmp_path: Path) -> None:
+    """As transformers does: what comes behind the first training has other frequencies."""
+    theirs = saved("phi4 of long texts", tmp_path)
+    cache = transformers.DynamicCache(config=theirs.config)
+    network = models.load(tmp_path, device="interp").network
+    caches = network.new_caches(batch=2, capacity=32, device="interp")
+    for start, stop in ((0, 10), (10, 16), (16, 24)):
+        with torch.no_grad():
+            expected = theirs(torch.tensor(IDS[:, start:stop]), cache=cache).logits
+        ids, first = IDS[:, start:stop], Tensor(start, device="interp")
+        logits = network(Tensor(ids, device="interp"), caches, first).numpy()
+        np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["smollm", "gpt2", "gemma2", "mixtral", "olmo2", "phi"])
