@@ -21,7 +21,8 @@ _SMALL = {
 @dataclass(frozen=True)
 class Scale:
     """Sizes as factors of the table's: of the samples of a call, of tokens and moments, of the
-    pixels of a side, and of widths. heads: of their number; they are as much wider as remains."""
+    pixels of a side, and of widths. heads: of their number; they are as much wider as remains, and
+    so are the stages of networks for images, which have many more pixels."""
 
     batch: int = 1
     length: int = 1
@@ -35,7 +36,7 @@ class Scale:
             return self.width
         if name in _HEADS:
             return self.heads
-        if name in _WIDTHS_OF_HEADS:
+        if name in _WIDTHS_OF_HEADS or name in _WIDTHS_OF_STAGES:
             return self.width // self.heads
         if name in _LENGTHS:
             return self.length
@@ -56,14 +57,16 @@ _WIDTHS = frozenset((
     "emb_dim", "ffn_dim", "word_embed_proj_dim", "d_inner", "d_ff", "dff", "encoder_ffn_dim",
     "decoder_ffn_dim", "embedding_size", "intra_bottleneck_size", "true_hidden_size",
     "input_embedding_size", "output_embedding_size", "attention_hidden_size",
-    "moe_intermediate_size", "shared_expert_intermediate_size", "hidden_sizes",
-    "neck_hidden_sizes", "decoder_hidden_size", "conv_dim", "embed_dim",
+    "moe_intermediate_size", "shared_expert_intermediate_size", "conv_dim",
 ))  # fmt: skip
 _HEADS = frozenset((
     "num_attention_heads", "num_key_value_heads", "n_heads", "n_head", "num_heads",
     "attention_heads", "encoder_attention_heads", "decoder_attention_heads",
 ))  # fmt: skip
 _WIDTHS_OF_HEADS = frozenset(("head_dim", "rotary_dim", "d_kv", "key_dim"))
+_WIDTHS_OF_STAGES = frozenset(
+    ("hidden_sizes", "neck_hidden_sizes", "decoder_hidden_size", "embed_dim")
+)
 _LENGTHS = frozenset(("max_source_positions", "max_target_positions", "max_length"))
 
 
