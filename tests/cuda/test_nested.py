@@ -238,6 +238,22 @@ def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[in
     assert not any(back_to_back(one) for one in plans if isinstance(one, Kernel))
 
 
+@pytest.mark.parametrize(("arch", "count"), [("sm_80", 1), ("sm_86", 0), ("sm_90a", 1)])
+def test_tiles_without_room_on_a_gpu_go_through_memory(arch: str, count: int) -> None:
+    """Scores that add up two products have tiles of 160 KiB, in blocks of 128 rows."""
+
+    def form(*arrays: Tensor) -> tuple[Tensor, Tensor]:
+        first, second, first_key, second_key, value, other = arrays
+        scores = (first @ first_key.mT).cast(lm.float32) + (second @ second_key.mT).cast(lm.float32)
+        weights = lm.exp(scores - lm.max(scores, axis=-1, keepdims=True)).cast(lm.bfloat16)
+        return weights @ value, weights @ other
+
+    specs = [lm.TensorSpec((4, 512, 128), lm.bfloat16)] * 6
+    plans = lm.jit(form).lower(*specs, device=GPU, arch=arch).planned.plans
+    nested = [one for one in plans if isinstance(one, Kernel) and back_to_back(one)]
+    assert len(nested) == count
+
+
 @pytest.mark.parametrize("dtype", [lm.float32, lm.float64])
 def test_wider_numbers_go_through_memory(dtype: lm.DType) -> None:
     plans = planned(SIZES[0], dtype, causal=True).plans
