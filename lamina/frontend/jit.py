@@ -43,7 +43,9 @@ __all__ = ["jit"]
 
 _MAX_PROGRAMS = 256  # of one function; each number that is passed makes another
 _MAX_WAITING = 4  # of one signature
-_MAX_KEEPING = 4  # programs of one function that keep arrays of constants
+# Programs of one function that keep arrays of constants: the last 4, and more as long as what they
+# keep has no more bytes, as of a small model with a program for each of many lengths.
+_MAX_KEEPING, _MAX_KEPT = 4, 1 << 30
 
 # What a quick call depends on; the gradient is None in every key that is kept.
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
@@ -147,10 +149,12 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             return
         self._keeping = [other for other in self._keeping if other is not program]
         self._keeping.append(program)
-        for old in self._keeping[:-_MAX_KEEPING]:
+        kept = sum(other.kept.nbytes for other in self._keeping)
+        while len(self._keeping) > _MAX_KEEPING and kept > _MAX_KEPT:
+            old = self._keeping.pop(0)
+            kept -= old.kept.nbytes
             old.forget_state()
             self._quick.clear()  # it holds what they kept
-        del self._keeping[:-_MAX_KEEPING]
 
     def _note_quick(
         self, program: Program, args: Any, tensors: list[Tensor], options: Options

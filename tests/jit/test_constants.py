@@ -124,13 +124,23 @@ def test_what_is_kept_is_freed_with_its_program() -> None:
     assert lm.memory_stats()["allocated"] <= before
 
 
-def test_many_signatures_keep_few_arrays() -> None:
+def test_many_signatures_keep_few_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four, where what more of them keep would be too much."""
+    monkeypatch.setattr("lamina.frontend.jit._MAX_KEPT", 0)
+    assert 1 <= _programs_that_keep(calls=10) <= 4
+
+
+def test_small_arrays_of_many_signatures_are_kept() -> None:
+    assert _programs_that_keep(calls=10) > 4
+
+
+def _programs_that_keep(calls: int) -> int:
+    """Of a function that is called with so many signatures."""
     layer = Layer()
-    for rows in range(2, 12):
+    for rows in range(2, 2 + calls):
         layer.x = drawn(rows, 40)
         layer.check()
-    keeping = [one for one in layer.compiled._programs.values() if one.kept.nbytes]
-    assert 1 <= len(keeping) <= 4
+    return sum(one.kept.nbytes > 0 for one in layer.compiled._programs.values())
 
 
 def test_what_is_differentiated_is_no_constant() -> None:
