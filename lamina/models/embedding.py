@@ -2,7 +2,7 @@
 
 Texts are sorted by their lengths and computed some at a time: 16, then 4, then 1, so that no rows
 are computed for nobody. Each program is for a number of texts and a length that they are padded to.
-There are few lengths, powers of two and the middle between two of them, so that programs are few.
+There are few lengths, at most four from a power of two to the next, so that programs are few.
 """
 
 from __future__ import annotations
@@ -113,9 +113,8 @@ def _groups(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _padded(length: int) -> int:
-    """The least of 8, 12, 16, 24, 32, 48, 64 and so on that has room for `length` tokens."""
-    power = _SHORTEST
-    while power < length:
-        power *= 2
-    middle = power // 4 * 3
-    return middle if _SHORTEST < length <= middle else power
+    """The length of the program for texts of up to `length` tokens: a multiple of 8 up to 64, of 16
+    up to 128, of 32 up to 256 and so on."""
+    power = 1 << (length - 1).bit_length()
+    step = max(_SHORTEST, power // 8)
+    return -(-length // step) * step

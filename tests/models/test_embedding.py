@@ -14,6 +14,7 @@ import pytest
 
 from lamina import models
 from lamina.errors import ArgumentError, DTypeError, FormatError
+from lamina.models.embedding import _padded
 from lamina.models.sentences import SentenceSettings
 from tests.models.encoders import sentence_folder, sentence_vectors
 from tests.models.families import saved
@@ -68,9 +69,11 @@ def test_there_are_few_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert shapes == [(16, 40), (4, 8), (1, 8), (1, 8), (1, 8)]
     np.testing.assert_array_equal(vectors[:, 0], lengths)
     shapes.clear()
-    for length in (8, 9, 12, 13, 16, 17, 24, 25, 32, 33):
+    for length in (1, 8, 9, 17, 24, 25, 32, 33, 40):
         embedder.of_tokens([[1] * length])
-    assert [shape[1] for shape in shapes] == [8, 12, 12, 16, 16, 24, 24, 32, 32, 40]
+    assert [shape[1] for shape in shapes] == [8, 8, 16, 24, 24, 32, 32, 40, 40]
+    lengths = (41, 64, 65, 81, 128, 129, 256, 257, 512)
+    assert [_padded(length) for length in lengths] == [48, 64, 80, 96, 128, 160, 256, 320, 512]
 
 
 def test_wrong_calls_are_refused(tmp_path: Path) -> None:

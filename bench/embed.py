@@ -1,0 +1,147 @@
+"""Sentences to vectors with all-MiniLM-L6-v2, on the CPU beside onnxruntime, with one thread.
+
+    python -m bench.embed               # downloads the model
+    python -m bench.embed --rounds 5
+
+It needs torch, transformers and onnxruntime. The sentences are those of this project's pages. Both
+have the same tokenizer, and each is measured from texts to vectors. onnxruntime's model is made by
+PyTorch's exporter and takes any shape: a batch is padded to its longest text. Times are processor
+time; both take turns, round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import lamina as lm
+from bench.machine import ROOT
+from bench.samples import in_turns, noise, ratio
+from lamina import models
+from lamina.models.embedding import Embedder
+from lamina.models.fetch import fetch
+
+Embed = Callable[[Sequence[str]], Any]  # texts to vectors
+COUNT, BATCHES = 96, (1, 32)  # sentences, and how many are embedded at once
+SHORTEST, LONGEST = 5, 40  # words of a sentence
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.embed")
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    folder = fetch("minilm")
+    texts = sentences(COUNT)
+    with lm.using(threads=1):
+        embedder = models.load(folder).embedder
+        peer = onnxruntime_embed(folder)
+        ours, theirs = embedder(texts), peer(texts)
+        print(f"largest difference of {COUNT} vectors: {abs(ours - theirs).max():.1e}")
+        for batch in BATCHES:
+            print(compared(embedder, peer, texts, batch, options.rounds))
+
+
+def sentences(count: int) -> list[str]:
+    """Some of this project's pages, without tables, code and links; a seed chooses which."""
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    plain = " ".join(_plain(page.read_text(encoding="utf-8")) for page in pages)
+    parts = {" ".join(part.split()) for part in re.split(r"(?<=[.?!])\s", plain)}
+    usable = sorted(part for part in parts if SHORTEST <= len(part.split()) <= LONGEST)
+    return random.Random(0).sample(usable, count)
+
+
+def _plain(page: str) -> str:
+    without_code = re.sub(r"```.*?```|`|\]\([^)]*\)|\[", " ", page, flags=re.DOTALL)
+    lines = without_code.splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("|", "#", "-", "    ")))
+
+
+def onnxruntime_embed(folder: Path) -> Embed:
+    """The same model in onnxruntime, with one thread."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "model.onnx"
+        export(folder, path)
+        session = onnxruntime.InferenceSession(path, settings, ["CPUExecutionProvider"])
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(256)
+    tokenizer.enable_padding()
+
+    def embed(texts: Sequence[str]) -> Any:
+        encoded = tokenizer.encode_batch(list(texts))
+        columns = ([one.ids, one.attention_mask, one.type_ids] for one in encoded)
+        arrays = (np.array(column, np.int64) for column in zip(*columns, strict=True))
+        return session.run(None, dict(zip(INPUTS, arrays, strict=True)))[0]
+
+    return embed
+
+
+def export(folder: Path, path: Path) -> None:
+    """Write the model of `folder`, with the mean and the length 1, as ONNX."""
+    import torch
+    import transformers
+
+    class Sentences(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = transformers.BertModel.from_pretrained(
+                folder, add_pooling_layer=False, attn_implementation="eager"
+            )
+
+        def forward(self, ids: Any, mask: Any, types: Any) -> Any:
+            hidden = self.bert(ids, mask, types).last_hidden_state
+            weights = mask.unsqueeze(-1).float()
+            mean = (hidden * weights).sum(1) / weights.sum(1)
+            return torch.nn.functional.normalize(mean, dim=-1)
+
+    ids = torch.ones((2, 8), dtype=torch.int64)
+    axes = {name: {0: "batch", 1: "length"} for name in INPUTS}
+    torch.onnx.export(
+        Sentences().eval(), (ids, ids, ids * 0), str(path), input_names=list(INPUTS),
+        dynamic_axes=axes, opset_version=17, dynamo=False,
+    )  # fmt: skip
+
+
+def compared(ours: Embedder, theirs: Embed, texts: Sequence[str], batch: int, rounds: int) -> str:
+    """A line: how many sentences a second each embeds, `batch` at once."""
+    parts = [texts[at : at + batch] for at in range(0, len(texts), batch)]
+    sides: dict[str, Embed] = {"lamina": ours, "onnxruntime": theirs, "again": theirs}
+    turns = {name: partial(_seconds, embed, parts) for name, embed in sides.items()}
+    in_turns(turns, 1)  # warm
+    times = in_turns(turns, rounds, random.Random(0))
+    rates = {name: len(texts) / median(values) for name, values in times.items()}
+    peer = times["onnxruntime"]
+    return (
+        f"{batch:2} at once: lamina {rates['lamina']:.0f} sentences/s, onnxruntime "
+        f"{rates['onnxruntime']:.0f}; {ratio(peer, times['lamina']):.2f} times as fast, "
+        f"noise {noise(peer, times['again']):.0%}"
+    )
+
+
+def _seconds(embed: Embed, parts: Sequence[Sequence[str]]) -> float:
+    """Processor time of all of `parts`."""
+    started = time.process_time()
+    for part in parts:
+        embed(part)
+    return time.process_time() - started
+
+
+if __name__ == "__main__":
+    main()
