@@ -69,6 +69,7 @@ class GemmaConfig:
     eps: float
     context: int  # tokens that the model was trained for
     normalizes_heads: bool = False
+    norm_offset: float = 1.0  # of the weights of normalizations
 
 
 class Gemma(LanguageModel):
@@ -111,7 +112,9 @@ class _Decoder:
             _Layer(config, source, f"model.layers.{number}")
             for number in range(len(config.windows))
         ]
-        self.norm = RMSNorm(source, "model.norm", config.size, config.eps, offset=1.0)
+        self.norm = RMSNorm(
+            source, "model.norm", config.size, config.eps, offset=config.norm_offset
+        )
 
 
 class _Layer:
@@ -119,13 +122,15 @@ class _Layer:
         size = config.size
 
         def norm(part: str) -> RMSNorm:
-            return RMSNorm(source, f"{name}.{part}_layernorm", size, config.eps, offset=1.0)
+            return RMSNorm(
+                source, f"{name}.{part}_layernorm", size, config.eps, offset=config.norm_offset
+            )
 
         self.input_layernorm = norm("input")
         self.self_attn = SelfAttention(
             source, f"{name}.self_attn", size, config.heads, config.key_heads, config.head_size,
-            norm_eps=config.eps if config.normalizes_heads else None, norm_offset=1.0,
-            scores=config.scores,
+            norm_eps=config.eps if config.normalizes_heads else None,
+            norm_offset=config.norm_offset, scores=config.scores,
         )  # fmt: skip
         self.post_attention_layernorm = norm("post_attention")
         self.pre_feedforward_layernorm = norm("pre_feedforward")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamina.frontend.tensor import Tensor
+from lamina.io.blocks import Packed
 from lamina.models import experts
 from lamina.models.experts import Mixture, MixtureOfExperts
 from lamina.models.fields import (
@@ -287,10 +288,16 @@ def _parts(name: str, weight: Weight, config: LlamaConfig) -> dict[str, Weight]:
     end = next(one for one in _FUSED if name.endswith(one))
     queries, keys = (count * config.head_size for count in (config.heads, config.key_heads))
     sizes = [config.inner] * 2 if end.startswith("gate") else [queries, keys, keys]
-    if not isinstance(weight, Tensor) or weight.shape[:1] != (sum(sizes),):
+    if weight.shape[:1] != (sum(sizes),):
         return {name: weight}  # it is reported with all others that do not fit
     parts, first = dict[str, Weight](), 0
     for part, size in zip(_FUSED[end], sizes, strict=True):
-        parts[name.removesuffix(end) + part] = weight[first : first + size]
+        parts[name.removesuffix(end) + part] = _rows(weight, slice(first, first + size))
         first += size
     return parts
+
+
+def _rows(weight: Weight, part: slice) -> Weight:
+    if isinstance(weight, Packed):
+        return Packed(weight.kind, weight.data[part])
+    return weight[part]

@@ -18,7 +18,7 @@ from lamina.frontend.tensor import Tensor, check_device
 from lamina.io import gguf, safetensors
 from lamina.io.blocks import Packed
 from lamina.models import configuration
-from lamina.models.configuration import FAMILIES, Family
+from lamina.models.configuration import FAMILIES, GGUF_FAMILIES, ROPE_TENSORS, Family
 from lamina.models.embedding import Embedder
 from lamina.models.fields import Fields, read_object
 from lamina.models.language_model import LanguageModel
@@ -196,6 +196,13 @@ _GGUF_PARTS = {
 _GGUF_STACKS = {  # of the matrices of all experts
     "ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj",
 }  # fmt: skip
+_GGUF_PARTS_OF = {  # architectures with other parts
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "gemma3": {
+        "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+}  # fmt: skip
 _GGUF_NAMES = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
 }  # fmt: skip
@@ -203,23 +210,27 @@ _GGUF_NAMES = {
 
 def _from_gguf(path: Path, target: _Target) -> Model:
     content, origin = gguf.load(path, target.first), str(path)
-    tensors = {_name(name): weight for name, weight in content.tensors.items()}
+    kind = str(content.metadata.get("general.architecture"))
+    parts = _GGUF_PARTS | _GGUF_PARTS_OF.get(kind, {})
+    tensors = {_name(name, parts): weight for name, weight in content.tensors.items()}
     config = configuration.from_gguf(content.metadata, tensors, origin)
-    tensors.pop("rope_freqs.weight", None)
-    if content.metadata["general.architecture"] == "llama":
+    for name in ROPE_TENSORS:
+        tensors.pop(name, None)
+    family = FAMILIES[GGUF_FAMILIES[kind]]
+    if kind == "llama":
         tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
     tensors = {name: _as_matrix(name, one) for name, one in tensors.items()}
-    network = _network(FAMILIES["llama"], config, tensors, origin, target)
+    network = _network(family, config, family.renamed(tensors, config), origin, target)
     return Model(network, config, target.device, partial(Tokenizer.from_gguf, content.metadata))
 
 
-def _name(name: str) -> str:
+def _name(name: str, parts: Mapping[str, str]) -> str:
     """The name in Hugging Face's files of a tensor in a GGUF file: blk.0.attn_q.weight is
     model.layers.0.self_attn.q_proj.weight. Other names stay."""
     stem, _, kind = name.rpartition(".")
     block, _, part = stem.removeprefix("blk.").partition(".")
-    if stem.startswith("blk.") and part in _GGUF_PARTS:
-        return f"model.layers.{block}.{_GGUF_PARTS[part]}.{kind}"
+    if stem.startswith("blk.") and part in parts:
+        return f"model.layers.{block}.{parts[part]}.{kind}"
     if stem.startswith("blk.") and part in _GGUF_STACKS and kind == "weight":
         return f"model.layers.{block}.mlp.experts.{_GGUF_STACKS[part]}"
     return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name

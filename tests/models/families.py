@@ -87,6 +87,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                             "attn_temperature_tuning": False, "num_experts_per_tok": 2}
     ),
     "phi": ("Phi", {"partial_rotary_factor": 0.25}),
+    "gemma3 in files": (
+        "Gemma3", {"head_dim": 16, "sliding_window": 5, "num_hidden_layers": 7,
+                   "query_pre_attn_scalar": 16, "rope_parameters": GEMMA3_ROPES}
+    ),
     "gemma2 without bounds": (
         "Gemma2", {"head_dim": 32, "attn_logit_softcapping": None, "final_logit_softcapping": None}
     ),

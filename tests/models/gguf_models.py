@@ -17,29 +17,31 @@ NAMES = {
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }  # fmt: skip
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, arch: str) -> str:
     stem, _, kind = name.rpartition(".")
     if stem in NAMES:
         return f"{NAMES[stem]}.{kind}"
     number, _, part = stem.removeprefix("model.layers.").partition(".")
     if part == "mlp.experts":
         return f"blk.{number}.ffn_{kind.removesuffix('_proj')}_exps.weight"
-    return f"blk.{number}.{NAMES[part]}.{kind}"
+    others = OTHERS if arch == "gemma3" else {}
+    return f"blk.{number}.{(NAMES | others)[part]}.{kind}"
 
 
 def in_parts(key: str, weight: np.ndarray) -> dict[str, np.ndarray]:
     """Matrices of gates and of ups apart, where they are one."""
-    stem, is_joined, _ = key.rpartition("gate_up_proj")
+    stem, is_joined, _ = key.rpartition("experts.gate_up_proj")
     if not is_joined:
         return {key: weight}
     gates, ups = np.split(weight, 2, axis=1)
-    return {f"{stem}gate_proj": gates, f"{stem}up_proj": ups}
+    return {f"{stem}experts.gate_proj": gates, f"{stem}experts.up_proj": ups}
 
 
 def neighbours_paired(weight: np.ndarray, heads: int) -> np.ndarray:
@@ -48,7 +50,31 @@ def neighbours_paired(weight: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
 
 
-ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"}
+OTHERS = {  # of Gemma
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+ARCHITECTURES = {
+    "gemma3_text": "gemma3", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"
+}  # fmt: skip
+
+
+def rotations_of(config: Any, arch: str) -> dict[str, Any]:
+    """The metadata of rotations and windows."""
+    window = getattr(config, "sliding_window", None)
+    found = {f"{arch}.attention.sliding_window": window} if window else {}
+    if arch != "gemma3":
+        ropes = config.rope_parameters
+        turned = ropes.get("partial_rotary_factor", 1.0) * (getattr(config, "head_dim", None) or 16)
+        found |= {f"{arch}.rope.dimension_count": int(turned)}
+        return found | {f"{arch}.rope.freq_base": ropes["rope_theta"]}
+    full, local = (config.rope_parameters[f"{kind}_attention"] for kind in ("full", "sliding"))
+    return found | {
+        f"{arch}.rope.freq_base": full["rope_theta"],
+        f"{arch}.rope.freq_base_swa": local["rope_theta"],
+        f"{arch}.rope.scaling.type": "linear",
+        f"{arch}.rope.scaling.factor": full["factor"],
+    }
 
 
 def experts_of(config: Any, arch: str) -> dict[str, Any]:
@@ -82,8 +108,7 @@ def written(name: str, path: Path, **changes: Any) -> Any:
         f"{arch}.attention.key_length": getattr(config, "head_dim", None) or 16,
         f"{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         f"{arch}.context_length": config.max_position_embeddings,
-        f"{arch}.rope.freq_base": config.rope_parameters["rope_theta"],
-        **experts_of(config, arch), **tables("smollm"),
+        **rotations_of(config, arch), **experts_of(config, arch), **tables("smollm"),
     } | changes  # fmt: skip
     for key, value in metadata.items():
         if isinstance(value, str):
@@ -97,14 +122,15 @@ def written(name: str, path: Path, **changes: Any) -> Any:
     for key, parameter in model.named_parameters():
         for part, weight in in_parts(key, parameter.detach().numpy()).items():
             if weight.ndim == 1 or weight.shape[0] == 1:
-                writer.add_tensor(gguf_name(part), weight.squeeze())
+                offset = arch == "gemma3"  # of the weights of normalizations
+                writer.add_tensor(gguf_name(part, arch), weight.squeeze() + np.float32(offset))
                 continue
             kind = kinds.Q8_0 if weight.shape[0] == 600 else kinds.Q4_1
             blocks = gguf.quants.quantize(np.ascontiguousarray(weight), kind)
             weight[...] = gguf.quants.dequantize(blocks, kind)  # of the model as well
             if arch == "llama" and part.endswith(("q_proj.weight", "k_proj.weight")):
                 blocks = neighbours_paired(blocks, weight.shape[0] // (config.head_dim or 16))
-            writer.add_tensor(gguf_name(part), blocks, raw_dtype=kind)
+            writer.add_tensor(gguf_name(part, arch), blocks, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -11,6 +11,7 @@ import lamina as lm
 from lamina.errors import FormatError
 from lamina.io.blocks import BLOCK_TYPES, Packed
 from lamina.models.configuration import from_gguf, from_hugging_face
+from lamina.models.rope import LongScaling
 from tests.models.families import SIZES
 
 PLAIN = {**SIZES, "model_type": "llama"}
@@ -146,6 +147,11 @@ GGUF = {
     "llama.feed_forward_length": 96, "llama.attention.head_count": 4, "llama.context_length": 64,
     "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": 96,
 }  # fmt: skip
+PHI3_GGUF, GEMMA3_GGUF = (
+    {key.replace("llama", kind): value for key, value in GGUF.items()}
+    | {"general.architecture": kind}
+    for kind in ("phi3", "gemma3")
+)
 EXPERTS = {"llama.expert_count": 4, "llama.expert_used_count": 2}
 WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "architectures": ({"general.architecture": np.arange(3)}, {}, "general.architecture: array"),
@@ -160,6 +166,14 @@ WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "experts": (EXPERTS | {"llama.expert_used_count": 5}, {}, "expert_used_count: 5 of 4 experts"),
     "shares": (EXPERTS | {"llama.expert_gating_func": 2}, {}, "expert_gating_func: only 1, sof"),
     "factors": (EXPERTS | {"llama.expert_weights_scale": 2.5}, {}, "expert_weights_scale: shares"),
+    "part of a head": ({"llama.rope.dimension_count": 8}, {}, "count: 8; all 16 of a head are"),
+    "odd part": (PHI3_GGUF | {"phi3.rope.dimension_count": 7}, {}, "dimension_count: 7 of 16 elem"),
+    "window": (PHI3_GGUF | {"phi3.attention.sliding_window": 0}, {}, "sliding_window: 0; an int"),
+    "no window": (GEMMA3_GGUF, {}, "gemma3.attention.sliding_window: missing"),
+    "counts of experts": ({"llama.expert_count": np.arange(3)}, {}, "expert_count: array"),
+    "functions of shares": (
+        EXPERTS | {"llama.expert_gating_func": np.arange(3)}, {}, "expert_gating_func: array"
+    ),
     "divisors of zero": ({}, {"rope_freqs.weight": lm.zeros((8,))}, "weight: positive numbers"),
 }  # fmt: skip
 
@@ -195,3 +209,16 @@ def test_each_sixth_layer_of_gemma3_sees_all() -> None:
 def test_older_files_of_phi3_name_long_rotations_su() -> None:
     old = _long(rope_type=None, type="su")
     assert from_hugging_face({**PLAIN, **old}, "") == from_hugging_face({**PLAIN, **_long()}, "")
+
+
+def test_gguf_files_have_divisors_of_long_texts_as_tensors() -> None:
+    changes = {
+        "phi3.rope.dimension_count": 8, "phi3.rope.scaling.original_context_length": 8,
+        "phi3.rope.scaling.attn_factor": 1.25,
+    }  # fmt: skip
+    divisors = {
+        "rope_factors_short.weight": lm.ones((4,)), "rope_factors_long.weight": 2 * lm.ones((4,))
+    }
+    config = from_gguf(PHI3_GGUF | changes, divisors, "")
+    assert config.rope.size == 8
+    assert config.rope.scaling == LongScaling((1.0,) * 4, (2.0,) * 4, 8, 1.25)

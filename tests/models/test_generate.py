@@ -45,6 +45,16 @@ def test_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -
         np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["phi3", "phi4", "gemma3 in files"])
+def test_other_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
+    theirs = written(name, tmp_path / "model.gguf")
+    network = models.load(tmp_path / "model.gguf", device="interp").network
+    assert isinstance(network.model.layers[0].mlp.up_proj.weight, Packed)
+    ours = network(Tensor([PROMPT], device="interp")).numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "name", ["mixtral", "qwen2 with experts everywhere", "qwen3 with experts everywhere"]
 )
