@@ -153,7 +153,8 @@ def _fusion_target_of_cpu(options: Options) -> FusionTarget:
         return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
 
     return FusionTarget(
-        flips_bytes=flips_bytes, max_padded_copies=max_padded_copies, cost=cost,
+        flips_bytes=flips_bytes, has_byte_tiles="byte_tiles" in target.engines,
+        max_padded_copies=max_padded_copies, cost=cost,
         min_updating_results=ANY_NUMBER, packs_constants=target.vector_bytes in REGISTER_TILES,
     )  # fmt: skip
 

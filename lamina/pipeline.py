@@ -37,7 +37,7 @@ from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
 from lamina.fuse.verify_memory import verify_memory
 from lamina.graph.algebra import ALGEBRA
-from lamina.graph.flip_bytes import flip_bytes
+from lamina.graph.flip_bytes import flip_bytes, flip_bytes_beside_tiles
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.open_calls import open_without_detach
 from lamina.graph.rewrite import rewrite
@@ -133,7 +133,8 @@ def _suit_device(sinks: list[Node], options: Options) -> list[Node]:
 def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
     target = backend(options).fusion_target(options)
     if target.flips_bytes:
-        sinks = rewrite(sinks, (flip_bytes,))
+        rule = flip_bytes_beside_tiles if target.has_byte_tiles else flip_bytes
+        sinks = rewrite(sinks, (rule,))
     if target.tiled_products:
         return lay_out(sinks, target.row_pitch)
     return channels_last(sinks) if target.lanes_are_neighbours else sinks
@@ -293,6 +294,8 @@ PASSES = (
          "graph", _lay_out, (
         Step("flip_bytes", "makes the bytes of one factor signed, of the other not, for CPUs",
              "lamina.graph.flip_bytes:flip_bytes"),
+        Step("flip_bytes_beside_tiles", "the same, but for sums that CPUs take by tiles of bytes",
+             "lamina.graph.flip_bytes:flip_bytes_beside_tiles"),
         Step("lay_out", "stores factors with the axis last along which tiles read them, on GPUs",
              "lamina.fuse.layout:lay_out"),
         Step("channels_last", "stores images of convolutions with the channels last, on CPUs",

@@ -86,12 +86,13 @@ def everything() -> None:
     with using(search=1):
         (lm.ones((29,)) * 1.5).numpy()
     for_a_gpu()
-    for_a_cpu_with_products_of_bytes()
+    for_a_cpu_with_products_of_bytes("unsigned_by_signed")
+    for_a_cpu_with_products_of_bytes("unsigned_by_signed", "byte_tiles")
 
 
-def for_a_cpu_with_products_of_bytes() -> None:
-    """A product of bytes for a CPU with a unit that multiplies them, which this one may lack."""
-    target = cpu_target(vector_bytes=64, cores=2, engines=frozenset({"unsigned_by_signed"}))
+def for_a_cpu_with_products_of_bytes(*engines: str) -> None:
+    """A product of bytes for a CPU with units that multiply them, which this one may lack."""
+    target = cpu_target(vector_bytes=64, cores=2, engines=frozenset(engines))
     x = Tensor.of(hole(0, np.zeros((64, 64), np.int8)), "cpu").cast(lm.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "target_of", lambda options: target)

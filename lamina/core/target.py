@@ -24,7 +24,8 @@ class Target:
     engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
         (those before sm_80 lack most of this), "wgmma" has them do so while threads do other work,
         "tma" copies tiles; of a CPU, "unsigned_by_signed" multiplies bytes of these kinds and adds
-        up four products in one instruction
+        up four products in one instruction, and "byte_tiles" multiplies tiles of 16 rows of 64
+        bytes (Intel's AMX-INT8)
     adds_atomically: whether threads can combine integers of 32 and 64 bits at one place in memory,
         in any order, each by one instruction
     """

@@ -60,6 +60,9 @@ class FusionTarget:
     """Whether sums of products of bytes are to have factors of both signs
     (`lamina.graph.flip_bytes`)."""
 
+    has_byte_tiles: bool = False
+    """Whether instructions multiply tiles of bytes of any signs."""
+
     min_shared_cost: int = 12
     """In additions (`lamina.fuse.costs`): a value with several users is stored, not computed again
     by each of them, from this cost an element on. 12 stores an exponential of a difference on a

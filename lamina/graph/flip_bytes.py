@@ -19,6 +19,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 MIN_USES = 16  # of each number of either factor: with fewer, the second sum would take as long
+# Rows from which on the other factor is packed into panels for any layout of it (`CpuKnobs.tall`),
+# and the rows of a tile and the bytes of each.
+MIN_ROWS_OF_TILES, ROWS_OF_TILE, BYTES_OF_ROW = 64, 16, 64
 FLIPPED = {int8: uint8, uint8: int8}
 MOVED = (Op.EXPAND, Op.RESHAPE, Op.PERMUTE)
 
@@ -31,11 +34,9 @@ def flip_bytes(node: Node) -> Node | None:
     if node.arg.monoid is not ADD or node.dtype is not int32 or product.op is not Op.MUL:
         return None
     axes = node.arg.axes
-    kept = [axis for axis in range(len(product.shape)) if axis not in axes]
-    repeated = [one for one in product.src if kept and _repeats(one, kept[-1])]
-    if len(repeated) != 1:
+    other = _repeated(node)
+    if other is None:
         return None
-    (other,) = repeated  # the factor without flips, which each column has again
     (factor,) = (one for one in product.src if one is not other)
     bytes_, other_bytes = bytes_of(factor), bytes_of(other)
     if bytes_ is None or other_bytes is None or bytes_.dtype is not other_bytes.dtype:
@@ -51,6 +52,49 @@ def flip_bytes(node: Node) -> Node | None:
     times = -128 if bytes_.dtype is int8 else 128
     correction = Node(Op.MUL, (sums, build.full(sums.shape, times, int32)))
     return Node(Op.ADD, (total, build.expand(correction, total.shape)))
+
+
+@on(Op.REDUCE)
+def flip_bytes_beside_tiles(node: Node) -> Node | None:
+    """`flip_bytes` for a processor that also multiplies tiles of bytes, of any signs: None for sums
+    that fill tiles."""
+    return None if _fills_tiles(node) else flip_bytes.apply(node)
+
+
+def _fills_tiles(node: Node) -> bool:
+    """Does a CPU pack one factor of the sum of products `node` into panels, and read rows of tiles
+    from the other as it lies?"""
+    product, axes = node.src[0], node.arg.axes
+    other = _repeated(node) if product.op is Op.MUL else None
+    if other is None or len(axes) != 1:
+        return False
+    rows = prod(other.src[0].shape) // product.shape[axes[0]]
+    return (
+        rows >= MIN_ROWS_OF_TILES
+        and prod(product.shape) // prod(other.src[0].shape) >= ROWS_OF_TILE
+        and product.shape[axes[0]] >= BYTES_OF_ROW
+        and _is_minor(other, axes[0])
+    )
+
+
+def _is_minor(factor: Node, axis: int) -> bool:
+    """Are elements along `axis`, the last one that does not repeat, neighbours in memory, as no
+    movement but that of whole rows makes `factor`?"""
+    once = factor.src[0]
+    if any(size > 1 for size in once.shape[axis + 1 :]):
+        return False
+    while once.op in (Op.CAST, Op.RESHAPE):
+        (once,) = once.src
+    return once.op not in MOVED
+
+
+def _repeated(node: Node) -> Node | None:
+    """The factor of a sum of products that the results' last axis has again and again; None if that
+    is none, or both."""
+    product = node.src[0]
+    kept = [axis for axis in range(len(product.shape)) if axis not in node.arg.axes]
+    repeated = [one for one in product.src if kept and _repeats(one, kept[-1])]
+    return repeated[0] if len(repeated) == 1 else None
 
 
 def _repeats(factor: Node, axis: int) -> bool:

@@ -26,7 +26,8 @@ Axes = tuple[Node, ...]
 
 # Bindings of an axis say who runs its iterations.
 IN_REGISTERS = ("vector", "unroll")  # lanes of a vector; copies of the body, one an iteration
-IN_ONE_THREAD = ("serial", *IN_REGISTERS, "dot")  # "dot": four products of bytes, one instruction
+# "dot": four products of bytes, by one instruction. "tile": the words of these in a row of a tile.
+IN_ONE_THREAD = ("serial", *IN_REGISTERS, "dot", "tile")
 # "parallel": threads of the CPU's pool. "thread": the threads of a GPU's block. "grid": a GPU's
 # blocks, or its threads where no axis is bound to "thread".
 BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
@@ -54,6 +55,9 @@ MANY_SUMS, MANY_SUMS_OF_WARP = 16, 4
 # Elements from lane to lane of vectors that shuffles pick from vectors of neighbours, and how many
 # of these are read (`lamina/targets/c/strides.c`).
 NEAR_STRIDES = {-1: 1, 2: 2, 3: 3, 4: 4}
+
+
+WORDS_OF_TILE = 16  # words of four bytes in a row of a tile, at most; a tile has as many rows
 
 
 class SubLoops(NamedTuple):

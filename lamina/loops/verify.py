@@ -36,6 +36,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
     SCANNING_THREADS,
+    WORDS_OF_TILE,
     Nest,
     SubLoops,
     axis_lists,
@@ -76,6 +77,8 @@ def _bindings(nest: Nest) -> Checks:
             yield from _vector(nest, axis)
         if to == "dot":
             yield axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits"
+        if to == "tile":
+            yield from _tile(nest, axis)
 
 
 def _vector(nest: Nest, axis: Node) -> Checks:
@@ -89,6 +92,17 @@ def _vector(nest: Nest, axis: Node) -> Checks:
     lanes = axis.arg.size
     fits = lanes > 1 and lanes.bit_count() == 1
     yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
+
+
+def _tile(nest: Nest, axis: Node) -> Checks:
+    """1. What is reduced along the axis of a tile are words, of four bytes that are multiplied, and
+    no more of them than a row of a tile has."""
+    name = names_of([axis])
+    reducing = [node for node in nest.kernel.nodes if axis in bound_axes(node)]
+    has_words = all(nest.bound(bound_axes(node)[-1]) == "dot" for node in reducing)
+    yield bool(reducing) and has_words, f"{name} has no words of four bytes, bound to dot"
+    words = axis.arg.size
+    yield words <= WORDS_OF_TILE, f"{name} has {words} words, and a row of a tile {WORDS_OF_TILE}"
 
 
 def _vectors(nest: Nest) -> Checks:

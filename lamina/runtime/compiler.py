@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from lamina.core.options import Options
 from lamina.errors import CompilerNotFoundError
+from lamina.runtime.tile_registers import may_use_tiles
 
 REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")
@@ -41,8 +42,12 @@ class Compiler(NamedTuple):
     def engines(self) -> frozenset[str]:
         """What this CPU has beside vectors: see `lamina.core.target.Target`."""
         of_dots = ("__AVX512VNNI__", "__AVXVNNI__")
-        has_dots = any(name in self.macros for name in of_dots)
-        return frozenset({"unsigned_by_signed"}) if has_dots else frozenset()
+        engines = set[str]()
+        if any(name in self.macros for name in of_dots):
+            engines.add("unsigned_by_signed")
+        if "__AMX_INT8__" in self.macros and may_use_tiles():
+            engines.add("byte_tiles")
+        return frozenset(engines)
 
     def command(self, source: Path | str, output: Path | str) -> list[str]:
         """What turns a C file into a shared library. No fast-math: the rounding tricks of generated

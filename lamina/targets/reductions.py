@@ -208,7 +208,7 @@ class NestPrinter(BlockPrinter):
         split by 16, the main part is a vector of 16 lanes and the tail one of 8.
 
         Parts share what fills scratch memory only where there are no sums and no scans: loops with
-        these may run in blocks, which `_print_part` opens around the loops that fill.
+        these may run in blocks, which `print_part` opens around the loops that fill.
         """
         self.waiting = [store for store in self.waiting if store not in work.stores]
         parts = sorted(self.nest_parts(work.axes), key=_lanes, reverse=True)
@@ -219,7 +219,7 @@ class NestPrinter(BlockPrinter):
         for _, alike in groupby(groups, key=lambda group: _lanes(group[0])):
             for group in alike:
                 if len(group) == 1:
-                    self._print_part(group[0], replace(work, begins=group[0] is parts[0]))
+                    self.print_part(group[0], replace(work, begins=group[0] is parts[0]))
                 else:
                     self.print_sharing(group, partial(self._print_body, work))
             self.join([each for each in work.sums if each.accumulators])
@@ -231,7 +231,7 @@ class NestPrinter(BlockPrinter):
             if open_columns.isdisjoint(free_axes(value)):
                 self.filled |= {value}
 
-    def _print_part(self, part: NestPart, work: Work) -> None:
+    def print_part(self, part: NestPart, work: Work) -> None:
         """Print one part of the loops of `work`, in blocks or not.
 
         A loop runs in blocks for its sums or for its scans. One that has both has no blocks: in

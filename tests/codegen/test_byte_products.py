@@ -129,6 +129,14 @@ def test_sums_wrap_around() -> None:
     np.testing.assert_array_equal(got, np.zeros((64, 20), np.int32))
 
 
+@pytest.mark.parametrize("columns", [20, 40])
+def test_long_products_of_columns_that_no_tile_divides(columns: int) -> None:
+    """Memory adds up blocks of steps of whole tiles alone: all other sums are of all steps."""
+    a, b = _bytes(np.uint8, (66, 1 << 17), 3), _bytes(np.int8, (columns, 1 << 17), 4)
+    got = (lm.asarray(a).cast(lm.int32) @ lm.asarray(b).T.cast(lm.int32)).numpy()
+    np.testing.assert_array_equal(got, _wide(a) @ _wide(b.T))
+
+
 def test_computed_bytes() -> None:
     """Factors that are computed from what is read: rounded floats, and halves of bytes."""
     rng = np.random.default_rng(4)

@@ -10,6 +10,11 @@ from lamina.core.dtypes import DType
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
+# As how many instructions on a vector of words of bytes the instructions on tiles multiply in their
+# time, with two tiles of sums: an Emerald Rapids multiplied 1.4 * 10**12 bytes a second with them,
+# and 0.35 * 10**12 on vectors.
+SPEED_OF_TILES = 4
+
 
 @dataclass(frozen=True)
 class Access:

@@ -15,7 +15,7 @@ from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Nest, sums_bytes
-from lamina.schedule.cost.body import Work, is_fused, sums_products
+from lamina.schedule.cost.body import SPEED_OF_TILES, Work, is_fused, sums_products
 from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
 from lamina.schedule.gpu.atoms import ATOMS
@@ -111,7 +111,8 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
     Indices cost nothing, as loops may count them, nor does what is beneath sums of products on
     tensor cores, as that may be in their tiles. A product that is added to a sum is one instruction
     with the addition: ``sum(x * y)`` over 1024 of float32 is 128 instructions on vectors of 8. On a
-    CPU four products of bytes are one with their addition: 1024 of them are 32 instructions.
+    CPU four products of bytes are one with their addition: 1024 of them are 32 instructions, or as
+    many of SPEED_OF_TILES times as fast a unit.
     """
     on_tensor_cores = _products_on_tensor_cores(nest, rates)
     without_instructions = set(on_tensor_cores)
@@ -127,13 +128,14 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
             operand for operand in toposort(node.src) if not bound_axes(operand)
         )
     vector_bytes = instruction_bytes(target)
+    speed_of_tiles = SPEED_OF_TILES if "byte_tiles" in target.engines else 1
     work = []
     for node in nest.kernel.nodes:
         if not _is_computed(node) or node in without_instructions:
             continue
         part = _work_of(node, nest, vector_bytes)
         if node in sums_of_words:
-            part = replace(part, times=part.times / 4)
+            part = replace(part, times=part.times / (4 * speed_of_tiles))
         work.append(part)
     return replace(total(work, vector_bytes, rates), tensor=sum(on_tensor_cores.values()))
 

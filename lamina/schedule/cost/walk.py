@@ -30,7 +30,7 @@ from lamina.loops.nest import (
     operands_of,
 )
 from lamina.loops.verify import WARP
-from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
+from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, is_fused, sums_products
 from lamina.schedule.cost.conditions import MASK, is_masked, share_inside
 
 # Instructions that put four rows of bytes together to words: each row is widened, all but the first
@@ -102,6 +102,7 @@ class _Walker:
         # Axes of four bytes, which a dot product reads as one vector with the lanes around them.
         self.dots = self._bound_to("dot")
         self.in_body = self.vectors | self.unrolled | self.dots
+        self.tiles = self._bound_to("tile")  # axes of words, which are loops here
         self.fill_of = {fill.value: fill for fill in nest.fills}  # by staged value
         # Of staged values that depend on reductions, the home that computes and stores them.
         self.stored_in: dict[Node, Loop] = {}
@@ -212,7 +213,7 @@ class _Walker:
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies, share)
         if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
             self._visit_terms(index, loop)
-            loop.accesses.append(access)
+            loop.accesses.append(self._in_tile(access, loop))
             return
         if not is_store and self._is_transposed(index, condition, lanes):
             self._visit_terms(index, loop)
@@ -222,10 +223,7 @@ class _Walker:
         dtype = self.kernel.parameters[parameter].dtype
         if not is_store and self._has_rows_of_bytes(index, condition):
             self._visit_terms(index, loop)
-            rows = points(self.dots & free_axes(index))
-            words = lanes // rows
-            loop.work.append(Work(Op.BITCAST, int32, loop.times, words, copies * ROWS_OF_WORDS))
-            loop.accesses.append(replace(access, lanes=words, copies=copies * rows))
+            self._words_of_rows(access, loop)
             return
         reads = 0 if is_store else self._near_reads(index, condition, dtype, lanes)
         if reads:
@@ -241,6 +239,21 @@ class _Walker:
         times = loop.times * share  # where a condition does not hold for all lanes, none is read
         loop.work.append(Work(Op.BITCAST, dtype, times, 1, copies * lanes))
         loop.accesses.append(replace(access, lanes=1, copies=copies * lanes))
+
+    def _words_of_rows(self, access: Access, loop: Loop) -> None:
+        """Note how rows of bytes are read and put together to words."""
+        rows = points(self.dots & free_axes(access.index))
+        words, copies = access.lanes // rows, access.copies
+        loop.work.append(Work(Op.BITCAST, int32, loop.times, words, copies * ROWS_OF_WORDS))
+        loop.accesses.append(replace(access, lanes=words, copies=copies * rows))
+
+    def _in_tile(self, access: Access, loop: Loop) -> Access:
+        """The access of all words of a row in place of that of one, where instructions on tiles
+        read these: of 16, 64 bytes. Any other access as it is."""
+        words = points(self.tiles & loop.axes)
+        if words == 1 or access.lanes != points(self.dots):
+            return access
+        return replace(access, times=access.times / words, lanes=access.lanes * words)
 
     def _visit_terms(self, index: Node, loop: Loop) -> None:
         """Note what the terms of an index need."""
@@ -566,7 +579,9 @@ class _Walker:
         product = node.src[0]
         for cast in product.src:
             self._visit(cast.src[0], inner)
-        inner.work.append(Work(Op.MUL, node.dtype, inner.times, lanes, copies))
+        in_tiles = not self.tiles.isdisjoint(bound_axes(node))
+        times = inner.times / SPEED_OF_TILES if in_tiles else inner.times
+        inner.work.append(Work(Op.MUL, node.dtype, times, lanes, copies))
 
     def _join_lanes(self, node: Node, home: Loop) -> None:
         """What joins the lanes of each sum of a reduction after its loops, in the body of `home`:

@@ -482,7 +482,8 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     columns = _block_columns(plan, words, vector.arg.size)
     tile_columns = 2 * plan.width
     fits_all_steps = _whole_columns(plan, reduction, vector) >= tile_columns
-    if not columns and not fits_all_steps:
+    are_whole_tiles = vector.arg.size % tile_columns == 0
+    if not columns and not fits_all_steps and are_whole_tiles:
         # Even one tile's columns with all steps do not fit in scratch memory: blocks of steps of
         # one tile's columns. 32 columns of 18,432 steps of float32 are 2.25 MiB, more than half of
         # the 4 MiB.

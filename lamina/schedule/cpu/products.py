@@ -18,7 +18,7 @@ from lamina.ir.kernel import bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
-from lamina.loops.nest import dot_axes
+from lamina.loops.nest import WORDS_OF_TILE, dot_axes
 from lamina.schedule.cpu.packing import (
     PACKED_BY_SQUARES,
     Packed,
@@ -30,7 +30,13 @@ from lamina.schedule.cpu.packing import (
 )
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
-from lamina.schedule.cpu.register_tiles import PANEL_TILES, REGISTER_TILES, TileSize, fills_tile
+from lamina.schedule.cpu.register_tiles import (
+    BYTE_TILES,
+    PANEL_TILES,
+    REGISTER_TILES,
+    TileSize,
+    fills_tile,
+)
 from lamina.schedule.planner import loads_along
 
 # Half of the rows are a multiple of this, of which tiles of 12, 8 and 6 rows leave none over.
@@ -52,6 +58,7 @@ class Product:
     in_word: four where a step is such a dot product, or one
     panel: into which `vector_loads` are packed; None where they are read as they lie
     is_packed_once: are `vector_loads` constants, whose panel is kept from call to call?
+    in_byte_tiles: do instructions multiply tiles of bytes (`_suits_byte_tiles`)?
     """
 
     reduction: Node
@@ -64,6 +71,7 @@ class Product:
     in_word: int
     panel: Panel | None
     is_packed_once: bool
+    in_byte_tiles: bool
 
 
 @dataclass(frozen=True)
@@ -73,12 +81,14 @@ class Blocks:
     panels: the loop over panels of columns, the outermost; None if one has all columns
     steps: the loop over blocks of steps, whose sums are added to the result; None if one has all
     columns: the vector axis within a panel
+    words: the steps of a tile of bytes; None if there are no such tiles
     halves: the loop over halves of the rows, outside of all; None if panels are enough for threads
     """
 
     panels: Node | None
     steps: Node | None
     columns: Node
+    words: Node | None = None
     halves: Node | None = None
 
     @property
@@ -117,6 +127,8 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     plan.bind(tile.inner_rows, "unroll")
     plan.bind(tile.vectors, "unroll")
     plan.bind(tile.lane, "vector")
+    if blocks.words is not None:
+        plan.bind(blocks.words, "tile")
     if blocks.steps is not None:
         plan.do(Accumulate(blocks.steps.arg.number))
     return _packed_operands(plan, product, blocks, tile)
@@ -139,18 +151,33 @@ def _product_of(
     in_word = packed_in_word(plan.kernel, reduction)
     in_words = split_into_words(plan, reduction)
     word_axes = dot_axes(plan.kernel)
+    steps = [axis for axis in bound_axes(in_words) if axis not in word_axes]
+    row_loads = loads_along(in_words, row)
+    suits_tiles = _suits_byte_tiles(plan, row_loads, steps, word_axes)
     return Product(
         reduction=in_words,
         vector=vector,
         row=row,
         vector_loads=loads_along(in_words, vector),
-        row_loads=loads_along(in_words, row),
+        row_loads=row_loads,
         near_rows=_near_rows(plan, vector, row),
-        steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
+        steps=steps,
         in_word=in_word,
         panel=panel,
         is_packed_once=is_packed_once,
+        in_byte_tiles=panel is not None and suits_tiles,
     )
+
+
+def _suits_byte_tiles(
+    plan: CpuPlanner, row_loads: list[Node], steps: list[Node], words: list[Node]
+) -> bool:
+    """Has the processor instructions on tiles of bytes, and are those of a row neighbours, which
+    one of these instructions reads: whole rows of a tile at least?"""
+    if "byte_tiles" not in plan.target.engines or len(words) != 1 or len(steps) != 1:
+        return False
+    are_neighbours = all(ix.suits(words[0], *load.src) == ix.NEIGHBOURS for load in row_loads)
+    return len(row_loads) == 1 and are_neighbours and steps[0].arg.size >= WORDS_OF_TILE
 
 
 def _block_of(plan: CpuPlanner, product: Product) -> Block:
@@ -285,13 +312,16 @@ def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     if block.steps:
         blocks_of_steps, first = plan.split(first, block.steps)
     innermost = others[-1] if others else first
+    words: Node | None = None
     is_packed = product.panel is not None and not product.is_packed_once
-    if is_packed and innermost.arg.size >= plan.width:
+    if product.in_byte_tiles:
+        _, words = plan.split(innermost, WORDS_OF_TILE)
+    elif is_packed and innermost.arg.size >= plan.width:
         # What is contiguous along the reduction is packed by transposes of square blocks.
         plan.split(innermost, plan.width)
     if block.columns:
         panels, columns = plan.split(columns, block.columns)
-    return Blocks(panels, blocks_of_steps, columns)
+    return Blocks(panels, blocks_of_steps, columns, words)
 
 
 def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
@@ -328,6 +358,8 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
     further_products = _terms(product.reduction.src[0]) - 1
     if further_products > 0:
         return replace(tile, rows=max(tile.rows - further_products, 1))
+    if product.in_byte_tiles:
+        return BYTE_TILES
     if product.panel is not None and product.panel.computed_tile is not None:
         return product.panel.computed_tile
     panel_tile = PANEL_TILES.get(vector_bytes, tile)
@@ -353,11 +385,12 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
 
     A lower tile reloads operands more often. With several reduced axes that costs more than a last
     tile of another height, so that just `max_height` is tried as a divisor. Rows whose cache lines
-    compete for the same places are few at a time: 8, with one reduced axis.
+    compete for the same places are few at a time: 8, with one reduced axis. A tile of bytes reads
+    whole lines of each row.
     """
     has_one_axis = len(product.steps) == 1
     min_height = plan.knobs.rows if has_one_axis else max_height
-    is_distant = bool(plan.distant(product.row_loads, product.row))
+    is_distant = bool(plan.distant(product.row_loads, product.row)) and not product.in_byte_tiles
     highest = min(max_height, min_height) if is_distant else max_height
     size: int = product.row.arg.size
     if not plan.nest.is_head(product.row):  # a part of an axis has no last tile of its own

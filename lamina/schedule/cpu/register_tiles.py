@@ -30,6 +30,10 @@ PANEL_TILES = {64: TileSize(6, 4)}
 # scalars for 24 multiply-adds, and leave none of 32 rows over.
 COMPUTED_TILES = {64: (TileSize(6, 4), TileSize(8, 3))}
 
+# Rows and vectors of sums that instructions on tiles of bytes add to. Each vector is a tile of 16
+# rows. Of what follows, each row of each vector is a text of its own, so that they are few.
+BYTE_TILES = TileSize(16, 2)
+
 # Cycles in which the second-level cache gives a vector of 64 bytes. An estimate: the 48 bytes a
 # cycle that are often measured are 1.33 cycles, taken as 1.5. No measurement of others is kept.
 VECTOR_CYCLES = 1.5

@@ -29,7 +29,7 @@ from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
-from lamina.targets.c.dots import DotPrinter
+from lamina.targets.c.byte_tiles import BYTE_TILES, ByteTilePrinter
 from lamina.targets.c.operations import VECTORS
 from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.texts import helper_text
@@ -40,7 +40,7 @@ DOTS = "c/dots.c"
 EXCHANGES = "c/exchanges.c"
 TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/strides.c", "c/floats.c",
-    "c/math.c", "c/doubles.c", SORTS, DOTS, EXCHANGES,
+    "c/math.c", "c/doubles.c", SORTS, DOTS, BYTE_TILES, EXCHANGES,
 )  # fmt: skip
 OF_SCALARS = TEXTS[:2]  # which are not written for a number of lanes; every program has them
 
@@ -111,7 +111,7 @@ class _ProgramPrinter:
             self.needed.add((SORTS, 0))
             self.texts[name] = _sort_text(name, nest)
             return Function(name, nest.rows)
-        self.texts[name], chunks = DotPrinter(nest, name, self.needed).print()
+        self.texts[name], chunks = ByteTilePrinter(nest, name, self.needed).print()
         return Function(name, chunks)
 
     def _place(self, slot: Slot) -> str:
@@ -169,6 +169,6 @@ def _helpers(needed: set[tuple[str, int]], users: Sequence[str]) -> str:
     vectors = {(VECTORS, lanes) for _, lanes in needed if lanes}
     order = sorted(needed | vectors, key=lambda text: (TEXTS.index(text[0]), text[1]))
     texts = [HelperText(helper_text(name), lanes) for name, lanes in order]
-    # It pastes the names of its types, so that all of it is printed.
-    whole = [helper_text(*text) for text in order if text[0] == DOTS]
+    # They paste names, and ask for registers as a program is loaded, so that all is printed.
+    whole = [helper_text(*text) for text in order if text[0] in (DOTS, BYTE_TILES)]
     return used_parts(texts, users, whole)
