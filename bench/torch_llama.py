@@ -25,8 +25,11 @@ class Llama(nn.Module):
         caches: list[tuple[Tensor, Tensor]],
     ) -> None:  # fmt: skip
         super().__init__()
-        self.config, self.weights = config, weights
+        self.config = config
         device = next(iter(weights.values())).device
+        # Buffers are where a CUDA graph reads them; any other tensor it copies in each call.
+        for name, weight in weights.items():
+            self.register_buffer(_buffer(name), weight)
         frequencies = torch.from_numpy(config.rope.frequencies()).to(device)
         angles = torch.outer(torch.arange(config.context, device=device), frequencies)
         self.register_buffer("cos", torch.cat([angles, angles], -1).cos())
@@ -38,7 +41,7 @@ class Llama(nn.Module):
     def forward(self, ids: Tensor, positions: Tensor, is_cached: bool) -> Tensor:
         """positions: of the tokens, (length,). is_cached: there are tokens before them, and
         their keys and values are kept; otherwise they are the first ones."""
-        x = functional.embedding(ids, self.weights["model.embed_tokens.weight"])
+        x = functional.embedding(ids, self._weight("model.embed_tokens"))
         turns = (self.cos[positions], self.sin[positions])
         for number in range(self.config.layers):
             name = f"model.layers.{number}."
@@ -53,10 +56,14 @@ class Llama(nn.Module):
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         size = self.config.size
-        return functional.rms_norm(x, (size,), self.weights[f"{name}.weight"], self.config.eps)
+        return functional.rms_norm(x, (size,), self._weight(name), self.config.eps)
 
     def _project(self, x: Tensor, name: str) -> Tensor:
-        return functional.linear(x, self.weights[f"{name}.weight"])
+        return functional.linear(x, self._weight(name))
+
+    def _weight(self, name: str) -> Tensor:
+        weight: Tensor = getattr(self, _buffer(f"{name}.weight"))
+        return weight
 
     def _attention(
         self, x: Tensor, number: int, positions: Tensor, turns: tuple[Tensor, Tensor],
@@ -82,6 +89,11 @@ class Llama(nn.Module):
         grouped = query.reshape(batch, config.key_heads, -1, config.head_size)
         mixed = functional.scaled_dot_product_attention(grouped, keys, values, seen)
         return self._project(mixed.reshape(batch, 1, -1), name + "o_proj")
+
+
+def _buffer(name: str) -> str:
+    """The name of a weight as that of an attribute."""
+    return name.replace(".", "_")
 
 
 def _turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
