@@ -172,14 +172,18 @@ def _launch(options: argparse.Namespace) -> int:
     return launch(options.count, options.device, ["-m", *program] if options.is_module else program)
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, *, rounds: bool = True) -> None:
     parser.add_argument("model", help=_MODEL)
-    rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
-    parser.add_argument("--round-activations", action="store_true", help=rounded)
+    kept = "the dtype of keys and values, and of factors of products: 16 bits are faster on a GPU"
+    dtypes = ("float32", "bfloat16", "float16")
+    parser.add_argument("--activations", choices=dtypes, default="float32", help=kept)
+    if rounds:
+        rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
+        parser.add_argument("--round-activations", action="store_true", help=rounded)
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help=_MODEL)
+    _add_model(parser, rounds=False)
     parser.add_argument("--name", help="of the model, for clients; its file's name by default")
     parser.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
     key = "a file whose first line clients have to send; needed where other machines reach the host"

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from lamina.core.dtypes import BY_NAME
 from lamina.distributed import setup
-from lamina.distributed.mesh import Mesh
+from lamina.distributed.mesh import Axis, Mesh
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
@@ -94,13 +95,20 @@ def run_generate(options: Namespace) -> None:
 
 def _loaded(options: Namespace) -> Model:
     """The model, which all processes of a run share."""
-    axis = Mesh(model=setup.size())["model"]
-    return load(find(options.model), round_activations=options.round_activations, over=axis)
+    return _model(options, Mesh(model=setup.size())["model"])
+
+
+def _model(options: Namespace, over: Axis | None = None) -> Model:
+    activations = BY_NAME[options.activations]
+    return load(
+        find(options.model), round_activations=options.round_activations, over=over,
+        activations=activations,
+    )  # fmt: skip
 
 
 def run_chat(options: Namespace) -> None:
     """A conversation: a line of the user, an answer, and so on until the end of the input."""
-    model = load(find(options.model), round_activations=options.round_activations)
+    model = _model(options)
     tokenizer = model.tokenizer
     generator = Generator(model.writer, _capacity(options.context, model), model.device)
     messages: list[dict[str, str]] = []

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamina import Tensor, models
+import lamina as lm
+from lamina import Tensor, cli, models
 from lamina.errors import ArgumentError, FormatError
 from lamina.io.blocks import Packed
 from lamina.models import generate
@@ -218,3 +219,22 @@ def test_the_command_says_what_is_wrong(smollm: tuple[Any, Path], tmp_path: Path
         assert done.returncode == 1
         assert done.stderr.startswith("lamina: error: ")
         assert message in done.stderr
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "serve"])
+def test_activations_are_those_that_are_asked_for(
+    command: str, smollm: tuple[Any, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[lm.DType] = []
+
+    def load(path: Path, *, activations: lm.DType, **others: object) -> None:
+        asked.append(activations)
+        raise FormatError("that is all")
+
+    for module in ("lamina.models.command", "lamina.serving.command"):
+        monkeypatch.setattr(f"{module}.load", load)
+    arguments = [command, str(smollm[1]), *(["pip"] if command == "generate" else [])]
+    arguments += ["--port", "0"] if command == "serve" else []
+    assert cli.main([*arguments, "--activations", "bfloat16"]) == 1
+    assert cli.main(arguments) == 1
+    assert asked == [lm.bfloat16, lm.float32]
