@@ -8,7 +8,7 @@ from lamina.models.language_model import KeyShape
 from lamina.models.parts import Projection, heads_of
 from lamina.models.weights import Source
 
-__all__ = ["Memory", "MultiHead", "memory_of"]
+__all__ = ["Memory", "MultiHead", "attend", "memory_of"]
 
 Memory = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, size), of one layer
 
@@ -17,6 +17,20 @@ def memory_of(vectors: Tensor, key: Projection, value: Projection, shape: KeySha
     """Keys and values of vectors, (batch, length, size)."""
     keys, values = (heads_of(project(vectors), shape.size) for project in (key, value))
     return keys.cast(shape.dtype), values.cast(shape.dtype)
+
+
+def attend(
+    query: Tensor, memory: Memory, mask: Tensor | None = None, is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """What queries of all heads, (batch, length, heads * size), see of a memory: of their shape.
+    Other arguments are those of `lamina.scaled_dot_product_attention`."""
+    keys, values = memory
+    heads = heads_of(query, keys.shape[3]).cast(keys.dtype)
+    mixed = scaled_dot_product_attention(
+        heads, keys, values, mask, is_causal=is_causal, scale=scale
+    )
+    return mixed.transpose(1, 2).flatten(2)
 
 
 class MultiHead:
@@ -37,10 +51,7 @@ class MultiHead:
         return memory_of(vectors, self.k_proj, self.v_proj, self._shape)
 
     def __call__(
-        self, x: Tensor, memory: Memory, seen: Tensor | None = None, is_causal: bool = False
+        self, x: Tensor, memory: Memory, mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """x: (batch, length, size); so is the result. seen: which keys, as `attn_mask` of
-        `lamina.scaled_dot_product_attention`."""
-        query = heads_of(self.q_proj(x), self._shape.size).cast(self._shape.dtype)
-        of_heads = scaled_dot_product_attention(query, *memory, seen, is_causal=is_causal)
-        return self.out_proj(of_heads.transpose(1, 2).flatten(2))
+        """x: (batch, length, size); so is the result. mask, is_causal: as of `attend`."""
+        return self.out_proj(attend(self.q_proj(x), memory, mask, is_causal))

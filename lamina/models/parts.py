@@ -32,7 +32,7 @@ from lamina.models.weights import Source
 __all__ = [
     "Cache", "Gated", "KeyValues", "LayerNorm", "Lookup", "Places", "Projection", "RMSNorm",
     "Scores", "SelfAttention", "TransposedProjection", "attention", "floats", "heads_of",
-    "mixed", "rounded",
+    "rounded",
 ]  # fmt: skip
 
 
@@ -353,19 +353,6 @@ def heads_of(x: Tensor, size: int) -> Tensor:
     """(batch, length, heads * size) to (batch, heads, length, size)."""
     batch, length, width = x.shape
     return x.reshape((batch, length, width // size, size)).transpose(1, 2)
-
-
-def mixed(
-    query: Tensor, key: Tensor, value: Tensor, head_size: int, mask: Tensor | None = None,
-    is_causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
-    """Attention of heads that are side by side: (batch, length, heads * head_size), as the query.
-    Other arguments are those of `lamina.scaled_dot_product_attention`."""
-    query, key, value = (heads_of(x, head_size) for x in (query, key, value))
-    of_heads = scaled_dot_product_attention(
-        query, key, value, mask, is_causal=is_causal, scale=scale
-    )
-    return of_heads.transpose(1, 2).flatten(2)
 
 
 class SelfAttention:

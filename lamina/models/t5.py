@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lamina.frontend.functions.attention import scaled_dot_product_attention
 from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import abs as absolute
 from lamina.frontend.functions.elementwise import minimum, where
@@ -21,8 +20,8 @@ from lamina.models.distances import Distances
 from lamina.models.encoder_decoder import EncoderDecoder
 from lamina.models.fields import MOST_LAYERS, Fields, token_of, tokens_of
 from lamina.models.language_model import KeyShape
-from lamina.models.multi_head import Memory, memory_of
-from lamina.models.parts import Cache, Lookup, Places, Projection, RMSNorm, heads_of
+from lamina.models.multi_head import Memory, attend, memory_of
+from lamina.models.parts import Cache, Lookup, Places, Projection, RMSNorm
 from lamina.models.weights import Source, Weight
 
 __all__ = ["T5", "T5Config", "read", "with_last_projection"]
@@ -204,9 +203,7 @@ class _Attention:
 
     def __call__(self, x: Tensor, memory: Memory, mask: Tensor | None) -> Tensor:
         """mask: what is added to the scores, or which keys are seen."""
-        query = heads_of(self.q(x), self._keys.size).cast(self._keys.dtype)
-        mixed = scaled_dot_product_attention(query, *memory, mask, scale=1.0)
-        return self.o(mixed.transpose(1, 2).flatten(2))
+        return self.o(attend(self.q(x), memory, mask, scale=1.0))
 
 
 class _Inner:

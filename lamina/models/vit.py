@@ -14,7 +14,9 @@ from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
 from lamina.models.fields import MOST_LAYERS, Fields, labels_of, pair_of
 from lamina.models.image_network import Convolution, ImageClassifier
-from lamina.models.parts import LayerNorm, Projection, floats, mixed
+from lamina.models.language_model import KeyShape
+from lamina.models.multi_head import attend, memory_of
+from lamina.models.parts import LayerNorm, Projection, floats
 from lamina.models.weights import Source
 
 __all__ = ["ViT", "ViTConfig", "read"]
@@ -117,8 +119,8 @@ class _Layer:
 
 class _Attention:
     def __init__(self, config: ViTConfig, source: Source, name: str) -> None:
-        size = config.size
-        self._head_size = size // config.heads
+        size, heads = config.size, config.heads
+        self._keys = KeyShape(1, heads, size // heads, source.activations)
         self.attention = {
             part: Projection(source, f"{name}.attention.{part}", size, size, config.qkv_biases)
             for part in ("query", "key", "value")
@@ -126,8 +128,9 @@ class _Attention:
         self.output = {"dense": Projection(source, f"{name}.output.dense", size, size, bias=True)}
 
     def __call__(self, x: Tensor) -> Tensor:
-        query, key, value = (self.attention[part](x) for part in ("query", "key", "value"))
-        return self.output["dense"](mixed(query, key, value, self._head_size))
+        parts = self.attention
+        memory = memory_of(x, parts["key"], parts["value"], self._keys)
+        return self.output["dense"](attend(parts["query"](x), memory))
 
 
 # Configurations.
