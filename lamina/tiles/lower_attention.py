@@ -47,7 +47,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.attention import factors_of
+from lamina.schedule.gpu.attention import before_rounding, factors_of
 from lamina.schedule.gpu.pipelining import CONSUMERS
 from lamina.tiles.attention import (
     BackToBackDecisions,
@@ -256,9 +256,10 @@ class _Lowering:
         row_half = self.parts.registers.row_half
         for number, reduction in enumerate(reductions.outer):
             factors = factors_of(reduction.src[0])
-            (rounded,) = (node for node in factors if row_half in free_axes(node))
-            body.compute([rounded.src[0]])
-            body.statements.append(Set(f"parts{number}", body.names[rounded.src[0]]))
+            (left,) = (node for node in factors if row_half in free_axes(node))
+            value = before_rounding(left)
+            body.compute([value])
+            body.statements.append(Set(f"parts{number}", body.names[value]))
         keys = reductions.keys
         key_loops = (keys.tile, keys.column_group, keys.lane, keys.neighbour)
         first = Index(((extents([keys.tile])[0].name, keys.keys_of_tile),))

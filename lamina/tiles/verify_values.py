@@ -5,7 +5,8 @@
    What no view says is checked where it runs.
 10. Values are computed before they are used, and stored with their dtypes; fills have the dtypes of
    their arrays, or of what computes them.
-11. Registers are set, rescaled and reduced by names that are declared, or computed before.
+11. Registers are set, rescaled and reduced by names that are declared, or computed before; a value
+   has their dtype, or is float32, which they round.
 """
 
 from collections.abc import Iterator, Mapping
@@ -98,6 +99,11 @@ def verify_change(
             yield name in registers, f"{name} are no registers"
             is_number = isinstance(value, (float, int))
             yield is_number or value in known, f"{value} is no number, and not computed before"
+            if isinstance(value, str) and value in known and name in registers:
+                # A value of float32 may be rounded as it is set; nothing else is converted.
+                given, held = known[value], registers[name]
+                is_held = given in (held, float32)
+                yield is_held, f"{name} of {held.name} is set to {given.name}"
         case Rescale(sums=name, factor=factor):
             yield {name, factor} <= {*registers}, f"{name} or {factor} are no registers"
 

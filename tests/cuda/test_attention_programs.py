@@ -3,6 +3,7 @@ decide what is printed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -110,6 +111,15 @@ def test_a_program_of_one_role_decides_what_is_printed(arch: str, elements: int)
     others = [printed(lowered_function, mutant, arch) for _, mutant in mutants(program)]
     assert others
     assert len({text, *others}) == 1 + len(others)
+
+
+def test_left_factors_are_in_float32_until_they_are_packed() -> None:
+    """Their rounding would make them bits of 16, also beside values of two arrays, which are a
+    choice and no cast."""
+    source = lowered(of_joined, of(4, 300, 200, 64)).source
+    values = re.findall(r" parts0\[\d+\] = (\w+);", source)
+    assert values
+    assert all(value.startswith("exp2_") for value in values)
 
 
 def test_steps_that_are_not_ahead_wait_for_their_products() -> None:

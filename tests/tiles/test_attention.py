@@ -227,6 +227,7 @@ def test_attention_is_what_its_kernel_says(name: str, monkeypatch: pytest.Monkey
         ("max v4", "max v9", "v9 is not computed before"),
         ("by factor below row_max", "by factor below maximum", "maximum are no registers"),
         ("rescale totals0 by factor", "rescale totals0 by v1", "totals0 or v1 are no registers"),
+        ("set left0 <- parts0", "set parts0 <- left0", "parts0 of float32 is set to bfloat16"),
         ("slope 64", "slope 0", "a mask leaves out no step, or all"),
         ("mask -128*a7", "mask -128*r3", "a mask by r3, which number no tile"),
         ("by 2 row tiles", "by 3 row tiles", "4 tiles are no arrays of 3"),

@@ -373,6 +373,13 @@ def factors_of(product: Node) -> Axes:
     return factors if dtypes in ({bfloat16}, {float16}, {float32}) else ()
 
 
+def before_rounding(left: Node) -> Node:
+    """The left factor of an outer product in float32, before it is rounded to 16 bits. It is cast
+    back to float32 beside a right factor that is no cast, such as a choice of two."""
+    rounded = left.src[0] if _is_exact_cast(left) else left
+    return rounded.src[0]
+
+
 def _is_exact_cast(node: Node) -> bool:
     """Is this a cast of a value of 16 bits to float32, which has all values of these?"""
     return node.op is Op.CAST and node.dtype is float32 and node.src[0].dtype.bits == 16

@@ -30,7 +30,7 @@ from lamina.ir.kernel import free_axes
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const
 from lamina.ir.ops import LoopReduce, Op
-from lamina.schedule.gpu.attention import factors_of, scaled
+from lamina.schedule.gpu.attention import before_rounding, factors_of, scaled
 from lamina.targets.cuda.programs import ProgramPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.language import Point, Value, Values
@@ -175,10 +175,10 @@ class AttentionElementPrinter(ProgramPrinter):
                     self.line(f"{sum_so_far} = {sum_so_far} * factor[{half}] + {added};")
         for number, reduction in enumerate(reductions.outer):
             factors = factors_of(reduction.src[0])
-            (rounded,) = (node for node in factors if row_half in free_axes(node))
-            left = ix.replaced(rounded.src[0], known)
+            (left,) = (node for node in factors if row_half in free_axes(node))
+            value = ix.replaced(before_rounding(left), known)
             for element, point in elements.items():
-                self.line(f"parts{number}[{element}] = {self.value_of_root(left, point).text};")
+                self.line(f"parts{number}[{element}] = {self.value_of_root(value, point).text};")
 
     def _print_shift(self, factor: float, exponent: Node) -> Node:
         """Print the maximum of each row so far and the shift from this tile on; return a node that
