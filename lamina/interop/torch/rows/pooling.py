@@ -8,11 +8,16 @@ from math import prod
 from typing import Any
 
 import lamina as lm
+from lamina.core.options import HOST_DEVICES
 from lamina.errors import ArgumentError
 from lamina.frontend.tensor import Tensor
 from lamina.interop.torch.rows.vjp import vjp
 
 Row = Callable[..., Any]
+# Elements of windows whose maxima a GPU finds again for their derivative. It takes longer to add at
+# places that data say: of 16.8 million windows of 3 x 3, 1.8 ms are predicted for an H200, and 0.5
+# where they are found again. A CPU takes 1.2 to 3 times as long to find them again (measured).
+_LARGEST_WINDOW = 32
 Sizes = Sequence[int]
 
 
@@ -34,11 +39,18 @@ def _max_pool(rank: int, function: Callable[..., Any]) -> Row:
 
 
 def _max_pool_backward(rank: int) -> Row:
+    forward = _max_pool(rank, lm.max_pool2d if rank == 2 else lm.max_pool3d)
+
     def row(
         upstream: Tensor, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
         ceil_mode: bool, indices: Tensor,
     ) -> Tensor:  # fmt: skip
-        return _at_maxima(rank, upstream, x, indices)
+        if x.device in HOST_DEVICES or prod(_sizes(kernel, rank)) > _LARGEST_WINDOW:
+            return _at_maxima(rank, upstream, x, indices)
+        options = kernel, stride, padding, dilation, ceil_mode
+        (slope,) = vjp(lambda image: forward(image, *options)[0], [x], upstream)
+        assert slope is not None
+        return slope
 
     return row
 
