@@ -19,9 +19,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 MIN_USES = 16  # of each number of either factor: with fewer, the second sum would take as long
-# Rows from which on the other factor is packed into panels for any layout of it (`CpuKnobs.tall`),
-# and the rows of a tile and the bytes of each.
-MIN_ROWS_OF_TILES, ROWS_OF_TILE, BYTES_OF_ROW = 64, 16, 64
+# Rows from which on the other factor is packed into panels for any layout of it
+# (`CpuKnobs.tall_dot`), and the rows of a tile and the bytes of each.
+MIN_ROWS_OF_TILES, ROWS_OF_TILE, BYTES_OF_ROW = 24, 16, 64
 FLIPPED = {int8: uint8, uint8: int8}
 MOVED = (Op.EXPAND, Op.RESHAPE, Op.PERMUTE)
 

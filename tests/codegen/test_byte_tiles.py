@@ -19,6 +19,8 @@ from lamina import Tensor, backends
 from lamina.core.options import using
 from lamina.core.target import cpu_target
 from lamina.errors import FormatError
+from lamina.ir.node import toposort
+from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.targets import texts
@@ -157,3 +159,21 @@ def test_a_plan_names_its_tiles() -> None:
     assert isinstance(plan, Plan)
     assert isinstance(plan.nest, Nest)
     assert [axis.arg.size for axis, to in plan.nest.binding.items() if to == "tile"] == [16]
+
+
+@pytest.mark.parametrize("engines", [WITHOUT_TILES, WITH_TILES], ids=["words", "tiles"])
+@pytest.mark.parametrize(("rows", "columns"), [(24, 40), (17, 100), (20, 333)])
+def test_bytes_in_several_rows_are_packed_for_few_rows(
+    rows: int, columns: int, engines: frozenset[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words are made once of the factor whose bytes lie apart, which has the lanes."""
+    _use(engines, monkeypatch)
+    steps = 900 + len(engines)  # plans of other engines are of other shapes
+    specs = [lm.TensorSpec(shape, lm.int8) for shape in ((rows, steps), (steps, columns))]
+    *_, plan = lm.jit(_product).lower(*specs).planned.plans.values()
+    staged = [fill.value for fill in plan.nest.fills]
+    loads = [node.arg.parameter for node in toposort(staged) if node.op is Op.LOAD]
+    assert loads == [1]
+    a, b = _bytes(np.int8, (rows, steps), 9), _bytes(np.int8, (steps, columns), 10)
+    got = lm.jit(_product)(lm.asarray(a), lm.asarray(b)).numpy()
+    np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))

@@ -36,6 +36,8 @@ from lamina.schedule.planner import loads_along, store_score
 # Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
 # transposed in registers and stored, 16 vectors each. Measured beside dot products: 512 x 512.
 PACKED_BY_SQUARES = 0.35
+# The same of bytes in four rows, of which words are made: 11 instructions for a vector of 64 bytes.
+BYTES_TO_WORDS = 11 / 64
 # Instructions for each sum of a dot product whose steps are no multiple of its lanes: of 13 steps
 # that are left over vectors of 8, 4 and 1, which are added up. Measured: packing is as fast for 4
 # rows of 75 steps, at 7 instructions, and for 8 of 333, at 15.
@@ -122,15 +124,20 @@ def instructions_of(plan: CpuPlanner, reduction: Node, vector: Node) -> float:
 
         along a row      2 / 10 + (2 + 1) / 128 + 2 / 10 / 1152     = 0.22
         along channels   1 / 8  + (2 + 1) / 100 + 4 / 1152          = 0.16
+
+    Of bytes an instruction multiplies four, and words are packed a vector at once.
     """
-    instructions = share(vector, plan.width)
+    in_word = packed_in_word(plan.kernel, reduction)  # products of one instruction
+    loads = loads_along(reduction, vector)
     is_stored_along = store_score(plan.kernel, vector) > 0
-    stored = instructions if is_stored_along else STORED_APART
-    instructions += stored / points(bound_axes(reduction))
-    is_packed_once = reads_constants(plan.kernel, loads_along(reduction, vector))
-    if not is_packed_once and panel_of(plan, reduction, vector) is not None:
+    stored = share(vector, plan.width) if is_stored_along else STORED_APART
+    instructions = share(vector, plan.width) / in_word + stored / points(bound_axes(reduction))
+    if not reads_constants(plan.kernel, loads) and panel_of(plan, reduction, vector) is not None:
         uses = points(plan.reused_rows(reduction, vector))  # of a packed element
-        instructions += (LOADED_APART + 1) / uses
+        instructions += (BYTES_TO_WORDS if in_word > 1 else LOADED_APART + 1) / uses
+    scalars = [node for node in toposort(reduction.src) if node.op is Op.LOAD and node not in loads]
+    if in_word > 1 and not _are_neighbours(bound_axes(reduction)[-1], scalars):
+        instructions += LOADED_APART / (2 * plan.width)  # byte by byte, for 2 vectors of a tile
     return instructions
 
 
@@ -343,7 +350,8 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
     """Do `uses` of each packed element along `vector` pay for packing it?
 
     64 uses do (`knobs.tall`), and 16 where several axes are reduced, as windows leave no long
-    vectors but along rows: images of (7, 7) read each packed weight 49 times.
+    vectors but along rows: images of (7, 7) read each packed weight 49 times. Of bytes in several
+    rows that words are made of, two tiles of rows are enough: 24 x 3584 times 3584 x 40.
 
     Where the one reduced axis is contiguous, packing saves the dot products with lanes along it. So
     24 uses are enough (`knobs.tall_dot`), and fewer where dot products cost more than their steps:
@@ -355,6 +363,8 @@ def _has_uses_enough(plan: CpuPlanner, reduction: Node, vector: Node, uses: int)
     if len(axes) > 1:
         return uses >= plan.knobs.tall // 4
     if not _are_steps_neighbours(reduction, vector):
+        if sums_bytes(plan.kernel, reduction):  # each tile of rows would make words of them anew
+            return uses > REGISTER_TILES[plan.target.vector_bytes].rows
         return uses >= plan.knobs.tall
     packing = points(axes) * PACKED_BY_SQUARES / uses
     return uses >= plan.knobs.tall_dot or packing < _spent_on_single_sums(plan, reduction)
