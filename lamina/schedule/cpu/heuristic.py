@@ -227,7 +227,7 @@ def _interleaved_pair(plan: CpuPlanner, reduction: Node | None) -> _InterleavedP
         if not is_pair or size > plan.knobs.unroll:
             continue
         has_tile = reduction is None or _leaves_tile_rows(plan, reduction, vector, short)
-        if has_tile and _interleaving_gains(plan, vector, size):
+        if has_tile and _interleaving_gains(plan, vector):
             return _InterleavedPair(vector, short)
     return None
 
@@ -239,17 +239,21 @@ def _leaves_tile_rows(plan: CpuPlanner, reduction: Node, vector: Node, short: No
     return bool(reused) and reused[-1] is not short  # the tile's rows are along the last one
 
 
-def _interleaving_gains(plan: CpuPlanner, vector: Node, size: int) -> bool:
-    """Do vectors along `vector`, of which `size` are stored with their lanes in turns, take fewer
-    instructions than those along any other axis?
+def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
+    """Do vectors along `vector`, stored with their lanes in turns, take fewer instructions than
+    those along any other axis?
 
     ``y[2 * i + j] = f(sum_k x[k, i] * w[k, j])`` has 2 lanes along j, and 16 along 32 i, which
-    compute f in an eighth of the instructions. C compilers shuffle 2 or 4 vectors; the lanes of 3
-    are stored one by one."""
+    compute f in an eighth of the instructions."""
+    # A load whose lanes lie apart, or that data decide, has to be made up for by arithmetic: by
+    # loops inside the rows. Without any, collecting its lanes costs as much as vectors save.
+    collects_lanes = any(ix.suits(vector, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
+    if collects_lanes and not plan.inner():
+        return False
     kernel, width = plan.kernel, plan.width
     rows = [[row] for row in plan.rows if row is not vector]
     fewest = min(instructions(kernel, others, width) for others in (*rows, cheapest_inner(plan)))
-    in_turns = instructions(kernel, [vector], width, in_turns=size.bit_count() == 1)
+    in_turns = instructions(kernel, [vector], width, in_turns=True)
     return in_turns * distance_factor(plan, vector) < fewest
 
 
