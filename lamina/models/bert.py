@@ -15,7 +15,13 @@ from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.functions.statistics import cumsum
 from lamina.frontend.tensor import Tensor
-from lamina.models.fields import MOST_LAYERS, Fields, check_activation, check_flags
+from lamina.models.fields import (
+    MAX_LAYERS,
+    Fields,
+    check_activation,
+    check_flags,
+    head_count,
+)
 from lamina.models.parts import LayerNorm, Lookup, Projection, heads_of
 from lamina.models.sharing import Sharing, divided
 from lamina.models.text_encoder import TextEncoder, without_heads
@@ -77,7 +83,8 @@ class _Embeddings:
 
     def __call__(self, ids: Tensor) -> Tensor:
         positions = self.position_embeddings(self._positions(ids))
-        types = self.token_type_embeddings(ids[:1, :1] * 0)
+        first_type = ids[:1, :1] * 0  # one 0, of the dtype and the device of `ids`
+        types = self.token_type_embeddings(first_type)
         return self.LayerNorm(self.word_embeddings(ids) + positions + types)
 
     def _positions(self, ids: Tensor) -> Tensor:
@@ -120,7 +127,7 @@ class _Heads:
         size = config.size
         self._head_size = size // config.heads
         self.query, self.key, self.value = (
-            Projection(source, f"{name}.{part}", size, size, True, Sharing.OUTPUTS)
+            Projection(source, f"{name}.{part}", size, size, bias=True, sharing=Sharing.OUTPUTS)
             for part in ("query", "key", "value")
         )
 
@@ -134,7 +141,9 @@ class _Heads:
 
 class _Dense:
     def __init__(self, source: Source, name: str, size: int, inner: int) -> None:
-        self.dense = Projection(source, f"{name}.dense", size, inner, True, Sharing.OUTPUTS)
+        self.dense = Projection(
+            source, f"{name}.dense", size, inner, bias=True, sharing=Sharing.OUTPUTS
+        )
 
 
 class _Output:
@@ -142,7 +151,9 @@ class _Output:
     """
 
     def __init__(self, config: BertConfig, source: Source, name: str, inputs: int) -> None:
-        self.dense = Projection(source, f"{name}.dense", inputs, config.size, True, Sharing.INPUTS)
+        self.dense = Projection(
+            source, f"{name}.dense", inputs, config.size, bias=True, sharing=Sharing.INPUTS
+        )
         self.LayerNorm = LayerNorm(source, f"{name}.LayerNorm", config.size, config.eps)
 
     def __call__(self, x: Tensor, before: Tensor) -> Tensor:
@@ -153,10 +164,12 @@ class _Output:
 
 
 def read_bert(fields: Fields) -> BertConfig:
+    """Of BERT. Raises FormatError, which names the field, for what is not supported."""
     return _read(fields, None)
 
 
 def read_roberta(fields: Fields) -> BertConfig:
+    """Of RoBERTa. Raises FormatError, which names the field, for what is not supported."""
     padding = fields.get("pad_token_id", 1)
     if not isinstance(padding, int) or isinstance(padding, bool) or padding < 0:
         raise fields.fail("pad_token_id", f"{padding!r}; an integer from 0 on is needed")
@@ -169,14 +182,13 @@ def _read(fields: Fields, padding: int | None) -> BertConfig:
     kind = fields.text("position_embedding_type", "absolute")
     if kind != "absolute":
         raise fields.fail("position_embedding_type", f"{kind!r}; only 'absolute' is supported")
-    size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    if size % heads:
-        raise fields.fail("num_attention_heads", f"{heads} heads do not divide {size} elements")
+    size = fields.size("hidden_size")
+    heads = head_count(fields, "num_attention_heads", size)
     config = BertConfig(
         vocabulary=fields.size("vocab_size"),
         size=size,
         inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers", largest=MOST_LAYERS),
+        layers=fields.size("num_hidden_layers", largest=MAX_LAYERS),
         heads=heads,
         positions=fields.size("max_position_embeddings", 512),
         types=fields.size("type_vocab_size", 2),
@@ -189,19 +201,21 @@ def _read(fields: Fields, padding: int | None) -> BertConfig:
     return config
 
 
-# Of models that BERT is a part of, and a projection of the first vector that its training needed.
-_OTHERS = ("cls.", "lm_head.", "pooler.", "embeddings.position_ids")
-# The weights of normalizations in files of the first implementation.
-_OLD = {".gamma": ".weight", ".beta": ".bias"}
+# How names of weights begin that the encoder does not need: of layers above it, and the numbers 0,
+# 1, 2, ... of the positions.
+_NOT_NEEDED = ("cls.", "lm_head.", "pooler.", "embeddings.position_ids")
+# How names of weights of normalizations end in files of the first implementation, and in others.
+_OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 
 
 def renamed(weights: Mapping[str, Weight], config: BertConfig, prefix: str) -> dict[str, Weight]:
     """The weights of a folder by the names of a plain encoder."""
-    return {_new_name(name): one for name, one in without_heads(weights, prefix, _OTHERS).items()}
+    encoder = without_heads(weights, prefix, _NOT_NEEDED)
+    return {_new_name(name): weight for name, weight in encoder.items()}
 
 
 def _new_name(name: str) -> str:
-    for old, new in _OLD.items():
+    for old, new in _OLD_ENDS.items():
         if name.endswith(f"LayerNorm{old}"):
             return name.removesuffix(old) + new
     return name

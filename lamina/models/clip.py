@@ -17,7 +17,7 @@ from lamina.frontend.functions.indexing import take_along_axis
 from lamina.frontend.functions.movement import concat
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
-from lamina.models.fields import MOST_LAYERS, Fields, token_of
+from lamina.models.fields import MAX_LAYERS, Fields, head_count, token_of
 from lamina.models.image_network import Convolution, check_images
 from lamina.models.multi_head import MultiHead
 from lamina.models.network import Network
@@ -26,8 +26,9 @@ from lamina.models.weights import Source
 
 __all__ = ["Clip", "ClipConfig", "Tower", "read"]
 
-# Of files before it was corrected: the end of a text is then its token of the highest number.
-_OLD_END = 2
+# The number of the end token that older files have, though it is none: the end of a text is then
+# its token with the highest number.
+_WRONG_END = 2
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ class Tower:
 class ClipConfig:
     """What tells the models of the family apart.
 
-    size: of the vectors of both. context: the most tokens of a text. end: the token whose vector is
-    that of the text; None for the highest one. image, patch: pixels of a side."""
+    size: of the vectors of texts and images. context: the most tokens of a text. end: the token
+    whose vector is that of the text; None for the one with the highest number. image, patch: pixels
+    of a side."""
 
     size: int
     text: Tower
@@ -122,14 +124,14 @@ class _TextModel:
 
     def __call__(self, ids: Tensor) -> Tensor:
         """The vectors of the ends of texts: (texts, tower's size)."""
+        tokens = self.embeddings["token_embedding"](ids)
         positions = arange(ids.shape[1], device=ids.device)
-        x = self.embeddings["token_embedding"](ids)
-        x = self.final_layer_norm(
-            self.encoder(x + self.embeddings["position_embedding"](positions))
-        )
+        x = self.encoder(tokens + self.embeddings["position_embedding"](positions))
+        x = self.final_layer_norm(x)
         marks = ids if self._end is None else (ids == self._end).cast(int64)
-        ends = marks.argmax(axis=1).cast(int64).reshape((-1, 1, 1))  # the first of the largest
-        return take_along_axis(x, ends.expand((x.shape[0], 1, x.shape[2])), axis=1)[:, 0]
+        ends = marks.argmax(axis=1).cast(int64)  # of several equal marks the first one
+        indices = ends.reshape((-1, 1, 1)).expand((x.shape[0], 1, x.shape[2]))
+        return take_along_axis(x, indices, axis=1)[:, 0]
 
 
 class _VisionModel:
@@ -192,16 +194,26 @@ class _Layer:
         self._activation = ACTIVATIONS[tower.activation]
 
     def __call__(self, x: Tensor, is_causal: bool) -> Tensor:
-        own = self.layer_norm1(x)
-        x = x + self.self_attn(own, self.self_attn.memory(own), is_causal=is_causal)
+        normalized = self.layer_norm1(x)
+        memory = self.self_attn.memory(normalized)
+        x = x + self.self_attn(normalized, memory, is_causal=is_causal)
         inner = self._activation(self.mlp["fc1"](self.layer_norm2(x)))
         return x + self.mlp["fc2"](inner)
 
 
 # Configurations.
 
+# What files leave out, of either encoder.
+_USUAL_TEXT = Tower(
+    size=512, inner=2048, layers=12, heads=8, activation="quick_gelu", eps=1e-5
+)
+_USUAL_VISION = Tower(
+    size=768, inner=3072, layers=12, heads=12, activation="quick_gelu", eps=1e-5
+)
+
 
 def read(fields: Fields) -> ClipConfig:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     text, vision = _part(fields, "text_config"), _part(fields, "vision_config")
     vocabulary = text.size("vocab_size", 49408)
     end = token_of(text, "eos_token_id", 49407, vocabulary)
@@ -210,11 +222,11 @@ def read(fields: Fields) -> ClipConfig:
         raise vision.fail("patch_size", f"{patch}, larger than an image of {image}")
     return ClipConfig(
         size=fields.size("projection_dim", 512),
-        text=_tower(text, Tower(512, 2048, 12, 8, "quick_gelu", 1e-5)),
+        text=_tower(text, _USUAL_TEXT),
         vocabulary=vocabulary,
         context=text.size("max_position_embeddings", 77),
-        end=None if end == _OLD_END else end,
-        vision=_tower(vision, Tower(768, 3072, 12, 12, "quick_gelu", 1e-5)),
+        end=None if end == _WRONG_END else end,
+        vision=_tower(vision, _USUAL_VISION),
         channels=vision.size("num_channels", 3),
         image=image,
         patch=patch,
@@ -222,20 +234,19 @@ def read(fields: Fields) -> ClipConfig:
 
 
 def _part(fields: Fields, name: str) -> Fields:
-    """Of a tower. Older files say it twice, and the other one counts."""
+    """The fields of a tower. Older files have them twice, and ``text_config_dict`` counts more than
+    ``text_config``."""
     older = f"{name}_dict"
     return fields.part(name if fields.get(older) is None else older)
 
 
 def _tower(fields: Fields, usual: Tower) -> Tower:
     size = fields.size("hidden_size", usual.size)
-    heads = fields.size("num_attention_heads", usual.heads)
-    if size % heads:
-        raise fields.fail("num_attention_heads", f"{heads} heads do not divide {size} elements")
+    heads = head_count(fields, "num_attention_heads", size, usual.heads)
     return Tower(
         size=size,
         inner=fields.size("intermediate_size", usual.inner),
-        layers=fields.size("num_hidden_layers", usual.layers, MOST_LAYERS),
+        layers=fields.size("num_hidden_layers", usual.layers, MAX_LAYERS),
         heads=heads,
         activation=activation_of(fields, "hidden_act", usual.activation),
         eps=fields.number("layer_norm_eps", usual.eps),

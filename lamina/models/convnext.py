@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lamina.core.dtypes import float32
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
-from lamina.models.fields import MOST_LAYERS, Fields, labels_of, pair_of, sizes_of
+from lamina.models.fields import MAX_LAYERS, Fields, labels_of, pair_of, sizes_of
 from lamina.models.image_network import Convolution, ImageClassifier
 from lamina.models.parts import LayerNorm, Projection
 from lamina.models.weights import Source
@@ -145,14 +145,15 @@ class _ChannelNorm(LayerNorm):
 
 
 def read(fields: Fields) -> ConvNextConfig:
-    stages = fields.size("num_stages", 4, largest=MOST_LAYERS)
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
+    stages = fields.size("num_stages", 4, largest=MAX_LAYERS)
     sizes = sizes_of(fields, "hidden_sizes", (96, 192, 384, 768))
     depths = sizes_of(fields, "depths", (3, 3, 9, 3))
     for name, values in (("hidden_sizes", sizes), ("depths", depths)):
         if len(values) != stages:
             raise fields.fail(name, f"{len(values)} integers for {stages} stages")
-    if sum(depths) > MOST_LAYERS:
-        raise fields.fail("depths", f"{sum(depths)} blocks; at most {MOST_LAYERS} are supported")
+    if sum(depths) > MAX_LAYERS:
+        raise fields.fail("depths", f"{sum(depths)} blocks; at most {MAX_LAYERS} are supported")
     scale = fields.get("layer_scale_init_value", 1e-6)
     return ConvNextConfig(
         channels=fields.size("num_channels", 3),

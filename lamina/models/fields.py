@@ -14,14 +14,15 @@ from lamina.errors import FormatError
 from lamina.models.rope import LinearScaling, Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling
 
 __all__ = [
-    "MOST_LAYERS", "Fields", "HeadCounts", "bound", "check_activation", "check_flags",
-    "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of", "read_json",
-    "read_object", "rope_of", "scaling_of", "sizes_of", "theta_of", "token_of", "tokens_of",
+    "MAX_LAYERS", "Fields", "HeadCounts", "bound_of", "check_activation", "check_flags",
+    "head_count", "head_counts", "head_size_of", "labels_of", "layer_kinds", "pair_of",
+    "read_json", "read_object", "rope_of", "scaling_of", "sizes_of", "theta_of", "token_of",
+    "tokens_of",
 ]  # fmt: skip
 
 _Number = int | float
-_LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
-MOST_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
+_MAX_SIZE = 1 << 24  # no model is near, and products of a few sizes are no memory errors
+MAX_LAYERS = 1 << 12  # each becomes a dozen objects before its weights are found missing
 _MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 10 MB
 
 
@@ -45,7 +46,9 @@ def read_json(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Fields:
-    """Values by name, from a file; each is checked as it is read.
+    """Values by name, from a file. Methods, and functions of this module, check what they read:
+    they raise FormatError, which names the file and the field, for a value that is missing and has
+    no fallback, or that is not what they say.
 
     prefix: of the names in errors and in the file. origin: the name of the file."""
 
@@ -54,6 +57,7 @@ class Fields:
     prefix: str = ""
 
     def fail(self, name: str, reason: str) -> FormatError:
+        """The error to raise for the value of a field."""
         return FormatError(f"{self.origin}: {self.prefix}{name}: {reason}")
 
     def get(self, name: str, fallback: Any = None) -> Any:
@@ -62,6 +66,7 @@ class Fields:
         return fallback if value is None else value
 
     def text(self, name: str, fallback: str | None = None) -> str:
+        """A text."""
         value = self.get(name, fallback)
         if value is None:
             raise self.fail(name, "missing")
@@ -69,7 +74,7 @@ class Fields:
             raise self.fail(name, f"{value!r}; a text is needed")
         return value
 
-    def size(self, name: str, fallback: int | None = None, largest: int = _LARGEST) -> int:
+    def size(self, name: str, fallback: int | None = None, largest: int = _MAX_SIZE) -> int:
         """A whole number from 1 on."""
         value = self.get(name, fallback)
         if value is None:
@@ -89,6 +94,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, fallback: bool = False) -> bool:
+        """True or false."""
         value = self.get(name, fallback)
         if not isinstance(value, bool):
             raise self.fail(name, f"{value!r}; true or false is needed")
@@ -102,12 +108,12 @@ class Fields:
         return Fields(value, f"{self.origin}: {name}")
 
 
-def _is_size(value: Any, largest: int = _LARGEST) -> bool:
+def _is_size(value: Any, largest: int = _MAX_SIZE) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= largest
 
 
-def bound(fields: Fields, name: str, fallback: float) -> float | None:
-    """A number; null says that there is no bound."""
+def bound_of(fields: Fields, name: str, fallback: float) -> float | None:
+    """A number, or None where the file says null: there is no bound then."""
     is_null = name in fields.values and fields.values[name] is None
     return None if is_null else fields.number(name, fallback)
 
@@ -120,6 +126,8 @@ def check_flags(fields: Fields, *names: str, value: bool = True) -> None:
 
 
 def check_activation(fields: Fields, name: str, *known: str) -> None:
+    """Raises FormatError for a function between layers that is none of `known`, the names of one
+    function."""
     activation = fields.text(name, known[0])
     if activation not in known:
         raise fields.fail(name, f"{activation!r}; models of this family have {known[0]!r}")
@@ -128,9 +136,9 @@ def check_activation(fields: Fields, name: str, *known: str) -> None:
 def sizes_of(fields: Fields, name: str, fallback: tuple[int, ...]) -> tuple[int, ...]:
     """A list of whole numbers from 1 on, of which there is at least one."""
     values = fields.get(name, fallback)
-    is_list = isinstance(values, (list, tuple)) and 0 < len(values) <= MOST_LAYERS
+    is_list = isinstance(values, (list, tuple)) and 0 < len(values) <= MAX_LAYERS
     if not is_list or not all(_is_size(value) for value in values):
-        raise fields.fail(name, f"{values!r}; a list of integers from 1 to {_LARGEST} is needed")
+        raise fields.fail(name, f"{values!r}; a list of integers from 1 to {_MAX_SIZE} is needed")
     return tuple(values)
 
 
@@ -173,13 +181,24 @@ def labels_of(fields: Fields) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def head_count(fields: Fields, name: str, size: int, fallback: int | None = None) -> int:
+    """The number of heads, which have equal parts of `size` elements."""
+    heads = fields.size(name, fallback)
+    if size % heads:
+        raise fields.fail(name, f"{heads} heads do not divide {size} elements")
+    return heads
+
+
 @dataclass(frozen=True)
 class HeadCounts:
+    """Heads of queries, and of keys and values, each of which serves as many of the queries."""
+
     queries: int
     keys: int
 
 
 def head_counts(fields: Fields) -> HeadCounts:
+    """The heads of a model whose keys may have fewer than its queries."""
     queries = fields.size("num_attention_heads")
     keys = fields.size("num_key_value_heads", queries)
     if queries % keys:
@@ -223,7 +242,7 @@ def rope_of(
     if share != 1.0 and turned_share is None:
         reason = f"{share}; models of this family turn whole heads"
         raise holder.fail("partial_rotary_factor", reason)
-    turned = int(head_size * min(share, 2.0))  # no more than a head, or it is refused
+    turned = int(head_size * min(share, 2.0))  # bounded, so that it fits an integer
     if turned % 2 or not 0 < turned <= head_size:
         reason = f"{share} of {head_size} elements of a head; an even number is turned"
         raise holder.fail("partial_rotary_factor", reason)
@@ -243,11 +262,14 @@ def theta_of(fields: Fields, name: str, fallback: float) -> float:
 
 
 def _long_scaling(fields: Fields, scaling: Fields, pairs: int, context: int) -> LongScaling:
-    """The tokens of the first training are a field beside those of the scaling, or one of them."""
+    """Of `pairs` frequencies, for texts of up to `context` tokens. How many the first training had
+    is said beside the fields of the scaling, or among them."""
     holder = fields if "original_max_position_embeddings" in fields.values else scaling
     original = holder.size("original_max_position_embeddings")
     factor = scaling.number("factor", context / original)
-    length = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 < original else 1.0
+    length = 1.0
+    if factor > 1 and original > 1:
+        length = math.sqrt(1 + math.log(factor) / math.log(original))
     return LongScaling(
         _divisors(scaling, "short_factor", pairs),
         _divisors(scaling, "long_factor", pairs),
@@ -257,7 +279,7 @@ def _long_scaling(fields: Fields, scaling: Fields, pairs: int, context: int) -> 
 
 
 def _divisors(fields: Fields, name: str, count: int) -> tuple[float, ...]:
-    """Positive numbers."""
+    """A list of `count` positive numbers."""
     values = fields.get(name)
     if not isinstance(values, list) or len(values) != count:
         raise fields.fail(name, f"a list of {count} numbers is needed")
@@ -265,8 +287,8 @@ def _divisors(fields: Fields, name: str, count: int) -> tuple[float, ...]:
 
 
 def scaling_of(fields: Fields, context: int) -> Scaling | None:
-    """Of the frequencies of a rotation. context: tokens of the first training, where the fields do
-    not say it."""
+    """How the frequencies of a rotation are scaled; None where they are not. context: tokens of the
+    first training, where the fields do not say it."""
     kind = fields.text("rope_type", fields.text("type", "default"))
     original = fields.size("original_max_position_embeddings", context)
     if kind == "default":
@@ -279,13 +301,13 @@ def scaling_of(fields: Fields, context: int) -> Scaling | None:
             raise fields.fail("high_freq_factor", f"{high}; more than {low}, low_freq_factor")
         return Llama3Scaling(fields.number("factor"), low, high, original)
     if kind == "yarn":
-        longer = fields.get("attention_factor")
+        has_factor = fields.get("attention_factor") is not None
         return YarnScaling(
             fields.number("factor"),
             original,
             fields.number("beta_fast", 32.0),
             fields.number("beta_slow", 1.0),
-            None if longer is None else fields.number("attention_factor"),
+            fields.number("attention_factor") if has_factor else None,
         )
     known = "default, linear, llama3, longrope and yarn"
     raise fields.fail("rope_type", f"{kind!r}; known are {known}")

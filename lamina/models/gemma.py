@@ -4,7 +4,7 @@ queries and keys instead, and its layers with a window have a rotation of their 
 
 Sources: Gemma Team 2024, "Gemma 2: improving open language models at a practical size"; Gemma Team
 2025, "Gemma 3 technical report". Attributes are named as in the files of the Hugging Face hub.
-Weights of normalizations are what is added to 1.
+Normalizations multiply vectors by 1 plus their weight.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from lamina.frontend.functions.elementwise import gelu, tanh
 from lamina.frontend.tensor import Tensor
 from lamina.models.fields import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     Fields,
-    bound,
+    bound_of,
     check_activation,
     check_flags,
     head_counts,
@@ -69,7 +69,7 @@ class GemmaConfig:
     eps: float
     context: int  # tokens that the model was trained for
     normalizes_heads: bool = False
-    norm_offset: float = 1.0  # of the weights of normalizations
+    norm_offset: float = 1.0  # added to weights of normalizations; 0 where a file has done it
 
 
 class Gemma(LanguageModel):
@@ -151,6 +151,7 @@ class _Layer:
 
 
 def read_gemma2(fields: Fields) -> GemmaConfig:
+    """Of Gemma 2. Raises FormatError, which names the field, for what is not supported."""
     head_size = head_size_of(fields, "head_dim", 256)
     context = fields.size("max_position_embeddings", 8192)
     rope = rope_of(fields, head_size, context)
@@ -159,14 +160,15 @@ def read_gemma2(fields: Fields) -> GemmaConfig:
         windows=_windows(fields, every=2),
         rope=rope,
         local_rope=rope,
-        scores=_scores(fields, bound(fields, "attn_logit_softcapping", 50.0)),
-        logit_bound=bound(fields, "final_logit_softcapping", 30.0),
+        scores=_scores(fields, bound_of(fields, "attn_logit_softcapping", 50.0)),
+        logit_bound=bound_of(fields, "final_logit_softcapping", 30.0),
         context=context,
     )
 
 
 def read_gemma3(fields: Fields) -> GemmaConfig:
-    """Of the text part alone; files with a part for images have another ``model_type``."""
+    """Of Gemma 3, its text part alone: files with a part for images have another ``model_type``.
+    Raises FormatError, which names the field, for what is not supported."""
     head_size = head_size_of(fields, "head_dim", 256)
     context = fields.size("max_position_embeddings", 131072)
     for name in ("attn_logit_softcapping", "final_logit_softcapping"):
@@ -187,7 +189,7 @@ def read_gemma3(fields: Fields) -> GemmaConfig:
 
 
 def _sizes(fields: Fields, head_size: int) -> dict[str, Any]:
-    """What both read in the same way."""
+    """The fields of a configuration that both families have, by their names in it."""
     check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
     check_flags(fields, "tie_word_embeddings")
     check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)
@@ -203,8 +205,8 @@ def _sizes(fields: Fields, head_size: int) -> dict[str, Any]:
     }
 
 
-def _scores(fields: Fields, largest: float | None) -> Scores:
-    return Scores(fields.number("query_pre_attn_scalar", 256) ** -0.5, largest)
+def _scores(fields: Fields, score_bound: float | None) -> Scores:
+    return Scores(fields.number("query_pre_attn_scalar", 256) ** -0.5, score_bound)
 
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -212,7 +214,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 def _windows(fields: Fields, every: int) -> tuple[int | None, ...]:
     """Of each layer: all have one but each `every`-th, unless ``layer_types`` says otherwise."""
-    layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
+    layers = fields.size("num_hidden_layers", largest=MAX_LAYERS)
     usual = [_SLIDING if number % every else _FULL for number in range(1, layers + 1)]
     window = fields.size("sliding_window", 4096)
     return tuple(window if kind == _SLIDING else None for kind in layer_kinds(fields, usual))

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.tensor import Tensor
-from lamina.models.fields import MOST_LAYERS, Fields, check_activation, check_flags
+from lamina.models.fields import (
+    MAX_LAYERS,
+    Fields,
+    check_activation,
+    check_flags,
+    head_count,
+)
 from lamina.models.language_model import KeyShape, LanguageModel
 from lamina.models.parts import (
     KeyValues,
@@ -127,17 +133,17 @@ class _Inner:
 
 
 def read(fields: Fields) -> GPT2Config:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     check_activation(fields, "activation_function", "gelu_new", "gelu_pytorch_tanh")
     check_flags(fields, "scale_attn_weights", "tie_word_embeddings")
     check_flags(fields, "scale_attn_by_inverse_layer_idx", "add_cross_attention", value=False)
-    size, heads = fields.size("n_embd"), fields.size("n_head")
-    if size % heads:
-        raise fields.fail("n_head", f"{heads} heads do not divide {size} elements")
+    size = fields.size("n_embd")
+    heads = head_count(fields, "n_head", size)
     return GPT2Config(
         vocabulary=fields.size("vocab_size"),
         size=size,
         inner=fields.size("n_inner", 4 * size),
-        layers=fields.size("n_layer", largest=MOST_LAYERS),
+        layers=fields.size("n_layer", largest=MAX_LAYERS),
         heads=heads,
         context=fields.size("n_positions", 1024),
         eps=fields.number("layer_norm_epsilon", 1e-5),

@@ -16,7 +16,7 @@ from lamina.io.blocks import Packed
 from lamina.models import experts
 from lamina.models.experts import Mixture, MixtureOfExperts
 from lamina.models.fields import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     Fields,
     check_activation,
     check_flags,
@@ -215,11 +215,13 @@ VARIANTS = {
 
 
 def read(fields: Fields, variant: Variant) -> LlamaConfig:
+    """Of ``config.json`` of a variant. Raises FormatError, which names the field, for what is not
+    supported."""
     check_activation(fields, "hidden_act", "silu", "swish")
     size, heads = fields.size("hidden_size"), head_counts(fields)
     head_size = head_size_of(fields, "head_dim", size // heads.queries)
     context = fields.size("max_position_embeddings", 2048)
-    layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
+    layers = fields.size("num_hidden_layers", largest=MAX_LAYERS)
     mixture = None if variant.mixture is None else variant.mixture(fields, layers)
     biases = "qkv_bias" if "qkv_bias" in fields.values else "attention_bias"
     return LlamaConfig(

@@ -129,6 +129,7 @@ class _Mixture:
 
 
 def read(fields: Fields) -> Llama4Config:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     check_flags(fields, "mlp_bias", value=False)
     plain = read_llama(fields, Variant(theta=5e5, eps=1e-5, mixture=_experts))
     values = vars(plain) | {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,16 +13,13 @@ from lamina.core.dtypes import DType, float32
 from lamina.core.options import current
 from lamina.distributed.mesh import Axis
 from lamina.errors import ArgumentError, CompilerNotFoundError, FormatError
-from lamina.frontend.session import SESSION
-from lamina.frontend.tensor import Tensor, check_device
+from lamina.frontend.tensor import check_device
 from lamina.io import gguf, safetensors
-from lamina.io.blocks import Packed
-from lamina.models import configuration
-from lamina.models.configuration import FAMILIES, GGUF_FAMILIES, ROPE_TENSORS, Family
+from lamina.models import gguf_models
+from lamina.models.configuration import FAMILIES, Family, family_of
 from lamina.models.embedding import Embedder
 from lamina.models.fields import Fields, read_object
 from lamina.models.language_model import LanguageModel
-from lamina.models.llama import LlamaConfig
 from lamina.models.network import Network
 from lamina.models.sentences import SentenceSettings
 from lamina.models.sharing import Weight
@@ -42,7 +39,7 @@ class Model:
     network: Network
     config: Any  # a dataclass of the family
     device: str
-    _read_tokenizer: Any
+    _read_tokenizer: Callable[[], Tokenizer]
     folder: Path | None = None
 
     @property
@@ -69,8 +66,7 @@ class Model:
     def tokenizer(self) -> Tokenizer:
         """Raises FormatError for files that have none that lamina knows, and MissingPackageError
         without the extra ``text``."""
-        tokenizer: Tokenizer = self._read_tokenizer()
-        return tokenizer
+        return self._read_tokenizer()
 
 
 def load(
@@ -97,18 +93,20 @@ def load(
     and for models that lamina does not know; it lists weights that are missing, surplus or of
     another shape. Raises ShapeError where the processes cannot share heads of keys, or units of the
     inner layers, equally, and OSError for files that cannot be read."""
-    where, place = check_device(device), Path(path)
+    device, path = check_device(device), Path(path)
     if over is not None and over.ranks == 1:
         over = None
-    lanes = _lanes(where) if round_activations and not place.is_dir() else None
-    target = _Target(where, lanes, over, activations)
-    return _from_folder(place, target) if place.is_dir() else _from_gguf(place, target)
+    if path.is_dir():
+        return _from_folder(path, _Placement(device, None, over, activations))
+    lanes = _lanes(device) if round_activations else None
+    return _from_gguf(path, _Placement(device, lanes, over, activations))
 
 
 @dataclass(frozen=True)
-class _Target:
-    """Where weights go: to a device, with a second copy in so many `lanes`, and of those that
-    processes share over an axis a part to each. activations: of the model there."""
+class _Placement:
+    """Where weights go, and for what: to a `device`, where processes share the model `over` an axis
+    a part of each weight, with a second copy in so many `lanes` if there is to be one.
+    activations: the dtype of the model's keys, values and factors."""
 
     device: str
     lanes: int | None
@@ -116,7 +114,7 @@ class _Target:
     activations: DType
 
     @property
-    def first(self) -> str:
+    def reader(self) -> str:
         """The device that reads the files: the host, where each process takes parts of them."""
         return self.device if self.over is None else "cpu"
 
@@ -134,10 +132,10 @@ def _lanes(device: str) -> int | None:
 
 
 def _network(
-    family: Family, config: Any, tensors: Mapping[str, Weight], origin: str, target: _Target
+    family: Family, config: Any, tensors: Mapping[str, Weight], origin: str, placement: _Placement
 ) -> Network:
     source = StoredWeights(
-        tensors, origin, target.lanes, target.over, target.device, target.activations
+        tensors, origin, placement.lanes, placement.over, placement.device, placement.activations
     )
     network = family.network(config, source)
     source.check()
@@ -146,30 +144,35 @@ def _network(
 
 # Folders.
 
+# Ends of names in old files, of what follows from the configuration.
+_COMPUTED = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 
-def _from_folder(folder: Path, target: _Target) -> Model:
+
+def _from_folder(folder: Path, placement: _Placement) -> Model:
     origin = str(folder / "config.json")
     values = read_object(folder / "config.json")
-    family = configuration.family_of(values, origin)
+    family = family_of(values, origin)
     config = family.read(Fields(values, origin))
-    tensors: dict[str, Weight] = {}
-    for name, held in _shards(folder).items():
-        loaded = safetensors.load(folder / name, target.first)
-        for weight, tensor in loaded.items():
-            is_needed = not weight.endswith(_OLD) and (held is None or held.get(weight) == name)
-            if is_needed:
-                tensors[weight] = tensor
-    network = _network(family, config, family.renamed(tensors, config), str(folder), target)
+    weights = family.renamed(_weights_of(folder, placement.reader), config)
+    network = _network(family, config, weights, str(folder), placement)
     read_tokenizer = partial(Tokenizer.from_folder, folder)
-    return Model(network, config, target.device, read_tokenizer, folder)
+    return Model(network, config, placement.device, read_tokenizer, folder)
 
 
-# Of old files: what follows from the configuration.
-_OLD = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+def _weights_of(folder: Path, device: str) -> dict[str, Weight]:
+    """All weights that a folder has, by name; of several files each has those of the index."""
+    weights: dict[str, Weight] = {}
+    for file, file_of in _shards(folder).items():
+        for name, tensor in safetensors.load(folder / file, device).items():
+            is_of_file = file_of is None or file_of.get(name) == file
+            if is_of_file and not name.endswith(_COMPUTED):
+                weights[name] = tensor
+    return weights
 
 
 def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
-    """The names of the files with weights, each with the index that says what is in which file."""
+    """The names of the files with weights, each with the index of all: weights to their files. A
+    folder of one file has no index, None."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return {"model.safetensors": None}
@@ -184,74 +187,16 @@ def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
 
 # GGUF files.
 
-_GGUF_PARTS = {
-    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate", "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj", "ffn_down_shexp": "mlp.shared_expert.down_proj",
-}  # fmt: skip
-_GGUF_STACKS = {  # of the matrices of all experts
-    "ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj",
-}  # fmt: skip
-_GGUF_PARTS_OF = {  # architectures with other parts
-    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    "gemma3": {
-        "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    },
-}  # fmt: skip
-_GGUF_NAMES = {
-    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
-}  # fmt: skip
 
-
-def _from_gguf(path: Path, target: _Target) -> Model:
-    content, origin = gguf.load(path, target.first), str(path)
-    kind = str(content.metadata.get("general.architecture"))
-    parts = _GGUF_PARTS | _GGUF_PARTS_OF.get(kind, {})
-    tensors = {_name(name, parts): weight for name, weight in content.tensors.items()}
-    config = configuration.from_gguf(content.metadata, tensors, origin)
-    for name in ROPE_TENSORS:
-        tensors.pop(name, None)
-    family = FAMILIES[GGUF_FAMILIES[kind]]
-    if kind == "llama":
-        tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
-    tensors = {name: _as_matrix(name, one) for name, one in tensors.items()}
-    network = _network(family, config, family.renamed(tensors, config), origin, target)
-    return Model(network, config, target.device, partial(Tokenizer.from_gguf, content.metadata))
-
-
-def _name(name: str, parts: Mapping[str, str]) -> str:
-    """The name in Hugging Face's files of a tensor in a GGUF file: blk.0.attn_q.weight is
-    model.layers.0.self_attn.q_proj.weight. Other names stay."""
-    stem, _, kind = name.rpartition(".")
-    block, _, part = stem.removeprefix("blk.").partition(".")
-    if stem.startswith("blk.") and part in parts:
-        return f"model.layers.{block}.{parts[part]}.{kind}"
-    if stem.startswith("blk.") and part in _GGUF_STACKS and kind == "weight":
-        return f"model.layers.{block}.mlp.experts.{_GGUF_STACKS[part]}"
-    return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name
-
-
-def _as_matrix(name: str, weight: Weight) -> Weight:
-    """Files have the one row of this projection as a vector."""
-    if not name.endswith("shared_expert_gate.weight") or not isinstance(weight, Tensor):
-        return weight
-    return weight.unsqueeze(0) if weight.ndim == 1 else weight
-
-
-def _unturned(name: str, weight: Weight, config: LlamaConfig) -> Weight:
-    """Files of the architecture "llama" pair neighbouring rows of the heads of queries and keys
-    for the rotary embedding; here row i is paired with row i + size / 2 of a head."""
-    if not name.endswith(("q_proj.weight", "k_proj.weight")):
-        return weight
-    data = weight.data if isinstance(weight, Packed) else weight
-    if not data.ndim or data.shape[0] % config.head_size or config.head_size % 2:
-        return weight  # the wrong shape is reported with all others
-    pairs = data.reshape((-1, config.head_size // 2, 2, *data.shape[1:]))
-    moved = pairs.transpose(1, 2).reshape(data.shape).contiguous()
-    SESSION.compute_first(moved)  # a function that reads it is traced again once it has memory
-    return Packed(weight.kind, moved) if isinstance(weight, Packed) else moved
+def _from_gguf(path: Path, placement: _Placement) -> Model:
+    content, origin = gguf.load(path, placement.reader), str(path)
+    architecture = gguf_models.architecture_of(content.metadata, origin)
+    tensors = {
+        gguf_models.hugging_face_name(name, architecture): weight
+        for name, weight in content.tensors.items()
+    }
+    config = gguf_models.from_gguf(content.metadata, tensors, origin)
+    weights = gguf_models.as_network_weights(tensors, architecture, config)
+    family = FAMILIES[architecture.family]
+    network = _network(family, config, family.renamed(weights, config), origin, placement)
+    return Model(network, config, placement.device, partial(Tokenizer.from_gguf, content.metadata))

@@ -15,10 +15,11 @@ from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.tensor import Tensor
 from lamina.models.fields import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     Fields,
     check_activation,
     check_flags,
+    head_count,
     head_size_of,
     layer_kinds,
     theta_of,
@@ -62,12 +63,12 @@ class ModernBert(TextEncoder):
         distances = abs(positions.unsqueeze(1) - positions)
         near = distances <= self.config.reach
         seen_near = near if seen is None else seen & near
-        local, everywhere = (
-            rope.at(positions) for rope in (self.config.local_rope, self.config.global_rope)
-        )
+        local_rotation = self.config.local_rope.at(positions)
+        global_rotation = self.config.global_rope.at(positions)
         x = self.embeddings(ids)
         for layer, is_local in zip(self.layers, self.config.are_local, strict=True):
-            x = layer(x, local, seen_near) if is_local else layer(x, everywhere, seen)
+            rotation = local_rotation if is_local else global_rotation
+            x = layer(x, rotation, seen_near if is_local else seen)
         return self.final_norm(x)
 
 
@@ -147,11 +148,11 @@ _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
 
 
 def read(fields: Fields) -> ModernBertConfig:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     check_activation(fields, "hidden_activation", "gelu")
     check_flags(fields, "norm_bias", "attention_bias", "mlp_bias", value=False)
-    size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    if size % heads:
-        raise fields.fail("num_attention_heads", f"{heads} heads do not divide {size} elements")
+    size = fields.size("hidden_size")
+    heads = head_count(fields, "num_attention_heads", size)
     head_size = head_size_of(fields, "head_dim", size // heads)
     if head_size * heads != size:
         reason = f"{head_size}; {heads} heads of {size} elements are needed"
@@ -175,19 +176,21 @@ def read(fields: Fields) -> ModernBertConfig:
 def _are_local(fields: Fields) -> tuple[bool, ...]:
     """The first layer, and each third after it, see whole texts, unless ``layer_types`` says
     otherwise."""
-    layers = fields.size("num_hidden_layers", largest=MOST_LAYERS)
+    layers = fields.size("num_hidden_layers", largest=MAX_LAYERS)
     period = fields.size("global_attn_every_n_layers", 3)
     usual = [_LOCAL if number % period else _GLOBAL for number in range(layers)]
     return tuple(kind == _LOCAL for kind in layer_kinds(fields, usual))
 
 
-def _rope(fields: Fields, kind: str, old: str, theta: float, head_size: int) -> Rope:
-    """Of layers of one kind: ``rope_parameters``, or the field `old` in older files."""
+def _rope(fields: Fields, kind: str, old_name: str, theta: float, head_size: int) -> Rope:
+    """Of layers of one kind: ``rope_parameters``, or the field `old_name` in older files. theta:
+    where neither says it."""
     parameters = fields.part("rope_parameters").part(kind)
     name = parameters.text("rope_type", "default")
     if name != "default":
         raise parameters.fail("rope_type", f"{name!r}; models of this family have 'default'")
-    return Rope(head_size, theta_of(parameters, "rope_theta", theta_of(fields, old, theta)))
+    theta = theta_of(parameters, "rope_theta", theta_of(fields, old_name, theta))
+    return Rope(head_size, theta)
 
 
 def renamed(weights: Mapping[str, Weight], config: ModernBertConfig) -> dict[str, Weight]:

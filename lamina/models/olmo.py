@@ -157,6 +157,7 @@ class _SharedNorm:
 
 
 def read_olmo(fields: Fields) -> OlmoConfig:
+    """Of OLMo 1. Raises FormatError, which names the field, for what is not supported."""
     check_flags(fields, "mlp_bias", value=False)
     largest = None if fields.get("clip_qkv") is None else fields.number("clip_qkv")
     plain = read_llama(fields, Variant())
@@ -164,6 +165,7 @@ def read_olmo(fields: Fields) -> OlmoConfig:
 
 
 def read_olmo2(fields: Fields) -> LlamaConfig:
+    """Of OLMo 2. Raises FormatError, which names the field, for what is not supported."""
     check_flags(fields, "mlp_bias", value=False)
     if fields.get("clip_qkv") is not None:
         raise fields.fail("clip_qkv", "models of this family have no bounds")

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.tensor import Tensor
 from lamina.models.fields import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     Fields,
     check_activation,
     check_flags,
+    head_count,
     head_counts,
     rope_of,
 )
@@ -109,11 +110,17 @@ class _Attention:
         size, self.head_size = config.size, config.head_size
         self._activations = source.activations
         key_width = config.key_heads * config.head_size
-        outputs, inputs = Sharing.OUTPUTS, Sharing.INPUTS
-        self.q_proj = Projection(source, f"{name}.q_proj", size, size, True, outputs)
-        self.k_proj = Projection(source, f"{name}.k_proj", size, key_width, True, outputs)
-        self.v_proj = Projection(source, f"{name}.v_proj", size, key_width, True, outputs)
-        self.dense = Projection(source, f"{name}.dense", size, size, True, inputs)
+
+        def heads(part: str, width: int) -> Projection:
+            return Projection(
+                source, f"{name}.{part}", size, width, bias=True, sharing=Sharing.OUTPUTS
+            )
+
+        self.q_proj = heads("q_proj", size)
+        self.k_proj, self.v_proj = heads("k_proj", key_width), heads("v_proj", key_width)
+        self.dense = Projection(
+            source, f"{name}.dense", size, size, bias=True, sharing=Sharing.INPUTS
+        )
 
     def __call__(
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None
@@ -123,15 +130,19 @@ class _Attention:
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         query, key = rotation(query), rotation(key)
-        activations = self._activations
-        return self.dense(attention(query, key, value, places, cache, activations=activations))
+        mixed = attention(
+            query, key, value, places, cache, activations=self._activations
+        )
+        return self.dense(mixed)
 
 
 class _Inner:
     def __init__(self, config: PhiConfig, source: Source, name: str) -> None:
         size, inner = config.size, config.inner
-        self.fc1 = Projection(source, f"{name}.fc1", size, inner, True, Sharing.OUTPUTS)
-        self.fc2 = Projection(source, f"{name}.fc2", inner, size, True, Sharing.INPUTS)
+        self.fc1 = Projection(
+            source, f"{name}.fc1", size, inner, bias=True, sharing=Sharing.OUTPUTS
+        )
+        self.fc2 = Projection(source, f"{name}.fc2", inner, size, bias=True, sharing=Sharing.INPUTS)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.fc2(gelu(self.fc1(x), "tanh"))
@@ -141,21 +152,20 @@ class _Inner:
 
 
 def read(fields: Fields) -> PhiConfig:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     check_activation(fields, "hidden_act", "gelu_new", "gelu_pytorch_tanh")
     check_flags(fields, "tie_word_embeddings", "qk_layernorm", value=False)
     size, heads = fields.size("hidden_size"), head_counts(fields)
-    if size % heads.queries:
-        reason = f"{heads.queries} heads do not divide {size} elements"
-        raise fields.fail("num_attention_heads", reason)
+    head_size = size // head_count(fields, "num_attention_heads", size)
     context = fields.size("max_position_embeddings", 2048)
     return PhiConfig(
         vocabulary=fields.size("vocab_size"),
         size=size,
         inner=fields.size("intermediate_size"),
-        layers=fields.size("num_hidden_layers", largest=MOST_LAYERS),
+        layers=fields.size("num_hidden_layers", largest=MAX_LAYERS),
         heads=heads.queries,
         key_heads=heads.keys,
-        rope=rope_of(fields, size // heads.queries, context, turned_share=0.5),
+        rope=rope_of(fields, head_size, context, turned_share=0.5),
         eps=fields.number("layer_norm_eps", 1e-5),
         context=context,
     )

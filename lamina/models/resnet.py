@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lamina.frontend.functions import pooling
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
-from lamina.models.fields import MOST_LAYERS, Fields, labels_of, sizes_of
+from lamina.models.fields import MAX_LAYERS, Fields, labels_of, sizes_of
 from lamina.models.image_network import BatchNorm, Convolution, ImageClassifier
 from lamina.models.parts import Projection
 from lamina.models.weights import Source
@@ -169,10 +169,11 @@ class _Normalized:
 
 
 def read(fields: Fields) -> ResNetConfig:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     sizes = sizes_of(fields, "hidden_sizes", (256, 512, 1024, 2048))
     depths = sizes_of(fields, "depths", (3, 4, 6, 3))
-    if len(depths) != len(sizes) or sum(depths) > MOST_LAYERS:
-        reason = f"{list(depths)} blocks of {len(sizes)} stages, in all at most {MOST_LAYERS}"
+    if len(depths) != len(sizes) or sum(depths) > MAX_LAYERS:
+        reason = f"{list(depths)} blocks of {len(sizes)} stages, in all at most {MAX_LAYERS}"
         raise fields.fail("depths", reason)
     kind = fields.text("layer_type", "bottleneck")
     if kind not in ("basic", "bottleneck"):

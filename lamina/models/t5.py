@@ -18,7 +18,7 @@ from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS
 from lamina.models.distances import Distances
 from lamina.models.encoder_decoder import EncoderDecoder
-from lamina.models.fields import MOST_LAYERS, Fields, token_of, tokens_of
+from lamina.models.fields import MAX_LAYERS, Fields, token_of, tokens_of
 from lamina.models.language_model import KeyShape
 from lamina.models.multi_head import Memory, attend, memory_of
 from lamina.models.parts import Cache, Lookup, Places, Projection, RMSNorm
@@ -247,7 +247,8 @@ _UNUSED = (
 
 
 def read(fields: Fields) -> T5Config:
-    vocabulary, layers = fields.size("vocab_size"), fields.size("num_layers", 6, MOST_LAYERS)
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
+    vocabulary, layers = fields.size("vocab_size"), fields.size("num_layers", 6, MAX_LAYERS)
     activation, is_gated = _activation(fields)
     is_tied = fields.flag("tie_word_embeddings", True)
     return T5Config(
@@ -255,7 +256,7 @@ def read(fields: Fields) -> T5Config:
         size=fields.size("d_model"),
         inner=fields.size("d_ff"),
         encoder_layers=layers,
-        decoder_layers=fields.size("num_decoder_layers", layers, MOST_LAYERS),
+        decoder_layers=fields.size("num_decoder_layers", layers, MAX_LAYERS),
         heads=fields.size("num_heads"),
         head_size=fields.size("d_kv"),
         distances=_distances(fields),

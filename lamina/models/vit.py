@@ -12,7 +12,7 @@ from lamina.errors import ShapeError
 from lamina.frontend.functions.movement import concat
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
-from lamina.models.fields import MOST_LAYERS, Fields, labels_of, pair_of
+from lamina.models.fields import MAX_LAYERS, Fields, head_count, labels_of, pair_of
 from lamina.models.image_network import Convolution, ImageClassifier
 from lamina.models.language_model import KeyShape
 from lamina.models.multi_head import attend, memory_of
@@ -137,9 +137,9 @@ class _Attention:
 
 
 def read(fields: Fields) -> ViTConfig:
-    size, heads = fields.size("hidden_size", 768), fields.size("num_attention_heads", 12)
-    if size % heads:
-        raise fields.fail("num_attention_heads", f"{heads} heads do not divide {size} elements")
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
+    size = fields.size("hidden_size", 768)
+    heads = head_count(fields, "num_attention_heads", size, 12)
     image, patch = pair_of(fields, "image_size", 224), pair_of(fields, "patch_size", 16)
     if patch[0] > image[0] or patch[1] > image[1]:
         raise fields.fail("patch_size", f"{patch}, larger than an image of {image}")
@@ -149,7 +149,7 @@ def read(fields: Fields) -> ViTConfig:
         patch=patch,
         size=size,
         inner=fields.size("intermediate_size", 3072),
-        layers=fields.size("num_hidden_layers", 12, largest=MOST_LAYERS),
+        layers=fields.size("num_hidden_layers", 12, largest=MAX_LAYERS),
         heads=heads,
         labels=labels_of(fields),
         activation=activation_of(fields, "hidden_act", "gelu"),

@@ -14,21 +14,29 @@ from lamina.frontend.functions.elementwise import gelu
 from lamina.frontend.tensor import Tensor
 from lamina.models.activations import ACTIVATIONS, activation_of
 from lamina.models.encoder_decoder import EncoderDecoder
-from lamina.models.fields import MOST_LAYERS, Fields, check_flags, token_of, tokens_of
+from lamina.models.fields import (
+    MAX_LAYERS,
+    Fields,
+    check_flags,
+    head_count,
+    token_of,
+    tokens_of,
+)
 from lamina.models.image_network import Convolution
 from lamina.models.language_model import KeyShape
 from lamina.models.multi_head import Memory, MultiHead
 from lamina.models.parts import Cache, LayerNorm, Lookup, Places, Projection, floats
 from lamina.models.weights import Source
 
-__all__ = ["Whisper", "WhisperConfig", "read"]
+__all__ = ["Side", "Whisper", "WhisperConfig", "read"]
 
 _EPS = 1e-5  # of the normalizations
 
 
 @dataclass(frozen=True)
 class Side:
-    """Of the encoder or the decoder. positions: the most vectors that it has."""
+    """The encoder or the decoder. positions: vectors of the encoder, and of the decoder the most
+    tokens of a text."""
 
     layers: int
     heads: int
@@ -62,7 +70,8 @@ class Whisper(EncoderDecoder):
         source.ignore("proj_out.weight")
 
     def encoded(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """There is no mask: what no sound is in is silence."""
+        """Raises ShapeError for features of another shape, and for a mask: a part that the sound
+        does not fill is silence, which is read as sound is."""
         frames = 2 * self.config.encoder.positions
         if inputs.ndim != 3 or inputs.shape[1:] != (self.config.mels, frames):
             wanted = f"(batch, {self.config.mels}, {frames})"
@@ -138,7 +147,7 @@ class _Decoder:
 
 
 class _Layer:
-    """What layers of both have: attention to the own vectors, and an inner layer at the end."""
+    """What layers of both sides have: self-attention, and an inner layer at the end."""
 
     def __init__(self, config: WhisperConfig, source: Source, name: str, side: Side) -> None:
         size, inner = config.size, side.inner
@@ -160,8 +169,9 @@ class _EncoderLayer(_Layer):
         super().__init__(config, source, name, config.encoder)
 
     def __call__(self, x: Tensor) -> Tensor:
-        own = self.self_attn_layer_norm(x)
-        return self._inner(x + self.self_attn(own, self.self_attn.memory(own)))
+        normalized = self.self_attn_layer_norm(x)
+        memory = self.self_attn.memory(normalized)
+        return self._inner(x + self.self_attn(normalized, memory))
 
 
 class _DecoderLayer(_Layer):
@@ -176,13 +186,14 @@ class _DecoderLayer(_Layer):
         )
 
     def __call__(self, x: Tensor, places: Places, memory: Memory, cache: Cache | None) -> Tensor:
-        own = self.self_attn_layer_norm(x)
-        held = self.self_attn.memory(own)
+        """memory: of the sound. cache: of the text."""
+        normalized = self.self_attn_layer_norm(x)
+        text_memory = self.self_attn.memory(normalized)
         if cache is None:
-            x = x + self.self_attn(own, held, is_causal=True)
+            x = x + self.self_attn(normalized, text_memory, is_causal=True)
         else:
-            held = cache.extended(*held, places)
-            x = x + self.self_attn(own, held, places.sees(cache.capacity))
+            text_memory = cache.extended(*text_memory, places)
+            x = x + self.self_attn(normalized, text_memory, places.sees(cache.capacity))
         x = x + self.encoder_attn(self.encoder_attn_layer_norm(x), memory)
         return self._inner(x)
 
@@ -191,6 +202,7 @@ class _DecoderLayer(_Layer):
 
 
 def read(fields: Fields) -> WhisperConfig:
+    """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     check_flags(fields, "tie_word_embeddings")
     check_flags(fields, "scale_embedding", value=False)
     vocabulary, size = fields.size("vocab_size"), fields.size("d_model")
@@ -207,11 +219,9 @@ def read(fields: Fields) -> WhisperConfig:
 
 
 def _side(fields: Fields, name: str, positions: str, usual: int) -> Side:
-    size, heads = fields.size("d_model"), fields.size(f"{name}_attention_heads")
-    if size % heads:
-        raise fields.fail(f"{name}_attention_heads", f"{heads} heads do not divide {size} elements")
+    heads = head_count(fields, f"{name}_attention_heads", fields.size("d_model"))
     return Side(
-        layers=fields.size(f"{name}_layers", largest=MOST_LAYERS),
+        layers=fields.size(f"{name}_layers", largest=MAX_LAYERS),
         heads=heads,
         inner=fields.size(f"{name}_ffn_dim"),
         positions=fields.size(positions, usual),

@@ -10,7 +10,8 @@ import pytest
 import lamina as lm
 from lamina.errors import FormatError
 from lamina.io.blocks import BLOCK_TYPES, Packed
-from lamina.models.configuration import from_gguf, from_hugging_face
+from lamina.models.configuration import from_hugging_face
+from lamina.models.gguf_models import from_gguf
 from lamina.models.rope import LongScaling
 from tests.models.families import SIZES
 
