@@ -28,7 +28,9 @@ _PAGE_RULES += "connect-src 'self'"
 
 
 class Server(Front):
-    """A language model as a service, whose `batch` writes the texts; beside that see `Front`."""
+    """A language model as a service; other arguments are those of `Front`.
+
+    batch: writes the texts. vocabulary: tokens of prompts are below it."""
 
     def __init__(
         self, name: str, tokenizer: Tokenizer, batch: Batch, vocabulary: int, limits: Limits,
@@ -93,9 +95,9 @@ class Server(Front):
     ) -> list[Text]:
         """What the batch is to write: each prompt as often as is asked for."""
         texts, capacity = list[Text](), self._batch.capacity
-        count, most = len(prompts) * settings.count, self._worker.most
-        if count > most:
-            reason = f"{count} texts are asked for; this server takes {most} at most"
+        count = len(prompts) * settings.count
+        if count > self._worker.most:
+            reason = f"{count} texts are asked for; this server takes {self._worker.most} at most"
             raise ApiError(400, f"n: {reason}", "n")
         for prompt in prompts:
             if not prompt or not all(0 <= token < self._vocabulary for token in prompt):

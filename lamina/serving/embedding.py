@@ -26,7 +26,7 @@ from lamina.serving.protocol import ApiError, parse_embeddings
 __all__ = ["EmbeddingServer"]
 
 Array = Any  # numpy.ndarray
-_MOST_TOGETHER = 64  # texts; those that come meanwhile wait for these
+_MAX_TOGETHER = 64  # texts that are computed together; those that come meanwhile wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class EmbeddingServer(Front):
         ]
         super().__init__(name, limits, routes, key, host)
         self._embedder = embedder
-        self._requests = 0  # that are not answered yet
+        self._open_requests = 0  # that are not answered yet
         self._waiting = deque[_Waiting]()
         self._has_come = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class EmbeddingServer(Front):
         return self._work is not None and not self._work.done()
 
     def gauges(self) -> Mapping[str, int]:
-        return {"requests_active": self._requests, "texts_waiting": len(self._waiting)}
+        return {"requests_active": self._open_requests, "texts_waiting": len(self._waiting)}
 
     async def _no_text(self, request: Request) -> Response:
         await self.body(request)
@@ -77,16 +77,16 @@ class EmbeddingServer(Front):
     async def _embeddings(self, request: Request) -> Response:
         asked = parse_embeddings(await self.body(request), self._embedder.size)
         self.check_model(asked.model)
-        if self._requests > self.limits.waiting:
-            reason = f"{self._requests} requests wait; ask again later"
+        if self._open_requests > self.limits.waiting:
+            reason = f"{self._open_requests} requests wait; ask again later"
             raise ApiError(429, reason, code="queue_full", kind="rate_limit_error")
-        self._requests += 1
+        self._open_requests += 1
         try:
-            tokens = [await self._tokens_of(one) for one in asked.inputs]
-            vectors = await self._vectors(tokens, request.receive)
+            texts = [await self._tokens_of(text) for text in asked.inputs]
+            vectors = await self._vectors(texts, request.receive)
         finally:
-            self._requests -= 1
-        count = sum(map(len, tokens))
+            self._open_requests -= 1
+        count = sum(map(len, texts))
         self.metrics.read(count)
         data = [
             {"object": "embedding", "index": index, "embedding": _shown(vector, asked.is_base64)}
@@ -96,13 +96,14 @@ class EmbeddingServer(Front):
         return JSONResponse({"object": "list", "data": data, "model": self.name, "usage": usage})
 
     async def _tokens_of(self, text: str | list[int]) -> Sequence[int]:
-        """Raises ApiError for a text that is too long, and for numbers of no token."""
-        tokens = text
+        """The tokens of a text, which may be given as such. Raises ApiError for a text that is too
+        long, and for numbers of no token."""
+        tokens: Sequence[Any] = text
         if isinstance(text, str):
             tokens = await self.tokens(self._embedder.all_tokens, text, "input")
-        longest, count = self._embedder.settings.longest, len(tokens)
-        if count > longest:
-            reason = f"a text of {count} tokens; {longest} fit"
+        longest = self._embedder.settings.longest
+        if len(tokens) > longest:
+            reason = f"a text of {len(tokens)} tokens; {longest} fit"
             raise ApiError(400, f"input: {reason}", "input", "context_length_exceeded")
         last = self._embedder.vocabulary - 1
         if not all(isinstance(token, int) and 0 <= token <= last for token in tokens):
@@ -110,12 +111,13 @@ class EmbeddingServer(Front):
         return [int(token) for token in tokens]
 
     async def _vectors(self, texts: Sequence[Sequence[int]], receive: Receive) -> list[Array]:
-        """Of each text. Raises ApiError where that takes too long or fails, and ClientGoneError."""
+        """The vectors of texts. Raises ApiError where that takes too long or fails, and
+        ClientGoneError where the client leaves."""
         loop = asyncio.get_running_loop()
         added = [_Waiting(tokens, loop.create_future()) for tokens in texts]
         self._waiting.extend(added)
         self._has_come.set()
-        whole = asyncio.gather(*(one.vector for one in added))
+        whole = asyncio.gather(*(text.vector for text in added))
         gone = loop.create_task(_until_gone(receive))
         try:
             done, _ = await asyncio.wait(
@@ -140,9 +142,9 @@ class EmbeddingServer(Front):
                 await self._compute(texts)
 
     def _next_texts(self) -> list[_Waiting]:
-        """The first ones that wait and that somebody waits for."""
+        """The first texts that wait, without those whose requests have ended."""
         texts = list[_Waiting]()
-        while self._waiting and len(texts) < _MOST_TOGETHER:
+        while self._waiting and len(texts) < _MAX_TOGETHER:
             text = self._waiting.popleft()
             if not text.vector.done():
                 texts.append(text)

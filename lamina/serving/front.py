@@ -1,4 +1,5 @@
-"""What every server has: routes that say what is there, a guard, bodies of requests, and errors."""
+"""What every server has: routes about the model and the server, a guard that refuses requests,
+bodies of requests, and errors."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ import hmac
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +28,7 @@ from lamina.serving.protocol import ApiError, parse_object
 
 __all__ = ["Front", "Limits"]
 
+_Read = TypeVar("_Read")  # what a tokenizer reads: a text, or a conversation
 _OPEN_PATHS = frozenset({"/", "/health"})  # without a key
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A name or an address, and a port, as RFC 9112 has them in the header Host.
@@ -49,7 +51,7 @@ class Limits:
 class Front(ABC):
     """One model as a service; `app` is the application.
 
-    name: of the model, as clients ask for it. routes: beside those that say what is there. key:
+    name: of the model, as clients ask for it. routes: beside those that all servers have. key:
     what clients have to know, if there is one; without one only requests to this machine by its
     local names are answered, so that no page of another site reaches the server by a name of its
     own. host: where it listens, which is one of these names; an address of IPv6 in brackets."""
@@ -93,7 +95,7 @@ class Front(ABC):
 
     @abstractmethod
     def gauges(self) -> Mapping[str, int]:
-        """What is so at this moment, by name, for ``/metrics``."""
+        """Counts of this moment, such as texts that wait, by name, for ``/metrics``."""
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -101,7 +103,7 @@ class Front(ABC):
         yield
         await self.stop()
 
-    # What is there.
+    # Routes that all servers have.
 
     async def _health(self, _: Request) -> Response:
         if not self.is_alive():
@@ -137,30 +139,32 @@ class Front(ABC):
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ApiError(415, "content-type: application/json is needed")
-        most, body = self.limits.body, bytearray()
+        limit, body = self.limits.body, bytearray()
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for part in request.stream():
                     body += part
-                    if len(body) > most:
-                        raise ApiError(413, f"the body has more than {most} bytes")
+                    if len(body) > limit:
+                        raise ApiError(413, f"the body has more than {limit} bytes")
         except TimeoutError:
             raise ApiError(408, f"the body has not come in {_BODY_SECONDS:g} s") from None
         return parse_object(bytes(body))
 
-    async def tokens(self, encode: Any, text: Any, field: str) -> list[int]:
-        """The tokens of a text or a conversation. A thread of its own makes them: other clients
-        need not wait for a long text."""
+    async def tokens(
+        self, encode: Callable[[_Read], list[int]], text: _Read, field: str
+    ) -> list[int]:
+        """The tokens that `encode` makes of a text or a conversation, in a thread of its own: other
+        clients need not wait for a long text. Raises ApiError, which names the field of the
+        request, where it raises LaminaError."""
         try:
             async with self._tokenizing:
-                tokens: list[int] = await asyncio.to_thread(encode, text)
+                return await asyncio.to_thread(encode, text)
         except LaminaError as error:
             raise ApiError(400, error.message, field) from None
-        return tokens
 
 
 class _Guard:
-    """Refuses who may not ask, and counts what is answered."""
+    """Refuses requests of clients that may not ask, and counts answers by path and status."""
 
     def __init__(
         self, app: ASGIApp, metrics: Metrics, key: str | None, names: frozenset[str],
@@ -184,8 +188,9 @@ class _Guard:
             await send(message)
 
         error = self._refusal(Request(scope))
+        answer = self._app if error is None else _error_response(error)
         try:
-            await (self._app if error is None else _error_response(error))(scope, receive, counted)
+            await answer(scope, receive, counted)
         except Exception:
             if not is_counted:  # what is around this middleware answers it
                 self._metrics.request(path, 500)
@@ -196,8 +201,7 @@ class _Guard:
         if not _HOST.fullmatch(host):
             return ApiError(400, f"host {host[:60]!r} is no name or address with a port")
         if self._key is None:
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() in self._names:
+            if _without_port(host).lower() in self._names:
                 return None
             names = ", ".join(sorted(self._names))
             reason = f"without a key only {names} are answered; start it with --api-key-file"
@@ -211,6 +215,14 @@ class _Guard:
             return None
         reason = "'Bearer' and the server's key are needed"
         return ApiError(401, f"authorization: {reason}", code="invalid_api_key")
+
+
+def _without_port(host: str) -> str:
+    """The name or address in a header: [::1] of [::1]:8000 and of [::1]."""
+    if host.endswith("]"):
+        return host
+    name, _, _ = host.rpartition(":")
+    return name or host
 
 
 def _error_response(error: ApiError) -> Response:
@@ -235,4 +247,5 @@ async def _answer_failure(_: Request, error: Exception) -> Response:
 
 
 async def _answer_nobody(_: Request, error: Exception) -> Response:
+    """The client has left."""
     return Response(status_code=499)  # nobody reads it; it is counted
