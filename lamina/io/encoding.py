@@ -1,4 +1,4 @@
-"""Weights as blocks of small integers with scales: the way back from `lamina.io.blocks`.
+"""Weights as blocks of small integers with scales; `lamina.io.blocks` decodes them.
 
 Rows of float32 become the bytes of blocks. Those of Q8_0 and Q4_0 are the ones of ggml's reference,
 to the last bit; those of Q4_K are found by the same search, in sums of another order.
@@ -63,9 +63,10 @@ def _q4_k(blocks: Any) -> Any:
     lines = _searched(groups)
     scales, scale_factors = _six_bits(lines.scales)
     minima, minimum_factors = _six_bits(-lines.minima)
-    factors = scale_factors.astype(np.float16).astype(np.float32) * scales
-    shifted = groups + (minimum_factors.astype(np.float16).astype(np.float32) * minima)[..., None]
-    numbers = _numbers(shifted, _inverses(factors)[..., None])
+    decoded_scales = _decoded_halves(scale_factors) * scales
+    decoded_minima = _decoded_halves(minimum_factors) * minima
+    shifted = groups + decoded_minima[..., None]
+    numbers = _numbers(shifted, _inverses(decoded_scales)[..., None])
     low, high = numbers[..., 0::2, :], numbers[..., 1::2, :]  # of two groups in 32 bytes
     packed = (low | (high << 4)).reshape((*blocks.shape[:-1], 128))
     header = [_halves(scale_factors), _halves(minimum_factors), _packed_sixes(scales, minima)]
@@ -89,28 +90,29 @@ def _packed_sixes(scales: Any, minima: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Of each group, (...): weights are near scale * number + minimum; minima are not above 0."""
+    """Of each group, (...): weights are near scale * number + minimum, with a weighted sum of
+    squares as the error; minima are not above 0."""
 
     scales: Any
     minima: Any
     errors: Any
 
 
-_TRIED = [15 + step / 10 for step in range(-10, 11)]  # numbers that the weights are spread over
+_SPREADS = [15 + step / 10 for step in range(-10, 11)]  # numbers that weights are spread over
 
 
 def _searched(groups: Any) -> _Lines:
     """The lines of groups (..., 32) with the least squares, of which errors of large weights count
     for more. The weights above the minimum are spread over 14 to 16 numbers, and the best line
     through them is kept; the next trial is from its minimum on."""
-    size = np.sqrt((groups * groups).mean(axis=-1, keepdims=True))
-    importance = size + np.abs(groups)
-    least, largest = np.minimum(groups.min(axis=-1), 0), groups.max(axis=-1)
-    scales = (largest - least) / np.float32(15)
-    numbers = _numbers(groups - least[..., None], _inverses(scales)[..., None])
-    best = _Lines(scales, least, _errors(groups, importance, numbers, scales, least))
-    for count in _TRIED:
-        inverses = np.float32(count) * _inverses(largest - best.minima)
+    root_mean_square = np.sqrt((groups * groups).mean(axis=-1, keepdims=True))
+    importance = root_mean_square + np.abs(groups)
+    minima, maxima = np.minimum(groups.min(axis=-1), 0), groups.max(axis=-1)
+    scales = (maxima - minima) / np.float32(15)
+    numbers = _numbers(groups - minima[..., None], _inverses(scales)[..., None])
+    best = _Lines(scales, minima, _errors(groups, importance, numbers, scales, minima))
+    for count in _SPREADS:
+        inverses = np.float32(count) * _inverses(maxima - best.minima)
         numbers = _numbers(groups - best.minima[..., None], inverses[..., None])
         best = _better(best, _fitted(groups, importance, numbers))
     return best
@@ -118,23 +120,27 @@ def _searched(groups: Any) -> _Lines:
 
 def _fitted(groups: Any, importance: Any, numbers: Any) -> _Lines:
     """The line of least squares through the weights at their `numbers`. Where its minimum is above
-    0, the one through 0; where all numbers are equal, one of an error without bounds."""
+    0, the one through 0; where all numbers are equal, one whose error is infinite.
+
+    With sums S over a group, weighted by importance, of numbers n and weights w, the line solves
+    ``S(nn) * scale + S(n) * minimum = S(nw)`` and ``S(n) * scale + S(1) * minimum = S(w)``."""
     weighted = importance * numbers
-    total, first = importance.sum(axis=-1), weighted.sum(axis=-1)
-    second = (weighted * numbers).sum(axis=-1)
-    values, products = (importance * groups).sum(axis=-1), (weighted * groups).sum(axis=-1)
-    determinant = total * second - first * first
+    s_1, s_n = importance.sum(axis=-1), weighted.sum(axis=-1)
+    s_nn = (weighted * numbers).sum(axis=-1)
+    s_w, s_nw = (importance * groups).sum(axis=-1), (weighted * groups).sum(axis=-1)
+    determinant = s_1 * s_nn - s_n * s_n
     inverse = _inverses(determinant)
-    scales = (total * products - values * first) * inverse
-    minima = (second * values - first * products) * inverse
+    scales = (s_1 * s_nw - s_w * s_n) * inverse
+    minima = (s_nn * s_w - s_n * s_nw) * inverse
     is_above = minima > 0
-    scales = np.where(is_above, products * _inverses(second), scales)
+    scales = np.where(is_above, s_nw * _inverses(s_nn), scales)
     minima = np.where(is_above, np.float32(0), minima)
     errors = _errors(groups, importance, numbers, scales, minima)
     return _Lines(scales, minima, np.where(determinant > 0, errors, np.inf))
 
 
 def _better(old: _Lines, new: _Lines) -> _Lines:
+    """Of each group the line with the smaller error."""
     is_better = new.errors < old.errors
     return _Lines(
         np.where(is_better, new.scales, old.scales),
@@ -144,8 +150,9 @@ def _better(old: _Lines, new: _Lines) -> _Lines:
 
 
 def _errors(groups: Any, importance: Any, numbers: Any, scales: Any, minima: Any) -> Any:
-    apart = scales[..., None] * numbers + minima[..., None] - groups
-    return (importance * apart * apart).sum(axis=-1)
+    """The sum of squares, weighted by importance, of each group's distances from its line."""
+    distances = scales[..., None] * numbers + minima[..., None] - groups
+    return (importance * distances * distances).sum(axis=-1)
 
 
 def _numbers(shifted: Any, inverses: Any) -> Any:
@@ -161,14 +168,19 @@ def _inverses(scales: Any) -> Any:
 
 def _rounded(x: Any) -> Any:
     """To the nearest integer, ties away from 0, as C's roundf does."""
-    size = np.abs(x)
-    whole = np.floor(size)
-    return np.copysign(whole + (size - whole >= 0.5), x)
+    magnitude = np.abs(x)
+    whole = np.floor(magnitude)
+    return np.copysign(whole + (magnitude - whole >= 0.5), x)
 
 
 def _halves(scales: Any) -> Any:
     """Scales (..., 1) as the bytes of float16: (..., 2)."""
     return scales.astype("<f2").view(np.uint8)
+
+
+def _decoded_halves(scales: Any) -> Any:
+    """What the bytes of `_halves` decode to: float32 of float16."""
+    return scales.astype(np.float16).astype(np.float32)
 
 
 @dataclass(frozen=True)
