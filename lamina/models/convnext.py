@@ -23,9 +23,9 @@ _EPS = 1e-6  # of all normalizations but the last
 
 @dataclass(frozen=True)
 class ConvNextConfig:
-    """What tells the models of the family apart. patch: pixels of each axis that the first layer
-    makes one of. sizes, depths: channels and blocks of each stage. scales: what a block adds is
-    multiplied by a learned vector. eps: of the last normalization."""
+    """What tells the models of the family apart. patch: height and width in pixels of what the
+    first layer makes one place of. sizes, depths: channels and blocks of each stage. scales: what a
+    block adds is multiplied by a learned vector. eps: of the last normalization."""
 
     channels: int
     patch: tuple[int, int]
@@ -154,7 +154,6 @@ def read(fields: Fields) -> ConvNextConfig:
             raise fields.fail(name, f"{len(values)} integers for {stages} stages")
     if sum(depths) > MAX_LAYERS:
         raise fields.fail("depths", f"{sum(depths)} blocks; at most {MAX_LAYERS} are supported")
-    scale = fields.get("layer_scale_init_value", 1e-6)
     return ConvNextConfig(
         channels=fields.size("num_channels", 3),
         patch=pair_of(fields, "patch_size", 4),
@@ -162,6 +161,14 @@ def read(fields: Fields) -> ConvNextConfig:
         depths=depths,
         labels=labels_of(fields),
         activation=activation_of(fields, "hidden_act", "gelu"),
-        scales=scale != 0 and fields.number("layer_scale_init_value", 1e-6) > 0,
+        scales=_scales(fields),
         eps=fields.number("layer_norm_eps", 1e-12),
     )
+
+
+def _scales(fields: Fields) -> bool:
+    """Whether blocks have scales: unless the value that they begin with in training is 0."""
+    if fields.get("layer_scale_init_value") == 0:
+        return False
+    fields.number("layer_scale_init_value", 1e-6)  # another value is refused
+    return True

@@ -1,7 +1,7 @@
 """Texts to vectors, which are close to one another for texts that mean the same.
 
-Texts are sorted by their lengths and computed some at a time: 16, then 4, then 1, so that no rows
-are computed for nobody. Each program is for a number of texts and a length that they are padded to.
+Texts are sorted by their lengths and computed some at a time: 16, then 4, then 1, so that no row of
+a program is empty. Each program is for a number of texts and a length that they are padded to.
 There are few lengths, at most four from a power of two to the next, so that programs are few.
 """
 
@@ -78,14 +78,15 @@ class Embedder:
             raise ArgumentError(reason, operation="embed")
 
     def _run(self, texts: Sequence[Sequence[int]]) -> Array:
+        """The vectors of texts that one program computes, (texts, size)."""
         length = min(_padded(max(map(len, texts))), self.settings.longest)
-        ids = np.zeros((len(texts), length), np.int64)  # any token: nobody sees what is padding
+        ids = np.zeros((len(texts), length), np.int64)  # padding may be any token: none sees it
         mask = np.zeros(ids.shape, bool)
         for row, tokens in enumerate(texts):
             ids[row, : len(tokens)] = tokens
             mask[row, : len(tokens)] = True
-        inputs = (Tensor(one, device=self._device) for one in (ids, mask))
-        return self._program(*inputs).numpy()
+        program_ids, program_mask = (Tensor(x, device=self._device) for x in (ids, mask))
+        return self._program(program_ids, program_mask).numpy()
 
 
 def pooled(x: Tensor, mask: Tensor, settings: SentenceSettings) -> Tensor:

@@ -19,6 +19,7 @@ from lamina.models.sampling import best
 
 __all__ = ["EncoderDecoder", "SequenceWriter"]
 
+
 class EncoderDecoder(Network, ABC):
     """What is read, and the tokens (batch, length) that are written, to the logits of each next
     token, (batch, length, vocabulary). keys: of the decoder."""
@@ -65,8 +66,8 @@ class EncoderDecoder(Network, ABC):
         for what, given in (("memories", memories), ("caches", caches)):
             if given is not None and len(given) != layers:
                 raise ShapeError(f"{len(given)} {what} for {layers} layers", operation=name)
-        used = [None] * layers if caches is None else caches
-        return self.logits(self.vectors(ids, memories, mask, used, first))
+        caches_or_none = [None] * layers if caches is None else caches
+        return self.logits(self.vectors(ids, memories, mask, caches_or_none, first))
 
     def new_caches(self, batch: int, capacity: int, device: str | None = None) -> list[Cache]:
         """Empty ones for each layer of the decoder."""
@@ -79,16 +80,17 @@ class EncoderDecoder(Network, ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What was read."""
+    """What was read: the memories of the layers, and which inputs are not padding."""
 
     memories: list[Memory]
     mask: Tensor | None
 
 
 class SequenceWriter:
-    """Writes with `network` the most probable token each time, up to `capacity` of them with those
-    that are given. One program reads, for each length of what is read, and another one computes the
-    next token at any place. It writes one text at a time."""
+    """Writes one text at a time with `network`, always the most probable token; a text and the
+    tokens that it starts with have up to `capacity` tokens. There is a program that reads for each
+    length of what is read, and one that computes the next token at any place. Raises ArgumentError
+    for a capacity below 1."""
 
     def __init__(self, network: EncoderDecoder, capacity: int, device: str) -> None:
         if capacity < 1:
@@ -130,10 +132,10 @@ class SequenceWriter:
 
     def tokens(
         self, start: Sequence[int], limit: int, stops: Collection[int], penalties: Tensor,
-        at_first: Tensor | None = None,
+        first_penalties: Tensor | None = None,
     ) -> Iterator[int]:  # fmt: skip
         """The tokens that follow those of `start`, at most `limit`, and none beyond the capacity;
-        one of `stops` is the last. at_first: the penalties of the first one, if others.
+        one of `stops` is the last. first_penalties: for the first token, if they differ.
 
         Raises ArgumentError for a start without tokens or one that does not fit."""
         if not 1 <= len(start) <= self.capacity:
@@ -141,9 +143,10 @@ class SequenceWriter:
                 f"a start of {len(start)} tokens; 1 to {self.capacity} are needed",
                 operation="SequenceWriter.tokens",
             )
-        usual = penalties if at_first is None else at_first
+        if first_penalties is None:
+            first_penalties = penalties
         for place, token in enumerate(start):
-            chosen = self.next_token(token, place, usual)
+            chosen = self.next_token(token, place, first_penalties)
         place = len(start)
         for _ in range(min(limit, self.capacity - len(start) + 1)):
             yield chosen

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from lamina.core.dtypes import float32, int64
-from lamina.core.shape import Shape
 from lamina.distributed.layout import Layout
 from lamina.distributed.tensor_parallel import enter_parallel, layout_of_part, leave_parallel
 from lamina.frontend.functions.creation import arange, zeros
@@ -40,9 +39,10 @@ __all__ = ["Choice", "Experts", "Mixture", "MixtureOfExperts", "chosen_of", "joi
 class Mixture:
     """What tells mixtures of experts apart.
 
-    inner: of each expert. normalizes: the shares of the chosen ones add up to 1. shared: inner size
-    of an expert that sees every token, times a share of its own. layers: the numbers of those that
-    are mixtures; the others have one gated layer."""
+    count: experts of a layer. chosen: how many of them see a token. inner: size of each expert.
+    normalizes: the shares of the chosen ones add up to 1. shared: inner size of an expert that sees
+    every token, times a share of its own, if there is one. layers: the numbers of those that are
+    mixtures; the others have one gated layer."""
 
     count: int
     chosen: int
@@ -145,16 +145,16 @@ class Experts:
 
     def layouts(self) -> dict[str, Layout]:
         """As `lamina.distributed.layout.HasLayouts`."""
-        found: dict[str, Layout] = {}
+        result: dict[str, Layout] = {}
         if self._over is None:
-            return found
+            return result
         for name, axis in (("gate_proj", 1), ("up_proj", 1), ("down_proj", 2)):
             weight: Weight = getattr(self, name)
             if isinstance(weight, Packed):
-                found[f"{name}.data"] = layout_of_part(weight.data.shape, axis, self._over)
+                result[f"{name}.data"] = layout_of_part(weight.data.shape, axis, self._over)
             else:
-                found[name] = layout_of_part(weight.shape, axis, self._over)
-        return found
+                result[name] = layout_of_part(weight.shape, axis, self._over)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,17 +182,18 @@ def _blocks(experts: Tensor, count: int) -> _Blocks:
     while 2 * size * count < inputs:
         size *= 2
     blocks = inputs // size + min(inputs, count)
-    is_of = one_hot(experts, count)
-    before = cumsum(is_of, 0)  # inputs of each expert so far
-    ends = cumsum((before[-1] + (size - 1)) // size, 0)  # blocks up to and with each expert
-    starts = ends - (before[-1] + (size - 1)) // size
-    place = (before * is_of).sum(axis=1) - 1  # of an input among those of its expert
+    is_of = one_hot(experts, count)  # (inputs, count)
+    counts_so_far = cumsum(is_of, 0)  # of inputs of each expert, down to each input
+    blocks_of_expert = (counts_so_far[-1] + (size - 1)) // size
+    ends = cumsum(blocks_of_expert, 0)  # the number of the first block behind each expert's
+    starts = ends - blocks_of_expert
+    place = (counts_so_far * is_of).sum(axis=1) - 1  # of an input among those of its expert
     rows = starts[experts] * size + place
     numbers = arange(blocks, device=device).unsqueeze(1)
-    of_blocks = (ends <= numbers).sum(axis=1).minimum(count - 1)
-    nothing = zeros((blocks * size,), dtype=int64, device=device)
-    filled = scatter(nothing, 0, rows, arange(inputs, device=device))
-    return _Blocks(filled.reshape((blocks, size)), of_blocks, rows)
+    experts_before = (ends <= numbers).sum(axis=1)  # a block is of the expert behind these
+    first_input = zeros((blocks * size,), dtype=int64, device=device)  # of rows that are left
+    filled = scatter(first_input, 0, rows, arange(inputs, device=device))
+    return _Blocks(filled.reshape((blocks, size)), experts_before.minimum(count - 1), rows)
 
 
 # Configurations and weights of a folder.
@@ -251,13 +252,14 @@ def _halves(name: str, weight: Weight, mixture: Mixture) -> dict[str, Weight]:
 
 
 def _stacked(name: str, matrices: Mapping[int, Weight], count: int) -> dict[str, Weight]:
-    """The matrices of experts 0 to `count` as one tensor in memory."""
+    """The matrices of experts 0 to count - 1 as one tensor in memory; or each as it is where they
+    do not fit together."""
     ordered = [matrices[number] for number in sorted(matrices)]
-    tensors = [one for one in ordered if isinstance(one, Tensor)]
-    shapes: set[Shape] = {one.shape for one in ordered}
+    tensors = [matrix for matrix in ordered if isinstance(matrix, Tensor)]
     is_whole = sorted(matrices) == list(range(count)) and len(tensors) == count
-    if not is_whole or len(shapes) > 1 or len({one.dtype for one in tensors}) > 1:
+    are_alike = len({(tensor.shape, tensor.dtype) for tensor in tensors}) == 1
+    if not (is_whole and are_alike):
         stem, part = name.rsplit(".", 1)
         return {f"{stem}.{number}.{part}.weight": one for number, one in matrices.items()}
-    stack = np.stack([download(one) for one in tensors])
+    stack = np.stack([download(tensor) for tensor in tensors])
     return {name: tensor_over(stack, tensors[0].dtype, tensors[0].device)}

@@ -35,6 +35,7 @@ class ImageClassifier(Network, ABC):
 
 
 def check_images(images: Tensor, channels: int, what: str) -> None:
+    """Raises ShapeError, of the network `what`, for other than (batch, channels, height, width)."""
     if images.ndim != 4 or images.shape[1] != channels:
         raise ShapeError(
             f"images of shape {images.shape}; (batch, {channels}, height, width) is needed",
@@ -64,8 +65,8 @@ class Convolution:
 
 
 class BatchNorm:
-    """Channels by the mean and the variance that a file has of them, in training as well (Ioffe and
-    Szegedy 2015, "Batch normalization")."""
+    """Channels normalized by the mean and the variance that a file has of them, in training as well
+    (Ioffe and Szegedy 2015, "Batch normalization")."""
 
     def __init__(self, source: Source, name: str, size: int, eps: float = 1e-5) -> None:
         self.weight = source.vector(f"{name}.weight", size)

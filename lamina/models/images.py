@@ -25,7 +25,7 @@ Array = Any  # numpy.ndarray
 
 _MODES = {1: "L", 3: "RGB"}  # Pillow's, by the number of channels
 _LARGEST = 1 << 14  # pixels of a side; more are a mistake in a file, and much memory
-_WARPED = 384  # pixels, from which on images of ConvNeXt are no longer cropped
+_LEAST_UNCROPPED = 384  # pixels of a side, from which on images of ConvNeXt are not cropped
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Preprocessing:
     """What is done to an image of bytes, in this order.
 
     shortest: the shorter side is resized to so many pixels, and the other one in proportion; or
-    exact: to a height and a width. None of both leaves the image as large as it is. crop: the
+    exact: to a height and a width. Neither leaves the image as large as it is. crop: the
     height and the width of the part in the middle that is kept. scale: of the bytes. mean,
     deviation: of the channels, which are normalized by them."""
 
@@ -105,15 +105,18 @@ def _read(fields: Fields, channels: int) -> Preprocessing:
 
 
 class _Sizes(NamedTuple):
+    """Those of `Preprocessing`."""
+
     shortest: int | None
     exact: tuple[int, int] | None
     crop: tuple[int, int] | None
 
 
 def _sizes(fields: Fields) -> _Sizes:
-    """Older files have a number in place of an object: of the shorter side where something is
-    cropped afterwards, and otherwise of both sides."""
-    is_cropped, share = fields.flag("do_center_crop"), fields.get("crop_pct")
+    """``size`` is an object; in older files it is a number, of the shorter side where something is
+    cropped afterwards, and otherwise of both sides. Files of ConvNeXt have a share, ``crop_pct``:
+    of 0.875 and a size of 224 an image is resized to 256, of which the middle 224 are kept."""
+    is_cropped, has_share = fields.flag("do_center_crop"), fields.get("crop_pct") is not None
     crop = _height_and_width(fields, "crop_size") if is_cropped else None
     if not fields.flag("do_resize", True):
         return _Sizes(None, None, crop)
@@ -124,11 +127,11 @@ def _sizes(fields: Fields) -> _Sizes:
         shortest = size.size("shortest_edge", largest=_LARGEST)
     else:
         shortest = fields.size("size", 224, _LARGEST)
-        if not is_cropped and share is None:
+        if not is_cropped and not has_share:
             return _Sizes(None, (shortest, shortest), crop)
-    if share is None:
+    if not has_share:
         return _Sizes(shortest, None, crop)
-    if shortest >= _WARPED:
+    if shortest >= _LEAST_UNCROPPED:
         return _Sizes(None, (shortest, shortest), crop)
     larger = min(int(shortest / fields.number("crop_pct")), _LARGEST)
     return _Sizes(larger, None, crop or (shortest, shortest))
@@ -173,6 +176,8 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> Array:
 
 
 class Label(NamedTuple):
+    """What may be on an image."""
+
     name: str
     probability: float
 
@@ -188,11 +193,13 @@ class Labels:
         self._device = model.device
 
     def best(self, image: Array, count: int) -> list[Label]:
-        """The most probable of an image of bytes, (height, width, channels)."""
+        """The most probable `count` labels of an image of bytes, (height, width, channels). Raises
+        ArgumentError as `Preprocessing` does."""
         pixels = asarray(self.preprocessing(image)[None], device=self._device)
-        shares = softmax(self.network(pixels), axis=-1).numpy()[0]
-        order = (-shares).argsort(kind="stable")[:count]
-        return [Label(self.network.labels[number], float(shares[number])) for number in order]
+        probabilities = softmax(self.network(pixels), axis=-1).numpy()[0]
+        order = (-probabilities).argsort(kind="stable")[:count]
+        names = self.network.labels
+        return [Label(names[number], float(probabilities[number])) for number in order]
 
 
 def _classifier(model: Model) -> ImageClassifier:

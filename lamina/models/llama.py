@@ -151,8 +151,10 @@ class Variant:
 
     qkv_biases: bool = False  # and none of the attention's output
     normalizes_heads: bool = False
-    slides: Callable[[int, int], bool] | None = None  # of a layer and `max_window_layers`
-    has_window: bool = False  # whether or not a file says that windows are used
+    # Whether a layer has a window where a file has no `layer_types`, by the layer's number and the
+    # field `max_window_layers`; None for models without windows.
+    slides: Callable[[int, int], bool] | None = None
+    has_window: bool = False  # where a file gives its size; others ask for `use_sliding_window`
     turned_share: float | None = None  # of a head; None for whole heads alone
     is_fused: bool = False  # the rows of several matrices are one matrix in files
     mixture: Callable[[Fields, int], Mixture] | None = None
@@ -267,18 +269,24 @@ def _windows(fields: Fields, variant: Variant, layers: int) -> tuple[int | None,
 
 
 def with_joined_experts(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:
+    """The weights of a mixture, as `lamina.models.experts.joined` makes them."""
     assert config.mixture is not None
     return experts.joined(weights, config.mixture)
 
 
 def unfused(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:
-    """The matrices of Phi 3, some of which have the rows of several, in parts."""
-    parts = dict[str, Weight]()
+    """The weights of Phi 3, with a matrix for each projection. In files some have the rows of
+    several; those that do not fit stay, and are reported with all others."""
+    result = dict[str, Weight]()
     for name, weight in weights.items():
-        parts |= _parts(name, weight, config) if name.endswith(tuple(_FUSED)) else {name: weight}
-    return parts
+        if name.endswith(tuple(_FUSED)):
+            result |= _parts(name, weight, config)
+        else:
+            result[name] = weight
+    return result
 
 
+# The ends of names of matrices that have the rows of several, and of these.
 _FUSED = {
     "qkv_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
     "gate_up_proj.weight": ("gate_proj.weight", "up_proj.weight"),
@@ -286,8 +294,8 @@ _FUSED = {
 
 
 def _parts(name: str, weight: Weight, config: LlamaConfig) -> dict[str, Weight]:
-    """The matrices whose rows are one in a file."""
-    end = next(one for one in _FUSED if name.endswith(one))
+    """The matrices whose rows a file has in one."""
+    end = next(end for end in _FUSED if name.endswith(end))
     queries, keys = (count * config.head_size for count in (config.heads, config.key_heads))
     sizes = [config.inner] * 2 if end.startswith("gate") else [queries, keys, keys]
     if weight.shape[:1] != (sum(sizes),):

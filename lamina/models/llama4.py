@@ -28,8 +28,8 @@ __all__ = ["Llama4", "Llama4Config", "Temperature", "read", "renamed"]
 
 @dataclass(frozen=True)
 class Temperature:
-    """Queries are multiplied by 1 + scale * log(1 + n), where n is how often `length` tokens are
-    before a token and itself: 0 at the places 0 to length - 2."""
+    """Queries are multiplied by 1 + scale * log(1 + n), where n is how many whole stretches of
+    `length` tokens end at a token or before it: 0 at the places 0 to length - 2, then 1."""
 
     length: int
     scale: float
@@ -52,6 +52,8 @@ class Llama4Config(LlamaConfig):
 
 
 class Llama4(Llama):
+    """As `Llama`, with other layers."""
+
     config: Llama4Config
 
     def new_layer(self, source: Source, number: int) -> Callable[..., Tensor]:
@@ -195,17 +197,17 @@ def _temperature(fields: Fields) -> Temperature | None:
 
 
 def renamed(weights: Mapping[str, Weight], config: Llama4Config) -> dict[str, Weight]:
-    """The matrices of experts, which are (inputs, outputs) in files, those of gates and ups as one.
-    Those that do not fit stay, and are reported with all others."""
+    """The weights, with matrices of experts (outputs, inputs), and those of gates and ups apart. In
+    files they are (inputs, outputs), and gates and ups are one. Those that do not fit stay, and are
+    reported with all others."""
     result = dict[str, Weight]()
     for name, weight in weights.items():
-        stem, is_joined, end = name.rpartition("experts.gate_up_proj")
         if not isinstance(weight, Tensor) or weight.ndim != 3:
             result[name] = weight
-        elif is_joined and not end:
-            inner = weight.shape[2] // 2
-            result[f"{stem}experts.gate_proj"] = weight[:, :, :inner].mT
-            result[f"{stem}experts.up_proj"] = weight[:, :, inner:].mT
+        elif name.endswith("experts.gate_up_proj"):
+            stem, inner = name.removesuffix("gate_up_proj"), weight.shape[2] // 2
+            result[f"{stem}gate_proj"] = weight[:, :, :inner].mT
+            result[f"{stem}up_proj"] = weight[:, :, inner:].mT
         else:
             result[name] = weight.mT
     return result

@@ -14,7 +14,7 @@ Memory = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, size),
 
 
 def memory_of(vectors: Tensor, key: Projection, value: Projection, shape: KeyShape) -> Memory:
-    """Keys and values of vectors, (batch, length, size)."""
+    """Keys and values of vectors, (batch, length, size). shape: of one layer."""
     keys, values = (heads_of(project(vectors), shape.size) for project in (key, value))
     return keys.cast(shape.dtype), values.cast(shape.dtype)
 
@@ -23,7 +23,7 @@ def attend(
     query: Tensor, memory: Memory, mask: Tensor | None = None, is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """What queries of all heads, (batch, length, heads * size), see of a memory: of their shape.
+    """Attention of queries of all heads to a memory: (batch, length, heads * size), as the queries.
     Other arguments are those of `lamina.scaled_dot_product_attention`."""
     keys, values = memory
     heads = heads_of(query, keys.shape[3]).cast(keys.dtype)
@@ -34,8 +34,9 @@ def attend(
 
 
 class MultiHead:
-    """Of `heads`, whose sizes add up to `size` (Vaswani et al. 2017, "Attention is all you need").
-    key_bias: of the projection of keys; all others have a bias."""
+    """Attention of `heads` heads, each of size / heads elements, with its four projections (Vaswani
+    et al. 2017, "Attention is all you need"). key_bias: whether the projection of keys has a bias;
+    all others have one."""
 
     def __init__(
         self, source: Source, name: str, size: int, heads: int, key_bias: bool = True
@@ -47,7 +48,7 @@ class MultiHead:
         self.out_proj = Projection(source, f"{name}.out_proj", size, size, bias=True)
 
     def memory(self, vectors: Tensor) -> Memory:
-        """What queries see of vectors, (batch, length, size)."""
+        """The keys and values of vectors, (batch, length, size)."""
         return memory_of(vectors, self.k_proj, self.v_proj, self._shape)
 
     def __call__(

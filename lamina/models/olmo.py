@@ -30,7 +30,8 @@ __all__ = ["Olmo", "Olmo2", "OlmoConfig", "read_olmo", "read_olmo2"]
 
 @dataclass(frozen=True)
 class OlmoConfig(LlamaConfig):
-    """largest: of the elements of queries, keys and values, and of those below zero."""
+    """largest: bound of the absolute values in queries, keys and values; None where there is none.
+    """
 
     largest: float | None = None
 
@@ -41,7 +42,7 @@ class Olmo(Llama):
     config: OlmoConfig
 
     def new_layer(self, source: Source, number: int) -> Callable[..., Tensor]:
-        return _Layer(self.config, source, f"model.layers.{number}")
+        return _OlmoLayer(self.config, source, f"model.layers.{number}")
 
     def new_norm(self, source: Source, name: str) -> Callable[[Tensor], Tensor]:
         return _normalized
@@ -52,13 +53,9 @@ def _normalized(x: Tensor) -> Tensor:
     return layer_norm(x, x.shape[-1], eps=1e-5)
 
 
-class _Layer:
+class _OlmoLayer:
     def __init__(self, config: OlmoConfig, source: Source, name: str) -> None:
-        self.self_attn = _BoundedAttention(
-            source, f"{name}.self_attn", config.size, config.heads, config.key_heads,
-            config.head_size, config.qkv_biases, config.output_bias,
-        )  # fmt: skip
-        self.self_attn.largest = config.largest
+        self.self_attn = _BoundedAttention(config, source, f"{name}.self_attn")
         self.mlp = Gated(source, f"{name}.mlp", config.size, config.inner)
 
     def __call__(
@@ -71,7 +68,12 @@ class _Layer:
 class _BoundedAttention(SelfAttention):
     """Elements of queries, keys and values are between -largest and largest."""
 
-    largest: float | None = None
+    def __init__(self, config: OlmoConfig, source: Source, name: str) -> None:
+        super().__init__(
+            source, name, config.size, config.heads, config.key_heads, config.head_size,
+            config.qkv_biases, config.output_bias,
+        )  # fmt: skip
+        self.largest = config.largest
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = super().heads(x)
@@ -86,11 +88,13 @@ class _BoundedAttention(SelfAttention):
 
 
 class Olmo2(Llama):
+    """OLMo 2."""
+
     def new_layer(self, source: Source, number: int) -> Callable[..., Tensor]:
-        return _Layer2(self.config, source, f"model.layers.{number}")
+        return _Olmo2Layer(self.config, source, f"model.layers.{number}")
 
 
-class _Layer2:
+class _Olmo2Layer:
     def __init__(self, config: LlamaConfig, source: Source, name: str) -> None:
         size, eps = config.size, config.eps
         self.self_attn = _NormalizedAttention(config, source, f"{name}.self_attn")

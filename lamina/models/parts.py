@@ -57,8 +57,8 @@ class Projection:
 
     def __call__(self, x: Tensor) -> Tensor:
         entered = self._sharing.entered(x, self._over)
-        own = _product(entered, self.weight, self._interleaved, self._activations)
-        product = self._sharing.left(own, self._over, self._outputs)
+        product = _product(entered, self.weight, self._interleaved, self._activations)
+        product = self._sharing.left(product, self._over, self._outputs)
         return product if self.bias is None else product + self.bias.cast(float32)
 
     def layouts(self) -> dict[str, Layout]:
@@ -84,8 +84,9 @@ class TransposedProjection:
 
     def __call__(self, x: Tensor) -> Tensor:
         vectors = rounded(self._sharing.entered(x, self._over), self._activations)
-        own = vectors @ rounded(floats(self.weight), self._activations)
-        return self._sharing.left(own, self._over, self._outputs) + self.bias.cast(float32)
+        product = vectors @ rounded(floats(self.weight), self._activations)
+        product = self._sharing.left(product, self._over, self._outputs)
+        return product + self.bias.cast(float32)
 
     def layouts(self) -> dict[str, Layout]:
         """As `lamina.distributed.layout.HasLayouts`."""
@@ -113,9 +114,9 @@ class Lookup:
             return self._rows(ids)
         rows = self.weight.shape[0]
         places = ids - self._over.place * rows
-        is_own = (places >= 0) & (places < rows)
-        found = self._rows(where(is_own, places, 0))
-        return leave_parallel(where(is_own.unsqueeze(-1), found, 0.0), self._over)
+        is_here = (places >= 0) & (places < rows)
+        vectors = self._rows(where(is_here, places, 0))
+        return leave_parallel(where(is_here.unsqueeze(-1), vectors, 0.0), self._over)
 
     def _rows(self, ids: Tensor) -> Tensor:
         if isinstance(self.weight, Packed):
@@ -123,9 +124,10 @@ class Lookup:
         return embedding(ids, self.weight).cast(float32)
 
     def project(self, x: Tensor) -> Tensor:
+        """``x @ weight.T``: vectors (..., size) to (..., count)."""
         entered = self._sharing.entered(x, self._over)
-        own = _product(entered, self.weight, self._interleaved, self._activations)
-        return self._sharing.left(own, self._over, self._count)
+        product = _product(entered, self.weight, self._interleaved, self._activations)
+        return self._sharing.left(product, self._over, self._count)
 
     def layouts(self) -> dict[str, Layout]:
         """As `lamina.distributed.layout.HasLayouts`."""
@@ -230,7 +232,8 @@ class Places:
         offsets = arange(self.length, device=self.device)
         if self.first is None:
             return offsets
-        return (self.first.reshape((-1, 1, 1)) if self.first.ndim else self.first) + offsets
+        first = self.first.reshape((-1, 1, 1)) if self.first.ndim else self.first
+        return first + offsets
 
     def sees(self, keys: int) -> Tensor:
         """Which of the first `keys` tokens of its text each token sees: bool (length, keys), or
@@ -267,8 +270,8 @@ class Cache:
         dtype: DType = float32,
     ) -> None:  # fmt: skip
         # Data, and no expression: it is in memory before a program that writes to it is traced.
-        nothing = np.zeros((batch, heads, capacity, size), dtype.numpy)
-        self.keys, self.values = Tensor(nothing, device=device), Tensor(nothing, device=device)
+        empty = np.zeros((batch, heads, capacity, size), dtype.numpy)
+        self.keys, self.values = Tensor(empty, device=device), Tensor(empty, device=device)
 
     @property
     def capacity(self) -> int:
@@ -393,13 +396,12 @@ class SelfAttention:
         """x: (batch, length, size); so is the result."""
         query, key, value = self.heads(x)
         query, key = self.turned(query, key, rotation, places)
-        activations = self._activations
-        mixed = attention(query, key, value, places, cache, self.scores, activations)
+        mixed = attention(query, key, value, places, cache, self.scores, self._activations)
         return self.o_proj(mixed)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values that are not yet rotated: (batch, heads, length, head_size)."""
-        # Between two kernels, so that memory holds what is rounded.
+        # Projections and attention are two kernels: between them memory holds rounded numbers.
         query, key, value = (
             heads_of(rounded(project(x), self._activations), self.head_size)
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -411,5 +413,5 @@ class SelfAttention:
     def turned(
         self, query: Tensor, key: Tensor, rotation: Rotation, places: Places
     ) -> tuple[Tensor, Tensor]:
-        """Queries and keys that tell their places."""
+        """Queries and keys that depend on their places: here both are rotated."""
         return rotation(query), rotation(key)

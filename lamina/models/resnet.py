@@ -47,8 +47,10 @@ class ResNet(ImageClassifier):
     def __init__(self, config: ResNetConfig, source: Source) -> None:
         self.config, self.channels, self.labels = config, config.channels, config.labels
         self.resnet = _Trunk(config, source)
-        classes = Projection(source, "classifier.1", config.sizes[-1], len(config.labels), True)
-        self.classifier = {"1": classes}  # 0 is no layer with weights
+        classes = Projection(
+            source, "classifier.1", config.sizes[-1], len(config.labels), bias=True
+        )
+        self.classifier = {"1": classes}  # in files layer 0 flattens, and has no weights
 
     def logits(self, images: Tensor) -> Tensor:
         return self.classifier["1"](self.resnet(images).mean((-2, -1)))
@@ -73,7 +75,9 @@ class _Stem:
         )  # fmt: skip
 
     def __call__(self, images: Tensor) -> Tensor:
-        largest: Tensor = pooling.max_pool("max_pool2d", 2, self.embedder(images), 3, 2, 1)
+        largest: Tensor = pooling.max_pool(
+            "max_pool2d", 2, self.embedder(images), kernel_size=3, stride=2, padding=1
+        )
         return largest
 
 
@@ -97,11 +101,12 @@ class _Stage:
         self, config: ResNetConfig, source: Source, name: str, inputs: int, size: int, stride: int,
         depth: int,
     ) -> None:  # fmt: skip
-        self.layers = [
-            _Block(config, source, f"{name}.layers.{number}", size if number else inputs, size,
-                   1 if number else stride)
-            for number in range(depth)
-        ]  # fmt: skip
+        first = _Block(config, source, f"{name}.layers.0", inputs, size, stride)
+        others = [
+            _Block(config, source, f"{name}.layers.{number}", size, size, stride=1)
+            for number in range(1, depth)
+        ]
+        self.layers = [first, *others]
 
     def __call__(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -117,14 +122,19 @@ class _Block:
         self._activation = ACTIVATIONS[config.activation]
         self.shortcut: _Normalized | None = None
         if inputs != outputs or stride != 1:
-            self.shortcut = _Normalized(source, f"{name}.shortcut", inputs, outputs, 1, stride)
+            self.shortcut = _Normalized(
+                source, f"{name}.shortcut", inputs, outputs, kernel=1, stride=stride
+            )
         if config.has_bottlenecks:
             self.layer = _bottleneck(config, source, name, inputs, outputs, stride)
         else:
             self.layer = [
-                _Normalized(source, f"{name}.layer.0", inputs, outputs, 3, stride, "relu"),
-                _Normalized(source, f"{name}.layer.1", outputs, outputs, 3),
-            ]
+                _Normalized(
+                    source, f"{name}.layer.0", inputs, outputs, kernel=3, stride=stride,
+                    activation="relu",
+                ),
+                _Normalized(source, f"{name}.layer.1", outputs, outputs, kernel=3),
+            ]  # fmt: skip
 
     def __call__(self, x: Tensor) -> Tensor:
         residual = x if self.shortcut is None else self.shortcut(x)
@@ -139,15 +149,19 @@ def _bottleneck(
     inner = outputs // _REDUCTION
     first, second = (stride, 1) if config.halves_early else (1, stride)
     return [
-        _Normalized(source, f"{name}.layer.0", inputs, inner, 1, first, "relu"),
-        _Normalized(source, f"{name}.layer.1", inner, inner, 3, second, "relu"),
-        _Normalized(source, f"{name}.layer.2", inner, outputs, 1),
+        _Normalized(
+            source, f"{name}.layer.0", inputs, inner, kernel=1, stride=first, activation="relu"
+        ),
+        _Normalized(
+            source, f"{name}.layer.1", inner, inner, kernel=3, stride=second, activation="relu"
+        ),
+        _Normalized(source, f"{name}.layer.2", inner, outputs, kernel=1),
     ]
 
 
 class _Normalized:
-    """A convolution without a bias, of as many pixels as its input for a stride of 1, and what
-    follows it."""
+    """A convolution without a bias, a normalization of its channels, and an activation if there is
+    one. For a stride of 1 the result has as many pixels as the input."""
 
     def __init__(
         self, source: Source, name: str, inputs: int, outputs: int, kernel: int, stride: int = 1,

@@ -1,6 +1,5 @@
-"""How a folder says that texts become vectors, as the package sentence-transformers writes it:
-``modules.json`` and what it names. A module that would change the vectors and that lamina does not
-have is refused."""
+"""How texts become vectors, as a folder of the package sentence-transformers says it: in
+``modules.json`` and the files that it names. Modules that lamina does not know are refused."""
 
 from __future__ import annotations
 
@@ -43,11 +42,13 @@ class SentenceSettings:
         if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
             reason = "a Transformer, a Pooling and perhaps a Normalize are needed"
             raise FormatError(f"{folder / 'modules.json'}: modules {', '.join(kinds)}; {reason}")
-        place = modules[1][1]
-        return cls(longest, _pooling(_fields(folder / place / "config.json"), size), len(kinds) > 2)
+        _, pooling_folder = modules[1]
+        pooling = _pooling(_fields(folder / pooling_folder / "config.json"), size)
+        return cls(longest, pooling, normalizes="Normalize" in kinds)
 
 
 def _longest(folder: Path, context: int) -> int:
+    """The most tokens of a text."""
     _check_prompts(_fields(folder / "config_sentence_transformers.json"))
     fields = _fields(folder / "sentence_bert_config.json")
     check_flags(fields, "do_lower_case", value=False)
@@ -67,7 +68,7 @@ def _modules(path: Path) -> list[tuple[str, str]] | None:
         return None
     modules = list[tuple[str, str]]()
     values = read_json(path)
-    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise FormatError(f"{path}: a list of objects is needed")
     for value in values:
         fields = Fields(value, str(path))
@@ -83,16 +84,16 @@ def _pooling(fields: Fields, size: int) -> Pooling:
     if width != size:
         reason = f"{width}; the model's vectors have {size} elements"
         raise fields.fail("word_embedding_dimension", reason)
-    prefix = "pooling_mode_"
-    on = {name for name, value in fields.values.items() if name.startswith(prefix) and value}
-    if on == {"pooling_mode_mean_tokens"}:
+    prefix = "pooling_mode_"  # of flags, which newer files have one word in place of
+    flags = {name for name, value in fields.values.items() if name.startswith(prefix) and value}
+    if flags == {"pooling_mode_mean_tokens"}:
         return Pooling.MEAN
-    if on == {"pooling_mode_cls_token"}:
+    if flags == {"pooling_mode_cls_token"}:
         return Pooling.FIRST
-    word = fields.text("pooling_mode", "") if not on else ", ".join(sorted(on))
-    if word in (Pooling.MEAN.value, Pooling.FIRST.value):
-        return Pooling(word)
-    raise fields.fail("pooling_mode", f"{word!r}; 'mean' or 'cls' is needed")
+    mode = ", ".join(sorted(flags)) if flags else fields.text("pooling_mode", "")
+    if mode in (Pooling.MEAN.value, Pooling.FIRST.value):
+        return Pooling(mode)
+    raise fields.fail("pooling_mode", f"{mode!r}; 'mean' or 'cls' is needed")
 
 
 def _fields(path: Path) -> Fields:

@@ -28,7 +28,7 @@ class Sound(NamedTuple):
 
 
 def read_wave(path: str | os.PathLike[str]) -> Sound:
-    """The sound in a WAV file, of integers of 8 to 32 bits: the mean of its channels. Raises
+    """The sound in a WAV file of integers of 8 to 32 bits; of several channels their mean. Raises
     FormatError for what is no such file, and OSError."""
     import numpy as np
 
@@ -83,20 +83,25 @@ class Features:
         return [self(sound.samples[start : start + self.length]) for start in starts]
 
     def __call__(self, samples: Array) -> Array:
-        """Of `length` samples or fewer, float32 (count,)."""
+        """Of `length` samples or fewer, float32 (count,): float32 (bands, length / hop)."""
+        import numpy as np
+
+        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
+        powers = np.abs(np.fft.rfft(self._frames(samples) * hann)) ** 2
+        loudness = np.log10(np.maximum(powers @ self.filters(), _QUIETEST))
+        loudness = np.maximum(loudness, loudness.max() - _RANGE)
+        return ((loudness.T + 4) / 4).astype(np.float32)  # as Whisper was trained with
+
+    def _frames(self, samples: Array) -> Array:
+        """The samples around each frame's place, which is in their middle: (length / hop, window).
+        Frames at both ends see sound that is reflected there."""
         import numpy as np
 
         filled = np.zeros(self.length)
         filled[: len(samples)] = samples
-        half = self.window // 2
-        around = np.pad(filled, half, mode="reflect")  # a frame has its place in the middle
-        count = self.length // self.hop
-        places = np.arange(count)[:, None] * self.hop + np.arange(self.window)
-        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
-        powers = np.abs(np.fft.rfft(around[places] * hann)) ** 2
-        loudness = np.log10(np.maximum(powers @ self.filters(), _QUIETEST))
-        loudness = np.maximum(loudness, loudness.max() - _RANGE)
-        return ((loudness.T + 4) / 4).astype(np.float32)
+        reflected = np.pad(filled, self.window // 2, mode="reflect")
+        starts = np.arange(self.length // self.hop) * self.hop
+        return reflected[starts[:, None] + np.arange(self.window)]
 
     def filters(self) -> Array:
         """The weight of each frequency in each band, (window / 2 + 1, bands): triangles between the
@@ -112,8 +117,10 @@ class Features:
         return np.maximum(0.0, np.minimum(rising, falling)) * 2 / (above - below)
 
 
-# Pitches in mel: proportional to frequencies below 1000 Hz, and to their logarithms above.
-_KNEE_HZ, _KNEE, _RATIO, _STEPS = 1000.0, 15.0, 6.4, 27.0
+# Pitches in mel: proportional to frequencies up to 1000 Hz, which is 15 mel, and to logarithms of
+# frequencies above: 6.4 times the frequency is 27 mel more.
+_KNEE_HZ, _KNEE = 1000.0, 15.0
+_RATIO, _STEPS = 6.4, 27.0
 
 
 def _pitch(frequency: float) -> float:

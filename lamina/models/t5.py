@@ -31,8 +31,9 @@ __all__ = ["T5", "T5Config", "read", "with_last_projection"]
 class T5Config:
     """What tells the models of the family apart.
 
-    is_scaled: the last vectors are divided by the root of their size. start: the token before a
-    text. stops: those that end one."""
+    inner: of the inner layers. head_size: heads need not add up to `size`. is_scaled: the last
+    vectors are divided by the root of their size. start: the token before a text. stops: those that
+    end one."""
 
     vocabulary: int
     size: int  # of the vector of a token
@@ -65,7 +66,7 @@ class T5(EncoderDecoder):
             source.ignore(name)
 
     def encoded(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        x, seen = self.shared(inputs), _of_heads(mask)
+        x, seen = self.shared(inputs), _mask_of_scores(mask)
         bias = self.encoder.bias(Places(inputs.shape[1], None, inputs.device), inputs.shape[1])
         if seen is not None:
             bias = where(seen, bias, -math.inf)
@@ -81,7 +82,7 @@ class T5(EncoderDecoder):
         self, ids: Tensor, memories: Sequence[Memory], mask: Tensor | None,
         caches: Sequence[Cache | None], first: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        places, seen = Places(ids.shape[1], first, ids.device), _of_heads(mask)
+        places, seen = Places(ids.shape[1], first, ids.device), _mask_of_scores(mask)
         count = places.length if caches[0] is None else caches[0].capacity
         bias = where(places.sees(count), self.decoder.bias(places, count), -math.inf).contiguous()
         x = self.shared(ids)
@@ -93,7 +94,7 @@ class T5(EncoderDecoder):
         return self.lm_head(x * self.config.size**-0.5 if self.config.is_scaled else x)
 
 
-def _of_heads(mask: Tensor | None) -> Tensor | None:
+def _mask_of_scores(mask: Tensor | None) -> Tensor | None:
     """A mask of keys, (batch, length), for scores, (batch, heads, queries, length)."""
     return None if mask is None else mask.unsqueeze(1).unsqueeze(1)
 
@@ -121,41 +122,43 @@ class _Stack:
 
 
 class _Block:
-    """Attention to the own text, in a decoder also to what is read, and an inner layer. Each is
+    """Self-attention, in a decoder also attention to what is read, and an inner layer. Each is
     added to its input, which is normalized before."""
 
     def __init__(
         self, config: T5Config, source: Source, name: str, is_causal: bool, is_first: bool
     ) -> None:
-        self._text = _OfText(config, source, f"{name}.layer.0", is_first)
-        self._inputs = _OfInputs(config, source, f"{name}.layer.1") if is_causal else None
+        self._self_attention = _SelfAttentionLayer(config, source, f"{name}.layer.0", is_first)
+        self._cross_attention: _CrossAttentionLayer | None = None
+        if is_causal:
+            self._cross_attention = _CrossAttentionLayer(config, source, f"{name}.layer.1")
         self._inner = _Inner(config, source, f"{name}.layer.{2 if is_causal else 1}")
-        parts = (self._text, self._inputs, self._inner)
-        self.layer = [part for part in parts if part is not None]
+        layers = (self._self_attention, self._cross_attention, self._inner)
+        self.layer = [layer for layer in layers if layer is not None]
 
     def bias_of(self, buckets: Tensor) -> Tensor:
-        """Of the heads: (..., heads) for integers (...)."""
-        lookup = self._text.SelfAttention.relative_attention_bias
+        """The learned numbers of buckets, integers (...), for each head: (..., heads)."""
+        lookup = self._self_attention.SelfAttention.relative_attention_bias
         assert lookup is not None  # only asked of a first block
         return lookup(buckets)
 
     def memory(self, vectors: Tensor) -> Memory:
-        assert self._inputs is not None
-        return self._inputs.EncDecAttention.memory(vectors)
+        assert self._cross_attention is not None
+        return self._cross_attention.EncDecAttention.memory(vectors)
 
     def encoded(self, x: Tensor, bias: Tensor) -> Tensor:
-        return self._inner(self._text(x, bias))
+        return self._inner(self._self_attention(x, bias))
 
     def decoded(
         self, x: Tensor, bias: Tensor, places: Places, cache: Cache | None, memory: Memory,
         seen: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        assert self._inputs is not None
-        x = self._text(x, bias, places, cache)
-        return self._inner(self._inputs(x, memory, seen))
+        assert self._cross_attention is not None
+        x = self._self_attention(x, bias, places, cache)
+        return self._inner(self._cross_attention(x, memory, seen))
 
 
-class _OfText:
+class _SelfAttentionLayer:
     def __init__(self, config: T5Config, source: Source, name: str, has_bias: bool) -> None:
         self.SelfAttention = _Attention(config, source, f"{name}.SelfAttention", has_bias)
         self.layer_norm = RMSNorm(source, f"{name}.layer_norm", config.size, config.eps)
@@ -170,7 +173,7 @@ class _OfText:
         return x + self.SelfAttention(inner, memory, bias)
 
 
-class _OfInputs:
+class _CrossAttentionLayer:
     def __init__(self, config: T5Config, source: Source, name: str) -> None:
         self.EncDecAttention = _Attention(config, source, f"{name}.EncDecAttention")
         self.layer_norm = RMSNorm(source, f"{name}.layer_norm", config.size, config.eps)
@@ -239,7 +242,7 @@ class _Gated:
 
 # Configurations and weights of a folder.
 
-# Copies of others, and what was never used, in older files.
+# Weights in older files that are copies of others, or that T5 never used.
 _UNUSED = (
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
@@ -249,7 +252,6 @@ _UNUSED = (
 def read(fields: Fields) -> T5Config:
     """Of ``config.json``. Raises FormatError, which names the field, for what is not supported."""
     vocabulary, layers = fields.size("vocab_size"), fields.size("num_layers", 6, MAX_LAYERS)
-    activation, is_gated = _activation(fields)
     is_tied = fields.flag("tie_word_embeddings", True)
     return T5Config(
         vocabulary=vocabulary,
@@ -262,21 +264,22 @@ def read(fields: Fields) -> T5Config:
         distances=_distances(fields),
         start=token_of(fields, "decoder_start_token_id", fields.get("pad_token_id", 0), vocabulary),
         stops=tokens_of(fields, "eos_token_id", 1, vocabulary),
-        activation=activation,
-        is_gated=is_gated,
+        activation=_activation(fields),
+        is_gated=fields.text("feed_forward_proj", "relu").startswith("gated-"),
         is_scaled=fields.flag("scale_decoder_outputs", is_tied),
         eps=fields.number("layer_norm_epsilon", 1e-6),
     )
 
 
-def _activation(fields: Fields) -> tuple[str, bool]:
-    """The function between two layers, and whether a third one is multiplied with it."""
+def _activation(fields: Fields) -> str:
+    """The function of the inner layers: a key of `ACTIVATIONS`, in files with or without "gated-".
+    """
     text = fields.text("feed_forward_proj", "relu")
-    kind, is_gated = text.removeprefix("gated-"), text.startswith("gated-")
+    kind = text.removeprefix("gated-")
     if kind not in ACTIVATIONS:
         known = f"{', '.join(ACTIVATIONS)}, each with or without 'gated-'"
         raise fields.fail("feed_forward_proj", f"{text!r}; known are {known}")
-    return ("gelu_new" if text == "gated-gelu" else kind), is_gated
+    return "gelu_new" if text == "gated-gelu" else kind
 
 
 def _distances(fields: Fields) -> Distances:
@@ -292,8 +295,8 @@ def _distances(fields: Fields) -> Distances:
 
 
 def with_last_projection(weights: Mapping[str, Weight], config: T5Config) -> dict[str, Weight]:
-    """Files without a last projection have the lookup in its place."""
-    held = dict(weights)
-    if "shared.weight" in held:
-        held.setdefault("lm_head.weight", held["shared.weight"])
-    return held
+    """The weights, with the lookup as the last projection where a file has no other."""
+    with_projection = dict(weights)
+    if "shared.weight" in weights:
+        with_projection.setdefault("lm_head.weight", weights["shared.weight"])
+    return with_projection

@@ -40,7 +40,8 @@ class TextEncoder(Network, ABC):
 
     @abstractmethod
     def vectors(self, ids: Tensor, seen: Tensor | None) -> Tensor:
-        """seen: which tokens the others of their text see, bool (batch, 1, 1, length)."""
+        """The vectors of tokens after all layers, (batch, length, size). seen: which tokens the
+        others of their text see, bool (batch, 1, 1, length); None for all."""
 
 
 def without_heads(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,8 @@ class Prompt:
 
     start: the token before them. languages: tokens of the languages, one of which is the second;
     none where the model knows one language. rest: tokens that follow, such as that of the task.
-    stops: those that end a text. never: those that are never written, never_first: nor at first."""
+    stops: those that end a text. never: those that are never written. never_first: those that a
+    text does not begin with either."""
 
     start: int
     languages: tuple[int, ...]
@@ -54,21 +55,28 @@ def _read(fields: Fields, config: WhisperConfig) -> Prompt:
     forced = _forced(fields, vocabulary)
     is_detected = not forced or forced[0] is None
     languages = _named(fields, "lang_to_id", vocabulary) if is_detected else {}
+    return Prompt(
+        start=token_of(fields, "decoder_start_token_id", config.start, vocabulary),
+        languages=tuple(languages.values()),
+        rest=tuple(_rest(fields, forced, vocabulary)),
+        stops=tokens_of(fields, "eos_token_id", list(config.stops), vocabulary),
+        never=tokens_of(fields, "suppress_tokens", [], vocabulary),
+        never_first=tokens_of(fields, "begin_suppress_tokens", [], vocabulary),
+    )
+
+
+def _rest(fields: Fields, forced: Sequence[int | None], vocabulary: int) -> list[int]:
+    """The tokens behind that of the language: those that the file forces, and where they are not
+    among these, the one to transcribe, and the one to write no times."""
     rest = [token for token in forced if token is not None]
     tasks = _named(fields, "task_to_id", vocabulary)
     if "transcribe" in tasks and not set(rest).intersection(tasks.values()):
         rest.append(tasks["transcribe"])
     if fields.get("no_timestamps_token_id") is not None:
-        plain = token_of(fields, "no_timestamps_token_id", None, vocabulary)
-        rest += [] if plain in rest else [plain]
-    return Prompt(
-        start=token_of(fields, "decoder_start_token_id", config.start, vocabulary),
-        languages=tuple(languages.values()),
-        rest=tuple(rest),
-        stops=tokens_of(fields, "eos_token_id", list(config.stops), vocabulary),
-        never=tokens_of(fields, "suppress_tokens", [], vocabulary),
-        never_first=tokens_of(fields, "begin_suppress_tokens", [], vocabulary),
-    )
+        without_times = token_of(fields, "no_timestamps_token_id", None, vocabulary)
+        if without_times not in rest:
+            rest.append(without_times)
+    return rest
 
 
 def _named(fields: Fields, name: str, vocabulary: int) -> dict[str, int]:
@@ -79,17 +87,18 @@ def _named(fields: Fields, name: str, vocabulary: int) -> dict[str, int]:
 
 def _forced(fields: Fields, vocabulary: int) -> list[int | None]:
     """The tokens at the places 1, 2 and so on, in older files; None is one of the languages."""
-    pairs = fields.get("forced_decoder_ids", [])
+    name = "forced_decoder_ids"
+    pairs = fields.get(name, [])
     wanted = "pairs of the places 1, 2 and so on and tokens are needed"
     if not isinstance(pairs, list):
-        raise fields.fail("forced_decoder_ids", f"{pairs!r}; {wanted}")
+        raise fields.fail(name, f"{pairs!r}; {wanted}")
     tokens: list[int | None] = []
     for place, pair in enumerate(pairs, 1):
         if not isinstance(pair, list) or len(pair) != 2 or pair[0] != place:
-            raise fields.fail("forced_decoder_ids", f"{pair!r}; {wanted}")
-        held = Fields({"forced_decoder_ids": pair[1]}, fields.origin)
-        is_open = pair[1] is None
-        token = None if is_open else token_of(held, "forced_decoder_ids", None, vocabulary)
+            raise fields.fail(name, f"{pair!r}; {wanted}")
+        token = pair[1]
+        if token is not None:
+            token = token_of(Fields({name: token}, fields.origin), name, None, vocabulary)
         tokens.append(token)
     return tokens
 
@@ -99,23 +108,24 @@ class Transcriber:
     `load`, `Features.of_folder` and `Prompt.of_folder` do."""
 
     def __init__(self, folder: str | os.PathLike[str], device: str | None = None) -> None:
-        self._model, place = load(folder, device), Path(folder)
+        self._model, path = load(folder, device), Path(folder)
         network = self._model.network
         if not isinstance(network, Whisper):
             kind = type(network).__name__
             raise ArgumentError(f"{kind} transcribes no sound", operation="load")
         config = network.config
-        self.features = Features.of_folder(place)
-        self.prompt = Prompt.of_folder(place, config)
+        self.features = Features.of_folder(path)
+        self.prompt = Prompt.of_folder(path, config)
         self._writer = SequenceWriter(network, config.decoder.positions, self._model.device)
         prompt = self.prompt
-        others = set(range(config.vocabulary)).difference(prompt.languages)
-        self._of_languages = self._penalties(others)
-        self._penalty = self._penalties(prompt.never)
-        self._first_penalty = self._penalties({*prompt.never, *prompt.never_first})
+        no_languages = set(range(config.vocabulary)).difference(prompt.languages)
+        self._language_penalties = self._penalties_of(no_languages)
+        self._penalties = self._penalties_of(prompt.never)
+        self._first_penalties = self._penalties_of({*prompt.never, *prompt.never_first})
 
-    def _penalties(self, tokens: Collection[int]) -> Tensor:
-        """Minus infinity for these, 0 for all others: (vocabulary,)."""
+    def _penalties_of(self, tokens: Collection[int]) -> Tensor:
+        """Minus infinity for these, which are not to be written, 0 for all others: (vocabulary,).
+        """
         penalties = np.zeros(self._model.config.vocabulary, np.float32)
         penalties[list(tokens)] = -math.inf
         return Tensor(penalties, device=self._model.device)
@@ -131,8 +141,10 @@ class Transcriber:
         for features in self.features.parts(sound):
             self._writer.read(Tensor(features[None], device=self._model.device))
             start, stops = self._start(), self.prompt.stops
-            room = self._writer.capacity
-            written = self._writer.tokens(start, room, stops, self._penalty, self._first_penalty)
+            limit = self._writer.capacity
+            written = self._writer.tokens(
+                start, limit, stops, self._penalties, self._first_penalties
+            )
             yield [token for token in written if token not in stops]
 
     def _start(self) -> list[int]:
@@ -140,5 +152,5 @@ class Transcriber:
         prompt = self.prompt
         if not prompt.languages:
             return [prompt.start, *prompt.rest]
-        language = self._writer.next_token(prompt.start, 0, self._of_languages)
+        language = self._writer.next_token(prompt.start, 0, self._language_penalties)
         return [prompt.start, language, *prompt.rest]
