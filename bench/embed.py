@@ -64,6 +64,7 @@ def sentences(count: int) -> list[str]:
 
 
 def _plain(page: str) -> str:
+    """The sentences of a page of Markdown."""
     without_code = re.sub(r"```.*?```|`|\]\([^)]*\)|\[", " ", page, flags=re.DOTALL)
     lines = without_code.splitlines()
     return "\n".join(line for line in lines if not line.startswith(("|", "#", "-", "    ")))
@@ -86,9 +87,12 @@ def onnxruntime_embed(folder: Path) -> Embed:
 
     def embed(texts: Sequence[str]) -> Any:
         encoded = tokenizer.encode_batch(list(texts))
-        columns = ([one.ids, one.attention_mask, one.type_ids] for one in encoded)
-        arrays = (np.array(column, np.int64) for column in zip(*columns, strict=True))
-        return session.run(None, dict(zip(INPUTS, arrays, strict=True)))[0]
+        inputs = {
+            "input_ids": np.array([text.ids for text in encoded], np.int64),
+            "attention_mask": np.array([text.attention_mask for text in encoded], np.int64),
+            "token_type_ids": np.array([text.type_ids for text in encoded], np.int64),
+        }
+        return session.run(None, inputs)[0]
 
     return embed
 
@@ -124,7 +128,7 @@ def compared(ours: Embedder, theirs: Embed, texts: Sequence[str], batch: int, ro
     parts = [texts[at : at + batch] for at in range(0, len(texts), batch)]
     sides: dict[str, Embed] = {"lamina": ours, "onnxruntime": theirs, "again": theirs}
     turns = {name: partial(_seconds, embed, parts) for name, embed in sides.items()}
-    in_turns(turns, 1)  # warm
+    in_turns(turns, 1)  # compiles what is compiled at the first call
     times = in_turns(turns, rounds, random.Random(0))
     rates = {name: len(texts) / median(values) for name, values in times.items()}
     peer = times["onnxruntime"]

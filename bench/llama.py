@@ -1,5 +1,5 @@
 """A Llama with 8 thousand million parameters on one GPU: the share of the memory bandwidth that
-decoding has, and what PyTorch's compiler does with the same.
+decoding reaches, and the times of PyTorch's compiler beside lamina's.
 
     python -m bench.llama --device cuda:0 --output results
     python -m bench.llama --only decode,four-bit --layers 8
@@ -75,30 +75,29 @@ SMALL = Sizes(replace(TINY, inner=64), 2, 64, 3, 32, 16, (2, 48), 1 << 20, 0.01)
 
 
 class Weights(HalfWeights):
-    """Those of `HalfWeights`, in memory and by name."""
+    """Those of `HalfWeights`, in memory and by name, in bfloat16."""
 
     def __init__(self) -> None:
         super().__init__(None, lm.bfloat16)
         self.tensors: dict[str, Tensor | Packed] = {}
 
     def take(self, name: str, shape: Shape, cut: Cut | None = None) -> Any:
-        weight = self.tensors[name] = self._drawn(shape)
-        return weight
+        self.tensors[name] = self._drawn(shape)
+        return self.tensors[name]
 
     def vector(self, name: str, size: int, cut: Cut | None = None) -> Tensor:
-        scale = self.tensors[name] = super().vector(name, size, cut)
+        scale = super().vector(name, size, cut)
         lm.realize(scale)
+        self.tensors[name] = scale
         return scale
 
     def _drawn(self, shape: Shape) -> Tensor | Packed:
         return super().take("", shape)
 
     def nbytes(self) -> int:
-        """Of all that each token reads: the lookup reads a row."""
-        arrays = [
-            one.data if isinstance(one, Packed) else one
-            for name, one in self.tensors.items() if "embed_tokens" not in name
-        ]  # fmt: skip
+        """Bytes of the weights that each token reads as a whole: all but the lookup's."""
+        read = [weight for name, weight in self.tensors.items() if "embed_tokens" not in name]
+        arrays = [weight.data if isinstance(weight, Packed) else weight for weight in read]
         return sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
 
 
@@ -118,7 +117,8 @@ class FourBitWeights(Weights):
 def decoder(
     network: Llama, caches: list[Cache]
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """A program for the next tokens and their logits, of texts that are all at one place."""
+    """A program for the next tokens, (batch, 1), and their logits, of texts that are all at one
+    place: ids (batch, 1), and the place as a scalar."""
 
     @lm.jit
     def step(ids: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,27 +172,31 @@ class Run:
         heap_of(self.device).synchronize()
 
     def read_rate(self) -> float:
-        """Bytes a second of a sum."""
+        """Bytes a second that a sum reads, measured once."""
         if self._read_rate is None:
-            x = lm.ones((self.sizes.stream // 4,)).contiguous()
-            lm.realize(x)
-            total, copy = lm.jit(lambda x: x.sum()), lm.jit(lambda x: x * 0.5)
-            turns = {
-                "read": turn(lambda: total(x), self._wait, self.sizes.seconds),
-                "copy": turn(lambda: copy(x), self._wait, self.sizes.seconds),
-            }
-            taken = {name: median(found) for name, found in in_turns(turns, ROUNDS).items()}
-            nbytes = self.sizes.stream
-            self._read_rate = nbytes / taken["read"]
-            copied = 2 * nbytes / taken["copy"]
-            self.bandwidths_line = (
-                f"{STREAMS} {self._read_rate / 1e12:.2f} TB/s; "
-                f"a copy reads and writes {copied / 1e12:.2f} TB/s."
-            )
+            self._read_rate = self._measure_bandwidths()
         return self._read_rate
 
+    def _measure_bandwidths(self) -> float:
+        """The bandwidth of a sum, in bytes a second; the line of the page has a copy's as well."""
+        x = lm.ones((self.sizes.stream // 4,)).contiguous()
+        lm.realize(x)
+        total, copy = lm.jit(lambda x: x.sum()), lm.jit(lambda x: x * 0.5)
+        turns = {
+            "read": turn(lambda: total(x), self._wait, self.sizes.seconds),
+            "copy": turn(lambda: copy(x), self._wait, self.sizes.seconds),
+        }
+        seconds = {name: median(times) for name, times in in_turns(turns, ROUNDS).items()}
+        read_rate = self.sizes.stream / seconds["read"]
+        copy_rate = 2 * self.sizes.stream / seconds["copy"]
+        self.bandwidths_line = (
+            f"{STREAMS} {read_rate / 1e12:.2f} TB/s; "
+            f"a copy reads and writes {copy_rate / 1e12:.2f} TB/s."
+        )
+        return read_rate
+
     def _single(self, name: str, weights: Weights) -> str:
-        """Decoding of one text."""
+        """The row of a section that decodes one text."""
         sizes, read_rate = self.sizes, self.read_rate()
         network = Llama(sizes.config, weights)
         step = decoder(network, filled_caches(network, 1, sizes.capacity, self.device))
@@ -206,19 +210,19 @@ class Run:
             chosen = following
 
         timed = turn(write, self._wait, sizes.seconds)
-        taken = median(timed() for _ in range(ROUNDS))
+        seconds = median(timed() for _ in range(ROUNDS))
         keys = network.keys
-        of_place = 2 * keys.layers * keys.heads * keys.size * keys.dtype.itemsize
-        nbytes = weights.nbytes() + sizes.filled * of_place
-        rate = nbytes / taken
+        bytes_of_place = 2 * keys.layers * keys.heads * keys.size * keys.dtype.itemsize
+        nbytes = weights.nbytes() + sizes.filled * bytes_of_place
+        rate = nbytes / seconds
         return (
-            f"| {name} | {sizes.config.layers} | {1e3 * taken:.3f} | {1 / taken:,.1f} | "
+            f"| {name} | {sizes.config.layers} | {1e3 * seconds:.3f} | {1 / seconds:,.1f} | "
             f"{nbytes / 1e9:.2f} GB | {rate / 1e12:.2f} TB/s | {rate / read_rate:.1%} | "
             f"{rate / NOMINAL:.1%} |"
         )
 
     def _beside_torch(self, name: str) -> str:
-        """Many texts, in turns with PyTorch."""
+        """The row of a section with many texts, in turns with PyTorch."""
         import torch
 
         from bench import torch_llama
@@ -250,7 +254,7 @@ class Run:
         theirs = torch_llama.compiled(model, is_cached=name == "batch")
         their_ids = _theirs(ids)
         positions = torch.arange(first, first + shape[1], device=their_ids.device)
-        apart = _apart(ours(ids, argument)[1], theirs(their_ids, positions)[1])
+        difference = _difference(ours(ids, argument)[1], theirs(their_ids, positions)[1])
 
         def wait_for_theirs() -> None:
             if their_ids.is_cuda:
@@ -266,7 +270,8 @@ class Run:
         rates = " | ".join(f"{tokens / median(taken[who]):,.0f}" for who in turns)
         faster = ratio(taken["torch"], taken["lamina"])
         return (
-            f"| {name} | {config.layers} | {milliseconds} | {rates} | {faster:.2f} | {apart:.4f} |"
+            f"| {name} | {config.layers} | {milliseconds} | {rates} | {faster:.2f} | "
+            f"{difference:.4f} |"
         )
 
 
@@ -277,13 +282,13 @@ def _theirs(array: Any) -> Any:
     return torch.from_dlpack(array)
 
 
-def _apart(ours: Tensor, theirs: Any) -> float:
-    """The norm of the difference of two arrays of logits, as a share of the norm of the one."""
+def _difference(ours: Tensor, theirs: Any) -> float:
+    """The norm of the difference of two arrays of logits, as a share of the norm of PyTorch's."""
     import numpy as np
 
-    want = theirs.float().cpu().numpy().reshape(-1)
-    got = ours.numpy().reshape(-1)
-    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    reference = theirs.float().cpu().numpy().reshape(-1)
+    difference = ours.numpy().reshape(-1) - reference
+    return float(np.linalg.norm(difference) / np.linalg.norm(reference))
 
 
 HEADS = {

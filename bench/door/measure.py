@@ -20,19 +20,19 @@ from bench.report import LAMINA, Row, Target
 from bench.worker import Worker
 
 EMPTY, KEPT = "first result, empty cache", "first result, cache kept"
-LEAST = 0.8  # of Inductor's time of a call to lamina's
+LEAST = 0.8  # target: Inductor's time of a call, divided by lamina's
 _SECONDS, _PROCESSORS = "seconds", "processors"
 _TURN_SECONDS_OF_GPU = 0.1
-_LIMIT_SECONDS = 1200.0  # until an answer, on a busy machine
-_LEAST_LIMIT_SECONDS = 30.0  # when the time is over
+_LIMIT_SECONDS = 1200.0  # until a process answers, on a busy machine
+_LEAST_LIMIT_SECONDS = 30.0  # the same when `Setting.ends` has passed
 Facts = dict[str, Any]
 
 
 @dataclass
 class Setting:
     """Where and how models run. threads: of a process on the CPU; 0: all. ends: when no more is
-    measured (`time.monotonic`). alone: of who measures calls, held in the meantime: models that
-    are compiled side by side on a CPU have cores of their own, and share a GPU."""
+    measured (`time.monotonic`). alone: to be held while calls are measured: models that are
+    compiled side by side have cores of their own on a CPU, but share a GPU."""
 
     device: str = "cpu"
     dtype: str = "float32"
@@ -91,7 +91,8 @@ def _start(
     bench: Bench, setting: Setting, measured: Measured, stack: ExitStack, figure: str,
     caches: Mapping[str, Path],
 ) -> dict[str, Worker]:  # fmt: skip
-    """The process of each column, whose first results `measured` has then."""
+    """Start a process for each column that has a cache, add the times of its first results to
+    `measured` as a `figure`, and return the processes that answered, which `stack` ends."""
     workers: dict[str, Worker] = {}
 
     def start(column: str) -> dict[str, Facts]:
@@ -113,6 +114,7 @@ def _start(
 def _samples(
     runs: Mapping[str, Sequence[dict[str, Facts]]], kind: str, fact: str
 ) -> dict[str, list[float]]:
+    """One fact about one kind of call, of all runs of each column."""
     return {column: [run[kind][fact] for run in of_column] for column, of_column in runs.items()}
 
 
@@ -140,7 +142,8 @@ def _first_results(worker: Worker) -> dict[str, Facts]:
 def _measure_calls(
     bench: Bench, setting: Setting, measured: Measured, workers: dict[str, Worker], kind: str
 ) -> None:
-    """Compares the results, of which `measured` has a note where they differ, and measures."""
+    """Compare the results of calls of a kind with eager PyTorch's, and measure the calls: a note
+    for each column that is wrong, and a row of milliseconds, are added to `measured`."""
     title = f"{kind}, {setting.label}"
 
     def check(column: str) -> bool | None:
