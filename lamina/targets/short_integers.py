@@ -17,7 +17,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 
 _BITS = 23  # of the fraction of a float32
-_LARGEST = 1 << _BITS - 1  # of what is added, so that the sum with 2**23 is an integer that fits
+_MAX_ADDED = 1 << (_BITS - 1)  # so that what is added and 2**23 are an exact float32 together
 _TWO_TO_23 = 0x4B000000  # the bits of 2.0**23
 
 
@@ -37,12 +37,14 @@ def from_bits(node: Node) -> Node | None:
     any other value."""
     if node.op is not Op.ADD or node.dtype is not float32:
         return None
-    number, added = node.src if node.src[1].op is Op.CONST else reversed(node.src)
+    number, added = node.src
+    if number.op is Op.CONST:
+        number, added = added, number
     if number.op is not Op.CAST or added.op is not Op.CONST:
         return None
     integer, value = number.src[0], added.arg.value
     is_short = integer.dtype.kind == "uint" and _bits_of(integer) <= _BITS
-    is_whole = abs(value) <= _LARGEST and value == int(value)  # an infinity or NaN is not below
+    is_whole = abs(value) <= _MAX_ADDED and value == int(value)  # an infinity or NaN is not below
     if not (is_short and is_whole):
         return None
     bits = Node(Op.OR, (cast(integer, uint32), const(_TWO_TO_23, uint32)))
@@ -50,7 +52,7 @@ def from_bits(node: Node) -> Node | None:
 
 
 def _bits_of(integer: Node) -> int:
-    """The bits that an unsigned integer has at most."""
+    """The bits that an unsigned integer has at most: 4 of ``w & 15``."""
     bits = integer.dtype.bits
     if integer.op is Op.AND:
         masks = [operand.arg.value for operand in integer.src if operand.op is Op.CONST]

@@ -359,47 +359,56 @@ def decide_back_to_back(parts: BackToBackParts, target: Target) -> BackToBackDec
     """
     has_wgmma = "wgmma" in target.engines
     has_producer = has_wgmma and all(parts.copies)
-    staying = sum(tile.nbytes for tile in parts.tiles if not tile.passes_by)
-    passing = sum(tile.nbytes for tile in parts.tiles if tile.passes_by)
+    staying_bytes = sum(tile.nbytes for tile in parts.tiles if not tile.passes_by)
+    passing_bytes = sum(tile.nbytes for tile in parts.tiles if tile.passes_by)
     free_bytes = target.shared_bytes - RESERVED_BYTES
-    _require_depth(1, (free_bytes - staying) // passing)
-    has_lines = staying + passing + parts.line_bytes <= free_bytes
+    _require_depth(1, (free_bytes - staying_bytes) // passing_bytes)
+    has_lines = staying_bytes + passing_bytes + parts.line_bytes <= free_bytes
     if has_lines:
         free_bytes -= parts.line_bytes
     if has_producer:
-        stages = _stages_of_producer(parts, free_bytes, staying, passing)
+        stages = _stages_of_producer(parts, free_bytes, staying_bytes, passing_bytes)
     else:
-        stages = 1, _stages_in_order(parts, (free_bytes - staying) // passing)
+        fitting = (free_bytes - staying_bytes) // passing_bytes
+        stages = _Stages(staying=1, passing=_stages_in_order(parts, fitting))
     return BackToBackDecisions(
         unit="wgmma" if has_wgmma else "mma",
         has_producer=has_producer,
-        staying=stages[0],
-        passing=stages[1],
-        is_ahead=parts.is_ahead(has_producer and stages[1] > 1),
+        staying=stages.staying,
+        passing=stages.passing,
+        is_ahead=parts.is_ahead(has_producer and stages.passing > 1),
         row_stores=parts.row_stores if has_lines else {},
     )
 
 
+@dataclass(frozen=True)
+class _Stages:
+    """How many stages the buffers of tiles that stay have, and those of tiles that pass by."""
+
+    staying: int
+    passing: int
+
+
 def _stages_of_producer(
-    parts: BackToBackParts, free_bytes: int, staying: int, passing: int
-) -> tuple[int, int]:
-    """Stages of buffers of tiles that stay, which have so many bytes, and of those that pass by,
-    where a producer fills them. Raises FormatError, naming the move, if so many as the schedule
-    says do not fit.
+    parts: BackToBackParts, free_bytes: int, staying_bytes: int, passing_bytes: int
+) -> _Stages:
+    """Stages where a producer fills the buffers. Raises FormatError, naming the move, if so many as
+    the schedule says do not fit. staying_bytes, passing_bytes: of one stage of all such tiles.
 
     Tiles that stay have two stages if the others can then be as deep, or four deep: a block brings
     those of its next rows before it has stored its results.
     """
-    of_one, of_two = ((free_bytes - count * staying) // passing for count in (1, 2))
+    fitting_beside_one = (free_bytes - staying_bytes) // passing_bytes
+    fitting_beside_two = (free_bytes - 2 * staying_bytes) // passing_bytes
     asked = parts.nest.pipelining.depth
-    has_two = of_two >= min(of_one, asked or SHALLOW)
-    fitting = of_two if has_two else of_one
+    has_two = fitting_beside_two >= min(fitting_beside_one, asked or SHALLOW)
+    fitting = fitting_beside_two if has_two else fitting_beside_one
     if asked is not None:
         _require_depth(asked, fitting)
         fitting = asked
     elif fitting >= SHALLOW:
         fitting = DEEP if fitting >= DEEP else SHALLOW
-    return (2 if has_two else 1), fitting
+    return _Stages(staying=2 if has_two else 1, passing=fitting)
 
 
 def _stages_in_order(parts: BackToBackParts, fitting: int) -> int:

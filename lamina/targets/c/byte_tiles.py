@@ -46,8 +46,9 @@ from lamina.targets.reductions import Accumulation, Work
 from lamina.targets.scopes import Scope
 
 BYTE_TILES = "c/byte_tiles.c"
-# The registers of tiles: those of sums come first.
-SUM_TILES, ROWS, WORDS = 4, 4, (5, 6, 7)
+# Registers of tiles, by number: 0 to 3 are of sums, one for each vector of a row, this one of the
+# rows, and the last ones of words, one for each vector.
+ROW_TILE, WORD_TILES = 4, (5, 6, 7)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,9 @@ class ByteTilePrinter(DotPrinter):
         left = _factor(row_loads[0], row, {words: WORD, dot: 1}, (words, dot))
         right = _factor(word_loads[0], words, {lane: WORD, dot: 1}, (words, dot))
         rows = self.unrolled[row]
-        fits = rows.copies <= WORDS_OF_TILE and len(work.sums) <= len(WORDS) * rows.copies
+        vectors_of_row = len(work.sums) / rows.copies
+        # A tile has as many rows as words.
+        fits = rows.copies <= WORDS_OF_TILE and vectors_of_row <= len(WORD_TILES)
         if left is None or right is None or not fits:
             return None
         return _ByteTile(words, count, row, rows, self.vectors[lane].lanes, left, right)
@@ -158,11 +161,12 @@ class ByteTilePrinter(DotPrinter):
         """Print the body of the innermost loop: one instruction for each of `vectors`, the points
         of the first row."""
         left, right = tile.left, tile.right
-        self.line(f"LOAD_ROWS({ROWS}, {self._address(left, vectors[0])}, {left.step})")
-        kinds = TYPES[left.dtype], TYPES[right.dtype]
-        for number, (point, words) in enumerate(zip(vectors, WORDS, strict=False)):
+        self.line(f"LOAD_ROWS({ROW_TILE}, {self._address(left, vectors[0])}, {left.step})")
+        left_type, right_type = TYPES[left.dtype], TYPES[right.dtype]
+        for number, point in enumerate(vectors):
+            words = WORD_TILES[number]
             self.line(f"LOAD_WORDS({words}, {self._address(right, point)}, {right.step})")
-            self.line(f"TILE_DOT({number}, {kinds[0]}, {ROWS}, {kinds[1]}, {words})")
+            self.line(f"TILE_DOT({number}, {left_type}, {ROW_TILE}, {right_type}, {words})")
 
     def _address(self, factor: _Factor, point: Point) -> str:
         """Where the first byte of a tile is: ``p0 + 64 * k_outer``."""
@@ -173,8 +177,8 @@ def _factor(
     load: Node, row: Node, strides: dict[Node, int], steps: Sequence[Node]
 ) -> _Factor | None:
     """A factor whose rows of a tile lie along `row`, if its index has these `strides` in a row;
-    None if not, if a condition leaves anything out, or if it is computed. steps: those of a tile,
-    at the first of which its address is"""
+    None if not, if a condition leaves anything out, or if it is computed. steps: the axes along
+    which a tile reads; its address is at the first index of each."""
     if load.op is not Op.LOAD or load.src[1:]:
         return None
     terms, _ = ix.terms_of(load.src[0])
