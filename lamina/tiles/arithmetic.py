@@ -15,8 +15,8 @@ from lamina.tiles.memory import GlobalArray, Slot, Tile, value_of
 from lamina.tiles.program import (
     WARPGROUP_WARPS,
     Alloc,
-    Store,
     TileError,
+    TileStore,
     Unit,
 )
 from lamina.tiles.values import (
@@ -110,10 +110,12 @@ def through_lines(lines: Alloc, slot: Slot, value: Array, rows: range, columns: 
     return result
 
 
-def head_through(body: tuple[Computed | Store, ...], name: str) -> tuple[Computed | Store, ...]:
+def head_through(
+    body: tuple[Computed | TileStore, ...], name: str
+) -> tuple[Computed | TileStore, ...]:
     """The statements up to the one that computes a value."""
     for number, statement in enumerate(body, 1):
-        if not isinstance(statement, Store) and statement.target == name:
+        if not isinstance(statement, TileStore) and statement.target == name:
             return body[:number]
     raise TileError(f"no statement computes {name}")
 
@@ -176,7 +178,7 @@ class TileBody:
             return np.broadcast_to(self.values[operand], self.shape)
         return operand
 
-    def store(self, store: Store, value: Array, agent: str) -> None:
+    def store(self, store: TileStore, value: Array, agent: str) -> None:
         """Write a value of each element to an array."""
         array = self.arrays[store.to.array]
         if isinstance(store.to, View):

@@ -46,13 +46,13 @@ from math import prod
 from lamina.tiles.program import (
     UNITS,
     Advance,
-    Ahead,
     Arrive,
     Barrier,
     Drain,
     Fence,
     Fill,
     Mma,
+    NextStep,
     Pause,
     Previous,
     Product,
@@ -77,7 +77,7 @@ FULL, EMPTY = "full", "empty"
 MAX_LEAD = 4
 # The statements that order fills and uses, and say whose step they belong to.
 DERIVED = (
-    Wait, Arrive, Release, Pause, Resume, Ahead, Previous, Advance, Drain, Fence, Sync
+    Wait, Arrive, Release, Pause, Resume, NextStep, Previous, Advance, Drain, Fence, Sync
 )  # fmt: skip
 # What becomes of a loop over steps, and what stands before and after it.
 _InStep = Callable[[StepLoop], tuple[Statement, ...]]
@@ -227,7 +227,7 @@ def _changing_ahead(pair: _Pair, changes: Sequence[Statement], to: str) -> _InSt
 
     def in_step(loop: StepLoop) -> tuple[Statement, ...]:
         products = tuple(part for part in loop.body if not isinstance(part, Transpose))
-        release, ahead = Release(to, 0), Ahead(tuple(changes))
+        release, ahead = Release(to, 0), NextStep(tuple(changes))
         after = (release, ahead, Sync()) if pair.stages == 1 else (ahead, release)
         return *changes, Sync(), replace(loop, body=(*products, *after))
 

@@ -39,11 +39,11 @@ from lamina.tiles.program import (
     Drain,
     Fence,
     Fill,
-    Mask,
     Mma,
     Previous,
     Statement,
     StepLoop,
+    StepMask,
     Sync,
     TileLoop,
     TileProgram,
@@ -214,7 +214,7 @@ class _Step:
 
 def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop:
     body: list[Statement] = []
-    has_masks = bool(statements_of(loop.body, Mask))
+    has_masks = bool(statements_of(loop.body, StepMask))
     for statement in loop.body:
         if not isinstance(statement, StepLoop):
             body.append(statement)

@@ -8,7 +8,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.tiles.program import (
     Statement,
-    Store,
+    TileStore,
 )
 from lamina.tiles.values import (
     Computed,
@@ -42,9 +42,9 @@ class Body:
         self.has_places = False
 
     @property
-    def results(self) -> tuple[Computed | Store, ...]:
+    def results(self) -> tuple[Computed | TileStore, ...]:
         """The statements that compute and store: all that an epilogue has."""
-        kinds = (Map, Gather, Position, Store)
+        kinds = (Map, Gather, Position, TileStore)
         return tuple(part for part in self.statements if isinstance(part, kinds))
 
     def compute(self, values: Sequence[Node]) -> None:

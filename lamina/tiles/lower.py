@@ -36,7 +36,6 @@ from lamina.tiles.program import (
     WARPGROUP_ROWS,
     WARPGROUP_WARPS,
     Alloc,
-    Axis,
     Epilogue,
     Fill,
     Join,
@@ -46,6 +45,7 @@ from lamina.tiles.program import (
     Set,
     Statement,
     StepLoop,
+    TileAxis,
     TileLoop,
     TileProgram,
     Transpose,
@@ -85,10 +85,10 @@ class _Lowering:
     def _allocs(self) -> tuple[Alloc, ...]:
         """The buffers of both factors, lines for each store by whole rows, and the sums."""
         atom, stages = self.decisions.atom, self.decisions.depth
-        row, column = Axis("row", atom.m), Axis("column", atom.n)
+        row, column = TileAxis("row", atom.m), TileAxis("column", atom.n)
         buffers: list[Alloc] = []
         for name, side, tile in zip((LEFT, RIGHT), (row, column), self.nest.tiles, strict=True):
-            axes = (side, Axis("k", self._line_elements))
+            axes = (side, TileAxis("k", self._line_elements))
             if is_tile_transposed(tile):
                 axes = axes[::-1]
             buffers.append(Alloc(name, "shared", atom.dtype, stages, axes, SWIZZLE_128))

@@ -73,21 +73,21 @@ from lamina.tiles.lower_common import (
 from lamina.tiles.program import (
     WARPGROUP_WARPS,
     Alloc,
-    Axis,
     Compute,
     Epilogue,
     Fill,
-    Mask,
     Mma,
     Product,
-    Reduce,
     Rescale,
     Role,
+    RowReduce,
     Set,
     Shift,
     Statement,
     StepLoop,
+    StepMask,
     Tickets,
+    TileAxis,
     TileLoop,
     TileProgram,
 )
@@ -138,20 +138,20 @@ class _Lowering:
         """Lines for results, the buffers, and the registers."""
         parts, reductions = self.parts, self.parts.reductions
         atom, dtype = parts.atom, parts.atom.dtype
-        row, key = Axis("row", atom.m), Axis("key", reductions.keys.keys_of_tile)
+        row, key = TileAxis("row", atom.m), TileAxis("key", reductions.keys.keys_of_tile)
         allocs = row_line_allocs(parts.nest, self.decisions.row_stores, atom.m)
         for number, tile in enumerate(parts.tiles):
             first = key if tile.passes_by else row
-            axes = (first, Axis("element", tile.shape[1]))
+            axes = (first, TileAxis("element", tile.shape[1]))
             if tile.is_transposed:
                 axes = axes[::-1]
             stages = self.decisions.passing if tile.passes_by else self.decisions.staying
             allocs.append(Alloc(f"tile{number}", "shared", dtype, stages, axes, SWIZZLE_128))
 
-        def registers(name: str, axis: Axis, of: DType = float32) -> None:
+        def registers(name: str, axis: TileAxis, of: DType = float32) -> None:
             allocs.append(Alloc(name, "registers", of, 1, (row, axis)))
 
-        of_row, element = Axis("one", 1), Axis("element", atom.n)
+        of_row, element = TileAxis("one", 1), TileAxis("element", atom.n)
         for number in range(len(reductions.inner)):
             registers(f"inner{number}", key)
         for number in range(len(reductions.outer)):
@@ -175,7 +175,7 @@ class _Lowering:
         tickets = Tickets(parts.row_tiles, parts.arrays_together, parts.is_last_first)
         share = steps * -(-tiles // self.blocks)
         masks = [
-            Mask(index_of(mask.place), mask.low, mask.high, mask.slope, mask.by_warpgroup)
+            StepMask(index_of(mask.place), mask.low, mask.high, mask.slope, mask.by_warpgroup)
             for mask in parts.masks
         ]
         body = (*masks, *body)
@@ -343,5 +343,5 @@ class _RegisterBody(Body):
     def reduce(self, monoid: Monoid, value: str) -> str:
         """Append a reduction of the rows of a value; the result is its name."""
         name = self.new_name()
-        self.statements.append(Reduce(name, float32, monoid, value))
+        self.statements.append(RowReduce(name, float32, monoid, value))
         return name

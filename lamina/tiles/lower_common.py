@@ -11,8 +11,7 @@ from functools import cached_property
 
 from lamina.errors import LaminaError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, free_axes, points
-from lamina.ir.kernel import Store as KernelStore
+from lamina.ir.kernel import Kernel, Store, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest
@@ -33,12 +32,12 @@ from lamina.tiles.layouts import layout_of_lines
 from lamina.tiles.program import (
     WARPGROUP_WARPS,
     Alloc,
-    Axis,
     Epilogue,
-    Parameter,
     Role,
     Statement,
-    Store,
+    TileAxis,
+    TileParameter,
+    TileStore,
 )
 from lamina.tiles.values import Computed, Digits, Elements, Extent, Index, Places, Side, View
 
@@ -60,10 +59,10 @@ def require_view(holds: bool) -> None:
         raise NoViewError("no view says these elements")
 
 
-def parameters_of(kernel: Kernel) -> tuple[Parameter, ...]:
+def parameters_of(kernel: Kernel) -> tuple[TileParameter, ...]:
     """The arrays of a kernel, by the names that views have: p0, p1 and so on."""
     return tuple(
-        Parameter(f"p{number}", parameter.dtype, parameter.size, parameter.written)
+        TileParameter(f"p{number}", parameter.dtype, parameter.size, parameter.written)
         for number, parameter in enumerate(kernel.parameters)
     )
 
@@ -89,19 +88,19 @@ def tile_variables(grid: Axes) -> tuple[Extent, ...]:
 
 
 def row_line_allocs(
-    nest: Nest, row_stores: Mapping[KernelStore, RowLayout], rows: int
+    nest: Nest, row_stores: Mapping[Store, RowLayout], rows: int
 ) -> list[Alloc]:
     """Lines of shared memory for each store by whole rows, of so many rows."""
     allocs: list[Alloc] = []
     for store in row_stores:
         name, dtype = name_of_lines(nest.kernel, store), store.value.dtype
-        line = Axis("column", LINE_BYTES // dtype.itemsize)
-        axes = (Axis("row", rows), line)
+        line = TileAxis("column", LINE_BYTES // dtype.itemsize)
+        axes = (TileAxis("row", rows), line)
         allocs.append(Alloc(name, "shared", dtype, 1, axes, layout_of_lines(dtype)))
     return allocs
 
 
-def factor_view(tile: KernelStore, first_row: Index, first_k: Index) -> View:
+def factor_view(tile: Store, first_row: Index, first_k: Index) -> View:
     """The load of an array, of whose index the rows and k of a tile are one stride each. Raises
     NoViewError for any other factor.
 
@@ -117,7 +116,7 @@ def factor_view(tile: KernelStore, first_row: Index, first_k: Index) -> View:
     return View(f"p{load.arg.parameter}", index_of(without(index, (*rows, *k))), sides)
 
 
-def factor_source(tile: KernelStore, first_row: Index, first_k: Index) -> View | Elements:
+def factor_source(tile: Store, first_row: Index, first_k: Index) -> View | Elements:
     """What fills a tile that begins at a row and a k: a view of an array if one says it, or else
     what computes its elements."""
     try:
@@ -133,7 +132,7 @@ def _computed_elements(value: Node) -> tuple[Computed, ...]:
     """The statements that compute a factor by its places along all rows and all of k."""
     body = Body(view_of=lambda load: None)
     body.compute([value])
-    return tuple(part for part in body.results if not isinstance(part, Store))
+    return tuple(part for part in body.results if not isinstance(part, TileStore))
 
 
 # Results.
@@ -145,7 +144,7 @@ class Results:
 
     nest: Nest
     sides: tuple[ResultSide, ResultSide]
-    row_stores: Mapping[KernelStore, RowLayout]
+    row_stores: Mapping[Store, RowLayout]
 
     def epilogue(
         self, names: Mapping[Node, str], kept: Node | None = None, slices: int = 0
@@ -167,7 +166,7 @@ class Results:
             to = self._target(store, body)
             value = body.operand(store.value)
             lines = name_of_lines(kernel, store) if store in self.row_stores else ""
-            body.statements.append(Store(to, value, lines))
+            body.statements.append(TileStore(to, value, lines))
         name = "" if kept is None else body.names[kept]
         sides = self.digits if body.has_places else ()
         return Epilogue(body.results, name, slices, sides)
@@ -178,7 +177,7 @@ class Results:
         rows, columns = (sub_loops(self.nest, side.index) for side in self.sides)
         return Digits(Index(), rows), Digits(Index(), columns)
 
-    def _target(self, store: KernelStore, body: Body) -> View | Places:
+    def _target(self, store: Store, body: Body) -> View | Places:
         """Where a store writes: what no view says is computed in the body."""
         try:
             return self._view(store.parameter, store.index, (store.condition,))

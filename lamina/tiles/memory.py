@@ -19,8 +19,8 @@ import numpy as np
 from lamina.tiles.program import (
     Alloc,
     Barrier,
-    Parameter,
     TileError,
+    TileParameter,
 )
 from lamina.tiles.values import (
     Index,
@@ -187,7 +187,7 @@ class Slot:
 class GlobalArray:
     """An array of the kernel, and who wrote each element of it in which interval."""
 
-    def __init__(self, parameter: Parameter, elements: Array) -> None:
+    def __init__(self, parameter: TileParameter, elements: Array) -> None:
         self.parameter, self.elements = parameter, elements
         self._agents: list[str] = []
         self._writer = np.full(elements.size, -1, np.int32)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.tiles.memory import value_of
-from lamina.tiles.program import Mask, Tickets, TileLoop
+from lamina.tiles.program import StepMask, Tickets, TileLoop
 
 # How long it takes to write, and to read, the partial sums of a tile, in its steps.
 WRITING_STEPS = 5
@@ -144,7 +144,7 @@ class StepRanges:
 
     @staticmethod
     def of(
-        masks: Sequence[Mask], steps: int, values: Mapping[str, int], group: int, groups: int
+        masks: Sequence[StepMask], steps: int, values: Mapping[str, int], group: int, groups: int
     ) -> "StepRanges":
         """Of a tile of so many steps, where variables have these values."""
         first, stop, begin, end = 0, steps, 0, steps

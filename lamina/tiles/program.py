@@ -113,7 +113,7 @@ MEMORIES = ("shared", "registers")
 
 
 @dataclass(frozen=True)
-class Parameter:
+class TileParameter:
     """An array of the kernel, `size` elements."""
 
     name: str
@@ -123,7 +123,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Axis:
+class TileAxis:
     """A side of a tile and its size: "row", "column" or "k"; "key" or "element" of attention; and
     "one", of size 1, of what each row has one of."""
 
@@ -139,7 +139,7 @@ class Alloc:
     memory: str
     dtype: DType
     stages: int
-    axes: tuple[Axis, Axis]
+    axes: tuple[TileAxis, TileAxis]
     layout: Swizzle = LINEAR
 
     @property
@@ -213,7 +213,7 @@ class Mma:
 
 
 @dataclass(frozen=True)
-class Store:
+class TileStore:
     """Write a value to an array: through the lines of `through`, so that whole rows are written,
     or, without these, element by element."""
 
@@ -232,7 +232,7 @@ class Epilogue:
     sides: of the tile of results, where its body needs the variables along them
     """
 
-    body: tuple["Computed | Store", ...]
+    body: tuple["Computed | TileStore", ...]
     kept: str = ""
     slices: int = 0
     sides: tuple[Digits, ...] = ()
@@ -296,7 +296,7 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class NextStep:
     """In a step, do `body` for the next step that the block has of a tile, if there is one, and
     thus with its slot."""
 
@@ -340,7 +340,7 @@ class Set:
 
 
 @dataclass(frozen=True)
-class Reduce:
+class RowReduce:
     """``reduce v1: f32 = max v0``: of the values of each row of a tile."""
 
     target: str
@@ -388,7 +388,7 @@ class Previous:
 
 
 @dataclass(frozen=True)
-class Mask:
+class StepMask:
     """Steps of a tile that are masked as a whole, and need not be computed. An element is masked
     where ``place + i + slope * step`` is positive: `i` goes from `low` to `high` among all rows of
     a block and all elements of a step, and by `by_warpgroup` from the 64 rows of a warpgroup to the
@@ -455,13 +455,13 @@ class StepLoop:
 
 
 Statement = (
-    TileLoop | StepLoop | Fill | Transpose | Mma | Map | Gather | Position | Store | Epilogue | Join
-    | Wait | Arrive | Release | Pause | Resume | Ahead | Advance | Drain | Fence | Sync
-    | Set | Reduce | Shift | Rescale | Compute | Previous | Mask
+    TileLoop | StepLoop | Fill | Transpose | Mma | Map | Gather | Position | TileStore | Epilogue
+    | Join | Wait | Arrive | Release | Pause | Resume | NextStep | Advance | Drain | Fence | Sync
+    | Set | RowReduce | Shift | Rescale | Compute | Previous | StepMask
 )  # fmt: skip
 
 # Statements with a body.
-BODIES = (TileLoop, StepLoop, Epilogue, Pause, Ahead, Compute, Previous)
+BODIES = (TileLoop, StepLoop, Epilogue, Pause, NextStep, Compute, Previous)
 
 
 @dataclass(frozen=True)
@@ -494,7 +494,7 @@ class TileProgram:
     """What the blocks of one kernel do."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[TileParameter, ...]
     allocs: tuple[Alloc, ...]
     barriers: tuple[Barrier, ...]
     roles: tuple[Role, ...]
@@ -530,12 +530,12 @@ class TileProgram:
         """The role of this name. Raises TileError if there is none."""
         return _named(self.roles, name, "role")
 
-    def parameter(self, name: str) -> Parameter:
+    def parameter(self, name: str) -> TileParameter:
         """The array of this name. Raises TileError if there is none."""
         return _named(self.parameters, name, "parameter")
 
 
-Named = TypeVar("Named", Alloc, Barrier, Role, Parameter)
+Named = TypeVar("Named", Alloc, Barrier, Role, TileParameter)
 Kind = TypeVar("Kind", bound=Statement)
 
 

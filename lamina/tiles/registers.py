@@ -17,8 +17,8 @@ from lamina.tiles.program import (
     Arrive,
     Compute,
     Drain,
-    Reduce,
     Rescale,
+    RowReduce,
     Set,
     Shift,
     Statement,
@@ -63,7 +63,7 @@ class Registers:
                     pass
                 case Map() | Gather() | Position():
                     body.run(statement)
-                case Reduce(target=target, monoid=monoid, value=value):
+                case RowReduce(target=target, monoid=monoid, value=value):
                     reduce = np.maximum.reduce if monoid is MAX else np.add.reduce
                     body.values[target] = reduce(body.operand(value), axis=1, keepdims=True)
                 case Shift():

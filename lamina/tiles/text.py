@@ -23,10 +23,8 @@ from lamina.tiles.layouts import LINEAR, Swizzle
 from lamina.tiles.program import (
     BODIES,
     Advance,
-    Ahead,
     Alloc,
     Arrive,
-    Axis,
     Barrier,
     Compute,
     Drain,
@@ -34,26 +32,28 @@ from lamina.tiles.program import (
     Fence,
     Fill,
     Join,
-    Mask,
     Mma,
-    Parameter,
+    NextStep,
     Pause,
     Previous,
     Product,
-    Reduce,
     Release,
     Rescale,
     Resume,
     Role,
+    RowReduce,
     Set,
     Shift,
     Statement,
     StepLoop,
-    Store,
+    StepMask,
     Sync,
     Tickets,
+    TileAxis,
     TileLoop,
+    TileParameter,
     TileProgram,
+    TileStore,
     Transpose,
     Wait,
 )
@@ -93,7 +93,7 @@ def to_text(program: TileProgram) -> str:
     return "\n".join(lines)
 
 
-def _array(parameter: Parameter) -> str:
+def _array(parameter: TileParameter) -> str:
     return f"{SHORT[parameter.dtype]}[{parameter.size}]"
 
 
@@ -137,7 +137,7 @@ def statement_text(statement: Statement) -> str:
             return f"gather {target}: {SHORT[dtype]} = {place}"
         case Position(target, index):
             return f"position {target} = {index_text(index)}"
-        case Store(to, value, through):
+        case TileStore(to, value, through):
             lines = f" through {through}" if through else ""
             return f"store {_target_text(to)} <- {operand_text(value)}{lines}"
         case Epilogue(_, kept, slices, sides):
@@ -170,7 +170,7 @@ def _text_of_others(statement: Statement) -> str:
     match statement:
         case Transpose(buffer, apart):
             return f"transpose {buffer} by {apart}"
-        case Ahead():
+        case NextStep():
             return "ahead"
         case StepLoop(over, _, steps):
             return f"for {steps} step over {_extents_text(over)}"
@@ -178,7 +178,7 @@ def _text_of_others(statement: Statement) -> str:
             return f"arrive {barrier}"
         case Set(registers, value):
             return f"set {registers} <- {operand_text(value)}"
-        case Reduce(target, dtype, monoid, value):
+        case RowReduce(target, dtype, monoid, value):
             return f"reduce {target}: {SHORT[dtype]} = {monoid.name.lower()} {value}"
         case Shift(target, factor, shift, maximum, wanted):
             return f"shift {target} of {shift} to {wanted} by {factor} below {maximum}"
@@ -188,7 +188,7 @@ def _text_of_others(statement: Statement) -> str:
             return f"compute over {_sides_text(sides)}"
         case Previous():
             return "previous"
-        case Mask(place, low, high, slope, by_warpgroup):
+        case StepMask(place, low, high, slope, by_warpgroup):
             within = f"from {low} to {high} slope {slope} by warpgroup {by_warpgroup}"
             return f"mask {index_text(place)} {within}"
         case _:
@@ -304,12 +304,12 @@ def _with_declaration(program: TileProgram, text: str) -> TileProgram:
     """`program` with what a line declares; a role is without its body."""
     if match := re.fullmatch(rf"parameter ({_NAME}): (\w+)\[(\d+)\]( written)?", text):
         name, dtype, size, written = match.groups()
-        parameter = Parameter(name, _dtype(dtype), int(size), bool(written))
+        parameter = TileParameter(name, _dtype(dtype), int(size), bool(written))
         return replace(program, parameters=(*program.parameters, parameter))
     pattern = rf"alloc ({_NAME}): (\w+) (\w+)\[(\d+)\]\[({_EXTENTS})\] (\S.*)"
     if match := re.fullmatch(pattern, text):
         name, memory, dtype, stages, sides, layout = match.groups()
-        first, last = (Axis(extent.name, extent.size) for extent in _extents(sides))
+        first, last = (TileAxis(extent.name, extent.size) for extent in _extents(sides))
         alloc = Alloc(name, memory, _dtype(dtype), int(stages), (first, last), _swizzle(layout))
         return replace(program, allocs=(*program.allocs, alloc))
     if match := re.fullmatch(rf"barrier ({_NAME}): stages=(\d+) arrivals=(\d+)", text):
@@ -335,12 +335,12 @@ def _parse_body(lines: list[_Line], at: int, level: int) -> tuple[tuple[Statemen
         except LaminaError as error:
             raise FormatError(f"tiles, line {line.number}: {error.message}") from None
         at += 1
-        if isinstance(statement, (TileLoop, StepLoop, Pause, Ahead, Compute, Previous)):
+        if isinstance(statement, (TileLoop, StepLoop, Pause, NextStep, Compute, Previous)):
             inside, at = _parse_body(lines, at, level + 1)
             statement = replace(statement, body=inside)
         elif isinstance(statement, Epilogue):
             inside, at = _parse_body(lines, at, level + 1)
-            results = [part for part in inside if isinstance(part, (*_COMPUTED, Store))]
+            results = [part for part in inside if isinstance(part, (*_COMPUTED, TileStore))]
             if len(results) < len(inside):
                 raise FormatError(f"tiles, line {line.number}: it computes and stores alone")
             statement = replace(statement, body=tuple(results))
@@ -385,14 +385,14 @@ def _mma(factors: str, unit: str, running: str | None) -> Mma:
     return Mma(products, unit, adds=signs == {"+="}, running=int(running or 0))
 
 
-def _reduce(target: str, dtype: str, monoid: str, value: str) -> Reduce:
+def _reduce(target: str, dtype: str, monoid: str, value: str) -> RowReduce:
     if monoid not in _MONOIDS:
         raise FormatError(f"{monoid!r} reduces no rows: {', '.join(_MONOIDS)}")
-    return Reduce(target, _dtype(dtype), _MONOIDS[monoid], value)
+    return RowReduce(target, _dtype(dtype), _MONOIDS[monoid], value)
 
 
-def _mask(place: str, low: str, high: str, slope: str, by_warpgroup: str) -> Mask:
-    return Mask(_index(place), *map(int, (low, high, slope, by_warpgroup)))
+def _mask(place: str, low: str, high: str, slope: str, by_warpgroup: str) -> StepMask:
+    return StepMask(_index(place), *map(int, (low, high, slope, by_warpgroup)))
 
 
 def _fill(
@@ -429,9 +429,9 @@ def _gather(target: str, dtype: str, array: str, index: str, condition: str | No
 def _store(
     view: str | None, array: str | None, index: str | None, condition: str | None, value: str,
     through: str | None,
-) -> Store:  # fmt: skip
+) -> TileStore:  # fmt: skip
     to = Places(array, _index(index), condition or "") if array and index else _view(view or "")
-    return Store(to, _operand(value), through or "")
+    return TileStore(to, _operand(value), through or "")
 
 
 def _epilogue(sides: str | None, kept: str | None, slices: str | None) -> Epilogue:
@@ -460,7 +460,7 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (r"pause before last (\d+) of at least (\d+)",
      lambda last, least: Pause(int(last), int(least), ())),
     (r"resume after last of at least (\d+)", lambda least: Resume(int(least))),
-    (r"ahead", lambda: Ahead(())),
+    (r"ahead", lambda: NextStep(())),
     (rf"advance ({_NAME}) (\d+)", lambda role, count: Advance(role, int(count))),
     (r"drain (\d+)", lambda running: Drain(int(running))),
     (rf"arrive ({_NAME})", Arrive),

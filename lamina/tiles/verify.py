@@ -36,7 +36,6 @@ from lamina.tiles.program import (
     UNITS,
     WARPGROUP_ROWS,
     Advance,
-    Ahead,
     Alloc,
     Arrive,
     Compute,
@@ -45,25 +44,26 @@ from lamina.tiles.program import (
     Fence,
     Fill,
     Join,
-    Mask,
     Mma,
+    NextStep,
     Pause,
     Previous,
     Product,
-    Reduce,
     Release,
     Rescale,
     Resume,
     Role,
+    RowReduce,
     Set,
     Shift,
     Statement,
     StepLoop,
-    Store,
+    StepMask,
     Sync,
     TileError,
     TileLoop,
     TileProgram,
+    TileStore,
     Transpose,
     Wait,
     statements,
@@ -157,7 +157,7 @@ def _loops(program: TileProgram) -> Checks:
         yield count == 1, f"role {role.name} has {count} loops over tiles, not one"
     sequences = {
         (loop.order, loop.tiles, loop.steps, loop.blocks, loop.share, loop.tickets,
-         *statements_of(loop.body, Mask))
+         *statements_of(loop.body, StepMask))
         for _, loop in loops
     }  # fmt: skip
     yield len(sequences) == 1, f"roles have {len(sequences)} sequences of tiles, not one"
@@ -203,7 +203,7 @@ def _tickets(program: TileProgram, loop: TileLoop) -> Checks:
     elif program.barriers:
         yield bool(loop.tickets.barrier), "no barrier tells roles their tickets"
     names = {extent.name for extent in loop.over}
-    for mask in statements_of(loop.body, Mask):
+    for mask in statements_of(loop.body, StepMask):
         yield mask.slope != 0, "a mask leaves out no step, or all"
         yield mask.low <= mask.high, f"a mask from {mask.low} to {mask.high}"
         unknown = {name for name, _ in mask.place.terms} - names
@@ -270,11 +270,11 @@ def _body(
                 yield count > 0, f"{name} advances by {count}, not by 1 or more"
             case Join(sums=name):
                 yield name in registers_of(program), f"{name} are no sums in registers"
-            case Map() | Gather() | Position() | Store() | Reduce() | Shift():
+            case Map() | Gather() | Position() | TileStore() | RowReduce() | Shift():
                 yield False, "what computes or stores is outside of an epilogue or a computation"
             case Compute():
                 yield from verify_compute(program, statement, variables)
-            case Ahead(body=inside) | Previous(body=inside):
+            case NextStep(body=inside) | Previous(body=inside):
                 yield from _in_other_step(statement)
                 yield from _body(program, role, inside, variables)
             case Set() | Rescale():
@@ -283,9 +283,9 @@ def _body(
                 pass
 
 
-def _in_other_step(statement: Ahead | Previous) -> Checks:
+def _in_other_step(statement: NextStep | Previous) -> Checks:
     """6., of what is done for the step after or before the current one."""
-    if isinstance(statement, Ahead):
+    if isinstance(statement, NextStep):
         allowed = (Wait, Sync, Fence, Transpose)
         yield all(isinstance(each, allowed) for each in statement.body), "a fill or use is ahead"
         return

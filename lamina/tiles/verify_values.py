@@ -19,12 +19,12 @@ from lamina.tiles.program import (
     Compute,
     Drain,
     Epilogue,
-    Reduce,
     Rescale,
+    RowReduce,
     Set,
     Shift,
-    Store,
     TileProgram,
+    TileStore,
 )
 from lamina.tiles.values import (
     Computed,
@@ -67,7 +67,7 @@ def verify_compute(program: TileProgram, compute: Compute, variables: Variables)
             case Map() | Gather() | Position():
                 yield from _computed(program, statement, (first.end, last.end), known, variables)
                 known[statement.target] = dtype_of(statement)
-            case Reduce(target=target, dtype=dtype, value=value):
+            case RowReduce(target=target, dtype=dtype, value=value):
                 yield value in known, f"{value} is not computed before"
                 yield target not in known, f"{target} is computed twice"
                 known[target] = dtype
@@ -115,13 +115,13 @@ def verify_epilogue(program: TileProgram, epilogue: Epilogue, variables: Variabl
     places = dict.fromkeys((*variables, *_along(epilogue.sides)), int64)
     known = {**places, **registers_of(program)}
     kept, slices = epilogue.kept, epilogue.slices
-    made = {part.target for part in epilogue.body if not isinstance(part, Store)}
+    made = {part.target for part in epilogue.body if not isinstance(part, TileStore)}
     yield kept in {"", *made}, f"the epilogue keeps {kept}, which nothing computes"
     columns = sums.shape[1]
     has_slices = slices > 0 and columns % slices == 0
     yield not kept or has_slices, f"{columns} columns are not {slices} equal slices"
     for statement in epilogue.body:
-        if isinstance(statement, Store):
+        if isinstance(statement, TileStore):
             yield from _store(program, statement, sums, known, variables)
             continue
         yield from _computed(program, statement, sums.shape, known, variables)
@@ -169,7 +169,7 @@ def _terms(index: Index, condition: str, known: Mapping[str, DType]) -> Checks:
 
 
 def _store(
-    program: TileProgram, store: Store, sums: Alloc, known: Mapping[str, DType],
+    program: TileProgram, store: TileStore, sums: Alloc, known: Mapping[str, DType],
     variables: Variables,
 ) -> Checks:  # fmt: skip
     yield from _operand(program, store.value, sums.shape, known, variables)

@@ -32,7 +32,6 @@ from lamina.tiles.program import (
     WARPGROUP_ROWS,
     WARPGROUP_WARPS,
     Advance,
-    Ahead,
     Alloc,
     Arrive,
     Compute,
@@ -41,8 +40,8 @@ from lamina.tiles.program import (
     Fence,
     Fill,
     Join,
-    Mask,
     Mma,
+    NextStep,
     Pause,
     Previous,
     Release,
@@ -52,11 +51,12 @@ from lamina.tiles.program import (
     Set,
     Statement,
     StepLoop,
-    Store,
+    StepMask,
     Sync,
     Tickets,
     TileError,
     TileLoop,
+    TileStore,
     Transpose,
     Wait,
     statements_of,
@@ -115,7 +115,7 @@ class Worker(Agent):
                     self._compute(statement, variables)
                 case Set() | Rescale():
                     self._registers().run(statement)
-                case Mask():
+                case StepMask():
                     pass
                 case Fill():
                     self._fill(statement, variables)
@@ -132,7 +132,7 @@ class Worker(Agent):
                     yield from self._pause(statement, variables)
                 case Resume(least):
                     self._resume(least)
-                case Ahead():
+                case NextStep():
                     yield from self._ahead(statement, variables)
                 case Advance(role, count):
                     yield from self._advance(role, count)
@@ -185,7 +185,7 @@ class Worker(Agent):
     def _tickets(self, loop: TileLoop, variables: Mapping[str, int]) -> Events:
         """The tiles that the block takes by tickets."""
         assert loop.tickets is not None
-        masks = statements_of(loop.body, Mask)
+        masks = statements_of(loop.body, StepMask)
         while True:
             self.number = self.taken
             yield from self._take_ticket(loop, loop.tickets)
@@ -326,7 +326,7 @@ class Worker(Agent):
             raise PhaseError(f"{self.agent} resumes the second group twice before it has paused")
         self.block.resumes[name] += 1
 
-    def _ahead(self, ahead: Ahead, variables: Mapping[str, int]) -> Events:
+    def _ahead(self, ahead: NextStep, variables: Mapping[str, int]) -> Events:
         """The body for the next step of a tile, if there is one."""
         if self.steps_left > 1:
             self.number += 1
@@ -391,7 +391,7 @@ class Worker(Agent):
     def _run_slice(
         self,
         epilogue: Epilogue,
-        part: tuple[Computed | Store, ...],
+        part: tuple[Computed | TileStore, ...],
         values: dict[str, Array],
         columns: range,
         variables: Mapping[str, int],
@@ -403,7 +403,7 @@ class Worker(Agent):
         body.number(epilogue.sides)
         body.values |= values
         for statement in part:
-            if not isinstance(statement, Store):
+            if not isinstance(statement, TileStore):
                 values[statement.target] = body.run(statement)
                 continue
             value = np.broadcast_to(body.operand(statement.value), body.shape)

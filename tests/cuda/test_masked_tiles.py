@@ -22,7 +22,7 @@ from lamina.frontend.lowered import TensorSpec
 from lamina.runtime import cpu
 from lamina.tiles.arithmetic import digits
 from lamina.tiles.orders import StepRanges
-from lamina.tiles.program import Mask, TileLoop, TileProgram, statements_of
+from lamina.tiles.program import StepMask, TileLoop, TileProgram, statements_of
 
 # Of the scores. Tiles of 64 or 128 rows are 5 or 3, and of as many columns 8 or 4: the number of a
 # kernel's tiles tells what it adds up over. The last tile of each is ragged.
@@ -103,7 +103,7 @@ class Bounds:
 
     def interpreted(self, worker: int, group: int) -> StepRanges:
         """What the interpreter takes the ranges to be."""
-        masks = statements_of(self.loop.body, Mask)
+        masks = statements_of(self.loop.body, StepMask)
         values = digits(self.loop.over, worker)
         return StepRanges.of(masks, self.steps, values, group, self.groups)
 

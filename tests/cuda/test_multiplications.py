@@ -14,15 +14,15 @@ from lamina.core.dtypes import DType
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.targets.cuda.multiplications import Multiplication, transpose_lines
 from lamina.tiles.layouts import SWIZZLE_128, elements_of
-from lamina.tiles.program import Alloc, Axis
+from lamina.tiles.program import Alloc, TileAxis
 
 WARP = 32
 
 
 def tiles_of(rows: int, columns: int, steps: int, dtype: DType, turned: int) -> tuple[Alloc, Alloc]:
     """The buffers of both factors, whose lines lie along steps unless they are turned."""
-    sides = ("left", Axis("row", rows)), ("right", Axis("column", columns))
-    step = Axis("k", steps)
+    sides = ("left", TileAxis("row", rows)), ("right", TileAxis("column", columns))
+    step = TileAxis("k", steps)
     left, right = (
         Alloc(name, "shared", dtype, 1, (step, axis) if turned else (axis, step), SWIZZLE_128)
         for name, axis in sides

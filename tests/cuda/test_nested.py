@@ -32,7 +32,7 @@ from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda.tickets import tile_lines
 from lamina.tiles import decisions
 from lamina.tiles.orders import tile_of_ticket
-from lamina.tiles.program import Mask, Tickets, TileLoop, TileProgram, statements_of
+from lamina.tiles.program import StepMask, Tickets, TileLoop, TileProgram, statements_of
 from lamina.tiles.values import Extent
 from tests.generators import leaf
 
@@ -211,7 +211,7 @@ def test_tiles_that_are_masked_throughout_are_left_out(causal: bool, steps: list
         mask.slope
         for program in programs
         if isinstance(program, TileProgram)
-        for mask in statements_of(program.roles[0].body, Mask)
+        for mask in statements_of(program.roles[0].body, StepMask)
     ]
     assert masks == steps
 

@@ -16,9 +16,7 @@ from lamina.tiles.layouts import Swizzle
 from lamina.tiles.program import (
     ORDERS,
     Advance,
-    Ahead,
     Alloc,
-    Axis,
     Barrier,
     Drain,
     Epilogue,
@@ -26,17 +24,19 @@ from lamina.tiles.program import (
     Fill,
     Join,
     Mma,
-    Parameter,
+    NextStep,
     Pause,
     Product,
     Release,
     Resume,
     Role,
     StepLoop,
-    Store,
     Sync,
+    TileAxis,
     TileLoop,
+    TileParameter,
     TileProgram,
+    TileStore,
     Transpose,
     Wait,
 )
@@ -84,7 +84,7 @@ GATHERS = st.builds(Gather, NAMES, DTYPES, NAMES, INDICES, GUARDS)
 COMPUTED = MAPS | GATHERS | st.builds(Position, NAMES, INDICES)
 ELEMENTS = st.builds(Elements, SIDES_OF_TILES, tuples(COMPUTED))
 PLACES = st.builds(Places, NAMES, INDICES, GUARDS)
-STORES = st.builds(Store, VIEWS | PLACES, NAMES | VIEWS | NUMBERS, st.just("") | NAMES)
+STORES = st.builds(TileStore, VIEWS | PLACES, NAMES | VIEWS | NUMBERS, st.just("") | NAMES)
 EPILOGUES = st.builds(
     Epilogue, tuples(COMPUTED | STORES), sides=st.just(()) | SIDES_OF_TILES
 ) | st.builds(Epilogue, tuples(COMPUTED | STORES), NAMES, SIZES)
@@ -109,7 +109,7 @@ STATEMENTS = st.recursive(
     SIMPLE,
     lambda inner: st.builds(StepLoop, EXTENTS, tuples(inner))
     | st.builds(Pause, SIZES, SIZES, tuples(inner))
-    | st.builds(Ahead, tuples(inner))
+    | st.builds(NextStep, tuples(inner))
     | st.builds(
         TileLoop, st.sampled_from(ORDERS), SIZES, SIZES, SIZES, SIZES, EXTENTS, tuples(inner),
     ),
@@ -117,7 +117,7 @@ STATEMENTS = st.recursive(
 )  # fmt: skip
 ALLOCS = st.builds(
     Alloc, NAMES, st.sampled_from(["shared", "registers"]), DTYPES, SIZES,
-    st.tuples(st.builds(Axis, NAMES, SIZES), st.builds(Axis, NAMES, SIZES)),
+    st.tuples(st.builds(TileAxis, NAMES, SIZES), st.builds(TileAxis, NAMES, SIZES)),
     st.builds(Swizzle, st.integers(0, 4), st.integers(0, 5), st.integers(0, 4)),
 )  # fmt: skip
 ROLES = st.builds(
@@ -126,7 +126,7 @@ ROLES = st.builds(
 PROGRAMS = st.builds(
     TileProgram,
     NAMES,
-    tuples(st.builds(Parameter, NAMES, DTYPES, SIZES, st.booleans())),
+    tuples(st.builds(TileParameter, NAMES, DTYPES, SIZES, st.booleans())),
     tuples(ALLOCS),
     tuples(st.builds(Barrier, NAMES, SIZES, SIZES)),
     tuples(ROLES),

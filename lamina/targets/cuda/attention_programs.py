@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from math import inf
 
 from lamina.core.dtypes import float32
-from lamina.ir.kernel import Store as KernelStore
+from lamina.ir.kernel import Store
 from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.targets.cuda.attention_elements import AttentionElementPrinter
@@ -47,13 +47,11 @@ from lamina.tiles.program import (
     WARPGROUP_ROWS,
     Alloc,
     Arrive,
-    Axis,
     Compute,
     Drain,
     Epilogue,
     Fence,
     Fill,
-    Mask,
     Mma,
     Previous,
     Product,
@@ -62,7 +60,9 @@ from lamina.tiles.program import (
     Set,
     Statement,
     StepLoop,
+    StepMask,
     Sync,
+    TileAxis,
     TileError,
     TileLoop,
     Wait,
@@ -135,7 +135,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         return self.tile_program.barrier(self._drawn).stages if self._drawn else 1
 
     @property
-    def _lines_of_rows(self) -> dict[KernelStore, RowLines]:
+    def _lines_of_rows(self) -> dict[Store, RowLines]:
         """The lines of stores by whole rows, if the program has room for them."""
         kernel, layouts = self.nest.kernel, self.parts.row_stores
         return self.row_lines({
@@ -241,7 +241,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         self, statement: Statement, place: _Place, under_way: list[tuple[str, ...]]
     ) -> None:
         match statement:
-            case Mask():  # `print_bounds` prints it
+            case StepMask():  # `print_bounds` prints it
                 pass
             case StepLoop():
                 self._print_step_loop(statement)
@@ -378,7 +378,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
             return alloc.name
         return f"{alloc.name} + {tile_bytes(alloc)} * ({place.number} % {alloc.stages})"
 
-    def _rows_text(self, alloc: Alloc, k: Axis) -> str:
+    def _rows_text(self, alloc: Alloc, k: TileAxis) -> str:
         """The text of where the group's rows of a tile that stays are: from one group's rows to the
         next one's there are 64 lines, or a panel."""
         lines = alloc.shape[0] if lies_across(alloc, k.name) else WARPGROUP_ROWS
@@ -426,7 +426,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         self.line(f"UNROLLED for (f32 &x : {alloc.name}) x = {STARTS[value]};")
 
 
-def _common_axis(left: Alloc, right: Alloc) -> Axis:
+def _common_axis(left: Alloc, right: Alloc) -> TileAxis:
     """The axis that both factors of a product have: its k."""
     (k,) = (axis for axis in left.axes if axis.name in {other.name for other in right.axes})
     return k
@@ -440,7 +440,7 @@ def _descriptor(alloc: Alloc, tile: str) -> str:
     return f"({tile}) / {CHUNK_BYTES} + ({panel} << 16)"
 
 
-def _substep_chunks(alloc: Alloc, k: Axis, number: int) -> int:
+def _substep_chunks(alloc: Alloc, k: TileAxis, number: int) -> int:
     """Chunks of 16 bytes from the beginning of a tile to where the 16 elements along `k` of this
     number begin: in lines, or across 16 lines."""
     if lies_across(alloc, k.name):

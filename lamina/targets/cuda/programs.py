@@ -46,7 +46,6 @@ from lamina.tiles.decisions import ProductDecisions, decide
 from lamina.tiles.program import (
     UNITS,
     Advance,
-    Ahead,
     Alloc,
     Drain,
     Epilogue,
@@ -54,6 +53,7 @@ from lamina.tiles.program import (
     Fill,
     Join,
     Mma,
+    NextStep,
     Pause,
     Release,
     Resume,
@@ -144,7 +144,7 @@ class _Product:
     @property
     def is_ahead(self) -> bool:
         """Whether a step goes on to the next slot in its midst, and not at its end."""
-        return bool(statements_of(self.consumers.body, Ahead))
+        return bool(statements_of(self.consumers.body, NextStep))
 
 
 @dataclass(frozen=True)
@@ -431,7 +431,7 @@ class ProgramPrinter(EpiloguePrinter):
                 alloc, offset = self.tile_program.alloc(buffer), self.offset_of[buffer]
                 threads = self.product.consumer_threads
                 self._lines(transpose_lines(alloc, apart, offset, threads))
-            case Ahead(body):
+            case NextStep(body):
                 self._print_next_step_slot()
                 with self.block(f"if (step + 1 < {self.loop_text.end}) {{"):
                     for each in body:
