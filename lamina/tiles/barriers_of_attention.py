@@ -44,6 +44,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     StepMask,
+    StepsOf,
     Sync,
     TileLoop,
     TileProgram,
@@ -221,25 +222,27 @@ def _with_waits_of_consumers(loop: TileLoop, passing: Sequence[str]) -> TileLoop
             continue
         step = _Step.of(statement, passing)
 
-        def steps(which: str, inside: tuple[Statement, ...], of: StepLoop = statement) -> StepLoop:
-            return replace(of, body=inside, steps=which)
+        def steps(
+            which: StepsOf, inside: tuple[Statement, ...], of: StepLoop = statement
+        ) -> StepLoop:
+            return replace(of, body=inside, which=which)
 
         body.append(Wait(FULL_ROWS))
         if has_masks:
-            body.append(steps("skipped_before", step.skipped))
-        if statement.steps == "overlapped":
+            body.append(steps(StepsOf.SKIPPED_BEFORE, step.skipped))
+        if statement.which == StepsOf.OVERLAPPED:
             first = (*step.begin_inner, step.computed(running=0), *step.take)
             others = (
                 *step.begin_inner, Previous(step.begin_outer), step.computed(running=1),
                 *step.wait_for_outer, Previous(step.end_outer), *step.take,
             )  # fmt: skip
             last = (*step.begin_outer, *step.end_outer)
-            body += [steps("first", first), steps("others", others)]
-            body += [Arrive(EMPTY_ROWS), steps("last", last)]
+            body += [steps(StepsOf.FIRST, first), steps(StepsOf.OTHERS, others)]
+            body += [Arrive(EMPTY_ROWS), steps(StepsOf.LAST, last)]
         else:
-            body += [steps("computed", step.one_by_one), Arrive(EMPTY_ROWS)]
+            body += [steps(StepsOf.COMPUTED, step.one_by_one), Arrive(EMPTY_ROWS)]
         if has_masks:
-            body.append(steps("skipped_behind", step.skipped))
+            body.append(steps(StepsOf.SKIPPED_BEHIND, step.skipped))
     return _with_ticket(loop, body)
 
 

@@ -86,6 +86,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     StepMask,
+    StepsOf,
     Tickets,
     TileAxis,
     TileLoop,
@@ -121,11 +122,11 @@ class _Lowering:
         """A producer and consumers, or one role whose threads fill what they multiply."""
         groups, (staying, passing) = self.parts.warpgroups, self._fills()
         if not self.decisions.has_producer:
-            body = self._tiles((*staying, *self._multiply(passing, "brought")))
+            body = self._tiles((*staying, *self._multiply(passing, StepsOf.BROUGHT)))
             return (Role(CONSUMERS, groups * WARPGROUP_WARPS, body),)
-        filling = self._tiles((*staying, self._steps(passing, "brought")))
-        steps = "overlapped" if self.decisions.is_ahead else "computed"
-        return producer_and_consumers(filling, self._tiles(self._multiply((), steps)), groups)
+        filling = self._tiles((*staying, self._steps(passing, StepsOf.BROUGHT)))
+        which = StepsOf.OVERLAPPED if self.decisions.is_ahead else StepsOf.COMPUTED
+        return producer_and_consumers(filling, self._tiles(self._multiply((), which)), groups)
 
     @cached_property
     def _has_maximum(self) -> bool:
@@ -182,9 +183,9 @@ class _Lowering:
         loop = TileLoop("tickets", tiles, steps, self.blocks, share, over, body, tickets)
         return (loop,)
 
-    def _steps(self, body: Sequence[Statement], steps: str) -> StepLoop:
+    def _steps(self, body: Sequence[Statement], which: StepsOf) -> StepLoop:
         tile = self.parts.reductions.keys.tile
-        return StepLoop(extents([tile]), tuple(body), steps)
+        return StepLoop(extents([tile]), tuple(body), which)
 
     def _fills(self) -> tuple[Sequence[Fill], Sequence[Fill]]:
         """What fills the tiles that stay, and those that pass by."""
@@ -205,9 +206,9 @@ class _Lowering:
 
     # What consumers do.
 
-    def _multiply(self, fills: Sequence[Fill], steps: str) -> tuple[Statement, ...]:
-        """What consumers do for a tile of rows: multiply and store. Of each of these steps they do
-        `fills` first."""
+    def _multiply(self, fills: Sequence[Fill], which: StepsOf) -> tuple[Statement, ...]:
+        """What consumers do for a tile of rows: multiply, in `which` steps, each of which begins
+        with `fills`, and store."""
         reductions = self.parts.reductions
         inner_tiles, outer_tiles = self.parts.factor_numbers
         inner = [
@@ -230,7 +231,7 @@ class _Lowering:
             *(Set(f"left{number}", f"parts{number}") for number in outer_numbers),
             Mma(tuple(outer), f"{unit}_of_registers", adds=True),
         ]
-        loop = self._steps(body, steps)
+        loop = self._steps(body, which)
         return (*self._starts(totals), loop, *self._finish(totals), self._epilogue())
 
     def _starts(self, totals: Sequence[str]) -> list[Statement]:

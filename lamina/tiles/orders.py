@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.tiles.memory import value_of
-from lamina.tiles.program import StepMask, Tickets, TileLoop
+from lamina.tiles.program import StepMask, StepsOf, Tickets, TileLoop
 
 # How long it takes to write, and to read, the partial sums of a tile, in its steps.
 WRITING_STEPS = 5
@@ -165,17 +165,17 @@ class StepRanges:
         end = max(begin + 1, min(end, stop))
         return StepRanges(range(first, stop), range(begin, end))
 
-    def steps_of(self, which: str) -> range:
-        """Those of a loop, by the word of `StepLoop.steps`."""
+    def steps_of(self, which: StepsOf) -> range:
+        """Those of a loop, by its `StepLoop.which`."""
         brought, computed = self.brought, self.computed
         return {
-            "brought": brought,
-            "computed": computed,
-            "first": computed[:1],
-            "others": computed[1:],
-            "last": computed[-1:],
-            "skipped_before": range(brought.start, computed.start),
-            "skipped_behind": range(computed.stop, brought.stop),
+            StepsOf.BROUGHT: brought,
+            StepsOf.COMPUTED: computed,
+            StepsOf.FIRST: computed[:1],
+            StepsOf.OTHERS: computed[1:],
+            StepsOf.LAST: computed[-1:],
+            StepsOf.SKIPPED_BEFORE: range(brought.start, computed.start),
+            StepsOf.SKIPPED_BEHIND: range(computed.stop, brought.stop),
         }[which]
 
 

@@ -28,6 +28,7 @@ barriers, waits, arrivals, fences. `lamina/tiles/text.py` prints and parses prog
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from lamina.core.dtypes import DType
@@ -436,22 +437,37 @@ class TileLoop:
     tickets: Tickets | None = None
 
 
+class StepsOf(StrEnum):
+    """Which steps of a tile a loop has; the values are words of the text format.
+
+    A lowering says what is part of the tile, brought, computed or overlapped. Of eight steps 0 to 7
+    masks may leave 2 to 6 to a block, and of these 3 to 5 to one of its warpgroups.
+    """
+
+    PART = "part"  # those of the block's part of the tile; the only word where no masks are
+    BROUGHT = "brought"  # those that the block fills, as one of its warpgroups needs them: 2 to 6
+    COMPUTED = "computed"  # those that the warpgroup needs: 3 to 5
+    OVERLAPPED = "overlapped"  # the same, where inner products are a step ahead of outer ones
+    # `barriers_of_attention.py` alone makes the following. It takes a loop that is overlapped apart
+    # into the first three; what a group leaves out it waits for, and gives back.
+    FIRST = "first"  # the first one computed, for its inner products: 3
+    OTHERS = "others"  # the rest, each with the outer products of the step before: 4 and 5
+    LAST = "last"  # the last one computed, for its outer products: 5
+    SKIPPED_BEFORE = "skipped_before"  # those brought before the first one computed: 2
+    SKIPPED_BEHIND = "skipped_behind"  # those brought after the last one computed: 6
+
+
 @dataclass(frozen=True)
 class StepLoop:
     """A loop over steps of a tile.
 
     over: the variables that the number of a step stands for, the fastest last
-    steps: which it has. "part": those of the block's part. Where masks leave out steps: "brought",
-        those that the block needs, and of these "computed", those that a warpgroup needs.
-        "skipped_before" and "skipped_behind" are the steps brought that a group leaves out. A loop
-        that is "overlapped" has those computed. `barriers_of_attention.py` takes it apart: "first"
-        has the inner products of the first step, "others" those of a step and the outer products of
-        the step before, and "last" the outer products of the last step
+    which: of the steps it has
     """
 
     over: tuple[Extent, ...]
     body: tuple["Statement", ...]
-    steps: str = "part"
+    which: StepsOf = StepsOf.PART
 
 
 Statement = (

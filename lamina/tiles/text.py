@@ -47,6 +47,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     StepMask,
+    StepsOf,
     Sync,
     Tickets,
     TileAxis,
@@ -122,7 +123,7 @@ def statement_text(statement: Statement) -> str:
             sizes = f"tiles={tiles} steps={steps} blocks={blocks} share={share}"
             tickets = _tickets_text(statement.tickets)
             return f"for tile in {order} {sizes} over {_extents_text(over)}{tickets}"
-        case StepLoop(over, _, "part"):
+        case StepLoop(over, _, StepsOf.PART):
             return f"for step over {_extents_text(over)}"
         case Fill(buffer, source, agent, barrier):
             to = f" to {barrier}" if barrier else ""
@@ -172,8 +173,8 @@ def _text_of_others(statement: Statement) -> str:
             return f"transpose {buffer} by {apart}"
         case NextStep():
             return "ahead"
-        case StepLoop(over, _, steps):
-            return f"for {steps} step over {_extents_text(over)}"
+        case StepLoop(over, _, which):
+            return f"for {which} step over {_extents_text(over)}"
         case Arrive(barrier):
             return f"arrive {barrier}"
         case Set(registers, value):
@@ -443,8 +444,8 @@ _FORMS: tuple[tuple[str, Callable[..., Statement]], ...] = (
     (rf"for tile in (\w+) tiles=(\d+) steps=(\d+) blocks=(\d+) share=(\d+) over ({_EXTENTS})"
      rf"(?: by (\d+) row tiles of (\d+) arrays( last first)?(?: to ({_NAME}))?)?",
      _tile_loop),
-    (rf"for (?:(\w+) )?step over ({_EXTENTS})",
-     lambda steps, over: StepLoop(_extents(over), (), steps or "part")),
+    (rf"for (?:({'|'.join(StepsOf)}) )?step over ({_EXTENTS})",
+     lambda which, over: StepLoop(_extents(over), (), StepsOf(which or StepsOf.PART))),
     (rf"fill ({_NAME}) <- (?:({_VIEW})|elements over ({_SIDES})) by (\w+)(?: to ({_NAME}))?",
      _fill),
     (rf"transpose ({_NAME}) by (\d+)", lambda buffer, apart: Transpose(buffer, int(apart))),

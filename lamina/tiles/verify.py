@@ -59,6 +59,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     StepMask,
+    StepsOf,
     Sync,
     TileError,
     TileLoop,
@@ -91,10 +92,13 @@ from lamina.tiles.verify_values import (
 MAX_REGISTERS = 64 << 10  # of a block, which may have those of its multiprocessor
 
 # The steps of loops in a role that brings all, and in one that computes those of a group.
-_COMPUTED = (("computed",), ("overlapped",), ("first", "others", "last"))
-SEQUENCES = {
-    ("brought",), *_COMPUTED, *(("skipped_before", *steps, "skipped_behind") for steps in _COMPUTED)
-}  # fmt: skip
+_COMPUTED = (
+    (StepsOf.COMPUTED,),
+    (StepsOf.OVERLAPPED,),
+    (StepsOf.FIRST, StepsOf.OTHERS, StepsOf.LAST),
+)
+_WITH_SKIPPED = ((StepsOf.SKIPPED_BEFORE, *steps, StepsOf.SKIPPED_BEHIND) for steps in _COMPUTED)
+SEQUENCES = {(StepsOf.BROUGHT,), *_COMPUTED, *_WITH_SKIPPED}
 
 
 def verify_tiles(program: TileProgram) -> None:
@@ -185,13 +189,13 @@ def _loops(program: TileProgram) -> Checks:
 
 def _tickets(program: TileProgram, loop: TileLoop) -> Checks:
     """8. The steps of a loop over tiles that go by tickets, and its masks."""
-    words = [inner.steps for inner in loop.body if isinstance(inner, StepLoop)]
+    words = [inner.which for inner in loop.body if isinstance(inner, StepLoop)]
     yield (
         (loop.tickets is not None) == (loop.order == "tickets"),
         f"tickets in the order {loop.order}",
     )
     if loop.tickets is None:
-        yield set(words) <= {"part"}, f"steps {', '.join(words)} of a tile without tickets"
+        yield set(words) <= {StepsOf.PART}, f"steps {', '.join(words)} of a tile without tickets"
         return
     yield tuple(words) in SEQUENCES, f"steps {', '.join(words)} are not those of a tile in order"
     row_tiles = loop.tickets.row_tiles

@@ -229,7 +229,7 @@ class Worker(Agent):
         self.block.tickets[self._slot_of_ticket(tickets)] = self.taken, ticket
 
     def _steps_in_range(self, loop: StepLoop, variables: Mapping[str, int]) -> Events:
-        for step in self.ranges.steps_of(loop.steps):
+        for step in self.ranges.steps_of(loop.which):
             self.number = self.done + step - self.ranges.brought.start
             yield from self._body(loop.body, {**variables, **digits(loop.over, step)})
         self.number = self.taken

@@ -31,6 +31,7 @@ from lamina.tiles.program import (
     Resume,
     Role,
     StepLoop,
+    StepsOf,
     Sync,
     TileAxis,
     TileLoop,
@@ -107,7 +108,7 @@ SIMPLE = st.one_of(
 )
 STATEMENTS = st.recursive(
     SIMPLE,
-    lambda inner: st.builds(StepLoop, EXTENTS, tuples(inner))
+    lambda inner: st.builds(StepLoop, EXTENTS, tuples(inner), st.sampled_from(StepsOf))
     | st.builds(Pause, SIZES, SIZES, tuples(inner))
     | st.builds(NextStep, tuples(inner))
     | st.builds(

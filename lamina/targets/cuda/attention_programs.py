@@ -61,6 +61,7 @@ from lamina.tiles.program import (
     Statement,
     StepLoop,
     StepMask,
+    StepsOf,
     Sync,
     TileAxis,
     TileError,
@@ -73,13 +74,13 @@ SUBSTEP = 16  # elements of 16 bits that one instruction multiplies
 STARTS = {0.0: "0", 1.0: "1", -inf: "-inff()"}  # what registers of float32 begin with
 # The ends of loops over steps: `print_bounds` has the names.
 ENDS = {
-    "brought": ("first", "stop"),
-    "computed": ("from", "to"),
-    "first": ("from", "from + 1"),
-    "others": ("from + 1", "to"),
-    "last": ("to - 1", "to"),
-    "skipped_before": ("first", "from"),
-    "skipped_behind": ("to", "stop"),
+    StepsOf.BROUGHT: ("first", "stop"),
+    StepsOf.COMPUTED: ("from", "to"),
+    StepsOf.FIRST: ("from", "from + 1"),
+    StepsOf.OTHERS: ("from + 1", "to"),
+    StepsOf.LAST: ("to - 1", "to"),
+    StepsOf.SKIPPED_BEFORE: ("first", "from"),
+    StepsOf.SKIPPED_BEHIND: ("to", "stop"),
 }
 
 
@@ -204,8 +205,8 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         self._lines(self.indices(self.grid, "tile"))
         # A group has the steps of its block where these are filled, and others where it leaves out
         # some of them.
-        words = {steps.steps for steps in statements_of(loop.body, StepLoop)}
-        self.print_bounds(of_group=words != {"brought"})
+        which = {steps.which for steps in statements_of(loop.body, StepLoop)}
+        self.print_bounds(of_group=which != {StepsOf.BROUGHT})
         if statements_of(loop.body, Mma):
             self._print_registers_of_tile()
             self.print_elements()
@@ -284,13 +285,14 @@ class AttentionProgramPrinter(AttentionElementPrinter):
     def _print_step_loop(self, loop: StepLoop) -> None:
         keys = self.parts.reductions.keys
         step = self.axis_name(keys.tile)
-        begin, end = ENDS[loop.steps]
+        begin, end = ENDS[loop.which]
+        is_one_step = loop.which in (StepsOf.FIRST, StepsOf.LAST)
         bounds = f"u32 number = before + {begin}; number < before + {end}; number++"
         head = f"NOT_UNROLLED for ({bounds}) {{"
-        if loop.steps in ("first", "last"):
+        if is_one_step:
             head = "{"
         with self.block(head, (keys.tile,)):
-            if loop.steps in ("first", "last"):
+            if is_one_step:
                 self.line(f"const u32 number = before + {begin};")
             self.line(f"const {self.index} {step} = number - before;")
             self._print_statements(loop.body, _Place("number", step))
