@@ -168,7 +168,7 @@ def parts_of(planned: Planned, seconds: Sequence[float]) -> Iterator[Part]:
     """The parts of a program of a GPU, whose steps take `seconds` alone."""
     for step, launch, taken in zip(planned.program.steps, planned.launches, seconds, strict=True):
         plan = planned.plans[step[0].kernel]
-        fills = isinstance(plan.nest, Nest) and bool(plan.nest.product)
+        fills = isinstance(plan.nest, Nest) and bool(plan.nest.atom)
         yield Part(plan.name, taken, launch.exchange, launch.after, fills)
 
 

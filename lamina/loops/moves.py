@@ -578,14 +578,14 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
 
     What `Keep` and `Stage` fill is laid out along the loops of that time, so that no other move may
     follow.
-    Nor may any after `Tensorize`, which sets `Nest.product`, but for those that say how its tiles
+    Nor may any after `Tensorize`, which sets `Nest.atom`, but for those that say how its tiles
     are computed.
     """
     # At first axes come as stores and then reductions list them, each once.
     order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
     nest = Nest(kernel, tuple(order), binding={})
     for move in schedule:
-        is_tiled = bool(nest.product)
+        is_tiled = bool(nest.atom)
         move.require(not is_tiled or move.follows_tensorize, "it comes before tensorize")
         move.require(is_tiled or not move.follows_tensorize, "it comes after tensorize")
         is_laid_out = bool(nest.fills or nest.kept)

@@ -10,7 +10,7 @@ every store, the *rows*, can run in any order; the other ones are its *columns*.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -92,6 +92,30 @@ class Pipelining:
 
 
 @dataclass(frozen=True)
+class TileFill:
+    """What the tiles of a factor of a product have, in memory that a block shares.
+
+    For ``y[a0, a1] = sum over r2 of a[a0, r2] * b[r2, a1]``, with a0 split into tiles of 64 rows,
+    ``64 * a3 + a4``, those of a have the value ``a[a0, r2]``, the axes (a0, r2) and the row index
+    ``64 * a3 + a4``.
+
+    value: an element of the factor, over `axes`
+    axes: of the whole factor, all its rows and steps, though a tile has only some of them; the
+        fastest one in memory is last
+    row_index: the row of results that a row of the tile belongs to, over the axes of tiles and
+        their sub-loops; of a right factor the column, and of one with keys as rows the key
+    """
+
+    value: Node
+    axes: Axes
+    row_index: Node
+
+    def rebuilt(self, done: Mapping[Node, Node]) -> "TileFill":
+        """The same of rebuilt expressions: `done` holds what each has become."""
+        return replace(self, value=done[self.value], row_index=done[self.row_index])
+
+
+@dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied.
 
@@ -101,15 +125,9 @@ class Nest:
     kept: the stores that fill arrays which the program keeps from call to call. None of them runs
         in the kernel; the arrays are parameters of the kernel behind those that it had before
     fills: the stores that fill scratch memory, which the last parameters of the kernel are
-    product: the atom of a product of tiles that a block shares; "" for any other nest
-    tiles: how the tiles of a product are filled: a store for each factor, into memory that is no
-        parameter of the kernel. For ``y[a0, a1] = sum over r2 of a[a0, r2] * b[r2, a1]``, with a0
-        split into tiles of 64 rows, ``64 * a3 + a4``, the store of the tile of a has
-
-        - as `value` ``a[a0, r2]``, and as `axes` (a0, r2): all rows and steps of a, though a tile
-          has only some of them; the fastest axis in memory is last
-        - as `index` the row of y that a line of the tile belongs to, ``64 * a3 + a4``. The store of
-          the tile of b has the column of y there
+    atom: by which a nest multiplies tiles that a block shares, a name in `ATOMS`; "" for any other
+        nest
+    tiles: how the tiles of such a product are filled, one for each factor
     pipelining: how blocks compute the tiles of a product
     """
 
@@ -119,8 +137,8 @@ class Nest:
     splits: tuple[SubLoops, ...] = ()
     kept: tuple[Store, ...] = ()
     fills: tuple[Store, ...] = ()
-    product: str = ""
-    tiles: tuple[Store, ...] = ()
+    atom: str = ""
+    tiles: tuple[TileFill, ...] = ()
     pipelining: Pipelining = Pipelining()
 
     def sub_loops(self, axis: Node) -> SubLoops:

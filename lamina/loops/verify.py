@@ -167,7 +167,7 @@ def _thread_rows(nest: Nest) -> Checks:
     """1. The number of rows that threads run divides a warp, as 2 rows along a0 and 4 along a1, 8
     in all, divide 32 threads: all threads of a warp then run equally many. One row divides it too.
     In a product of tiles the atom says which thread has which row."""
-    if nest.product:
+    if nest.atom:
         return
     thread_rows = {axis for axis in nest.kernel.row_axes if nest.bound(axis) == "thread"}
     fits = WARP % points(thread_rows) == 0  # points of no axes are 1

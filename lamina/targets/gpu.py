@@ -55,7 +55,7 @@ class GpuPrinter(ThreadPrinter):
         # One product fills two tiles. Of more, each takes the results of the one before, which
         # stay in registers.
         self.is_back_to_back = len(nest.tiles) > 2
-        if nest.product or self.keeps_row:
+        if nest.atom or self.keeps_row:
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
         self.shared_bytes = 0  # of shared memory that the launch gives a block
         self.has_all_registers = False  # may a block use all of its multiprocessor?

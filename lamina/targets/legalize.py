@@ -36,15 +36,17 @@ class Forms(NamedTuple):
 def legalize(nest: Nest) -> Nest:
     """`nest` with no arithmetic on small floats, which are cast to and from larger floats."""
     forms: dict[Node, Forms] = {}
-    every = chain(nest.kernel.stores, nest.fills, nest.tiles)
-    for node in toposort(root for store in every for root in roots_of(store)):
+    stores = chain(nest.kernel.stores, nest.fills)
+    of_stores = (root for store in stores for root in roots_of(store))
+    of_tiles = (root for tile in nest.tiles for root in (tile.value, tile.row_index))
+    for node in toposort(chain(of_stores, of_tiles)):
         forms[node] = _forms(node, forms)
     held = {node: both.held for node, both in forms.items()}
     return replace(
         nest,
         kernel=replace(nest.kernel, stores=_rebuilt(nest.kernel.stores, held)),
         fills=_rebuilt(nest.fills, held),
-        tiles=_rebuilt(nest.tiles, held),
+        tiles=tuple(tile.rebuilt(held) for tile in nest.tiles),
     )
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, bound_axes
+from lamina.ir.kernel import bound_axes
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest
+from lamina.loops.nest import Nest, TileFill
 from lamina.schedule.gpu.atoms import ATOMS
 
 # What the sub-loops of a split axis are called, by how many there are.
@@ -28,7 +28,7 @@ def axis_names(nest: Nest) -> dict[Node, str]:
     away is ``k``. One that was split has ``row_outer`` and ``row_inner``. Where there are several
     of a kind, they are numbered. The only axis of a result is ``i``, or ``row`` beside reductions.
     """
-    if nest.product:
+    if nest.atom:
         return _names_in_tiles(nest)
     names: dict[Node, str] = {}
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
@@ -74,7 +74,7 @@ def _names_in_tiles(nest: Nest) -> dict[Node, str]:
             names.setdefault(axis, "column" if axis.arg.reduce else side)
     names = _numbered(names)
     row_endings, column_endings = _ROWS_OF_TENSOR_CORES, _COLUMNS_OF_TENSOR_CORES
-    if ATOMS[nest.product].instruction != "mma":
+    if ATOMS[nest.atom].instruction != "mma":
         row_endings = _numbers(len(rows) - len(_TILES))
         column_endings = _numbers(len(columns) - len(_TILES))
     names |= _with_endings("row", rows, (*_TILES, *row_endings))
@@ -86,7 +86,7 @@ def _names_in_tiles(nest: Nest) -> dict[Node, str]:
     return names
 
 
-def _side_of(tile: Store, rows: Sequence[Node], keys: Sequence[Node]) -> str:
+def _side_of(tile: TileFill, rows: Sequence[Node], keys: Sequence[Node]) -> str:
     """What the rows of a tile are: rows of results; keys, which are named k in the text, as outer
     products add up over them; or columns."""
     loops = _loops_of(tile)
@@ -95,9 +95,9 @@ def _side_of(tile: Store, rows: Sequence[Node], keys: Sequence[Node]) -> str:
     return "k" if loops == keys else "column"
 
 
-def _loops_of(tile: Store) -> list[Node]:
+def _loops_of(tile: TileFill) -> list[Node]:
     """The loops that walk the rows of a tile, or its columns, outermost first."""
-    return list(ix.terms_of(tile.index)[0])
+    return list(ix.terms_of(tile.row_index)[0])
 
 
 def _with_endings(name: str, loops: Sequence[Node], endings: Sequence[str]) -> dict[Node, str]:

@@ -133,7 +133,7 @@ class ThreadPrinter(CPrinter):
     def _have_neighbours(self) -> bool:
         """Are the threads of a row neighbours? They are where a warp holds whole rows, and in most
         arrays the elements of a row are nearer to each other than those of several rows."""
-        if self.nest.product or not 1 < self.row_threads <= self.target.warp:
+        if self.nest.atom or not 1 < self.row_threads <= self.target.warp:
             return False
         kernel = self.nest.kernel
         indices = [load.src[0] for load in kernel.of(Op.LOAD)]

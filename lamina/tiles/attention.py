@@ -17,7 +17,7 @@ from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Schedule
-from lamina.loops.nest import Axes, Nest
+from lamina.loops.nest import Axes, Nest, TileFill
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, RESERVED_BYTES, Atom
 from lamina.schedule.gpu.attention import ExpFactor, exp_factor_of, masks_of
 from lamina.schedule.gpu.pipelining import Ahead, Depth
@@ -61,7 +61,7 @@ class FactorTile:
     passes_by     whether it has keys as rows, which pass by; tiles of rows stay
     """
 
-    store: Store
+    fill: TileFill
     element_axis: Node
     shape: Shape
     passes_by: bool
@@ -75,7 +75,7 @@ class FactorTile:
     @property
     def is_transposed(self) -> bool:
         """Do its lines have rows or keys, and not the elements of a row?"""
-        return is_tile_transposed(self.store)
+        return is_tile_transposed(self.fill)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class BackToBackParts:
     @property
     def atom(self) -> Atom:
         """The atom of its products."""
-        return ATOMS[self.nest.product]
+        return ATOMS[self.nest.atom]
 
     @property
     def warpgroups(self) -> int:
@@ -205,13 +205,13 @@ class BackToBackParts:
         """
         keys = self.reductions.keys
         tiles = []
-        for store in dict.fromkeys(self.nest.tiles):
-            (element_axis,) = element_axes(store)
+        for fill in dict.fromkeys(self.nest.tiles):
+            (element_axis,) = element_axes(fill)
             elements = ceil(element_axis.arg.size / PANEL) * PANEL
             # A tile of keys has its rows by the number of the tile of keys.
-            passes_by = keys.tile in free_axes(store.index)
+            passes_by = keys.tile in free_axes(fill.row_index)
             rows = keys.keys_of_tile if passes_by else self.atom.m
-            tiles.append(FactorTile(store, element_axis, (rows, elements), passes_by))
+            tiles.append(FactorTile(fill, element_axis, (rows, elements), passes_by))
         return sorted(tiles, key=lambda tile: tile.passes_by)
 
     @property
@@ -223,8 +223,8 @@ class BackToBackParts:
     def factor_numbers(self) -> tuple[list[tuple[int, int]], list[int]]:
         """By the numbers of `tiles`, both factors of each inner product, and the right one of each
         outer product."""
-        stores = [tile.store for tile in self.tiles]
-        numbers = [stores.index(store) for store in self.nest.tiles]
+        fills = [tile.fill for tile in self.tiles]
+        numbers = [fills.index(fill) for fill in self.nest.tiles]
         end = 2 * len(self.reductions.inner)
         return list(zip(numbers[:end:2], numbers[1:end:2], strict=True)), numbers[end:]
 
@@ -237,7 +237,7 @@ class BackToBackParts:
         registers, lane = self.registers, self.rows_inside[-1]
         column = ix.row_major((registers.column_group, lane, registers.neighbour))
         rows, columns = points(row_axes(first)), points(element_axes(last))
-        return ResultSide(first.index, rows), ResultSide(column, columns)
+        return ResultSide(first.row_index, rows), ResultSide(column, columns)
 
     @cached_property
     def row_stores(self) -> Mapping[Store, RowLayout]:
@@ -320,7 +320,7 @@ class BackToBackParts:
 
 def _copy(tile: FactorTile, atom: Atom) -> EngineCopy | None:
     rows, elements = tile.shape
-    return copy_of_tile(tile.store, atom, elements if tile.is_transposed else rows)
+    return copy_of_tile(tile.fill, atom, elements if tile.is_transposed else rows)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, bounds, free_axes, points
+from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import Axes
+from lamina.loops.nest import Axes, TileFill
 from lamina.runtime.buffer import TensorMap
 from lamina.schedule.gpu.atoms import CHUNK_BYTES
 
@@ -86,7 +86,7 @@ class _Window:
     high: int
 
 
-def engine_copy(tile: Store, lines: int, line_elements: int, is_tf32: bool) -> EngineCopy | None:
+def engine_copy(tile: TileFill, lines: int, line_elements: int, is_tf32: bool) -> EngineCopy | None:
     """How the engine copies a tile of so many lines of so many elements; None if it cannot.
 
     It copies what one load reads, without any arithmetic. The last axis of the tile is the one

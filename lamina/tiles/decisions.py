@@ -13,7 +13,7 @@ from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 from lamina.loops.moves import Schedule
-from lamina.loops.nest import Axes, Nest, Pipelining
+from lamina.loops.nest import Axes, Nest, Pipelining, TileFill
 from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, RESERVED_BYTES, Atom
 from lamina.schedule.gpu.pipelining import (
     CONSUMERS,
@@ -132,7 +132,7 @@ class ProductDecisions:
 def decide(nest: Nest, target: Target) -> ProductDecisions:
     """The decisions for a nest with a product in tiles. Raises FormatError, naming the move, where
     what its schedule says does not fit."""
-    atom = ATOMS[nest.product]
+    atom = ATOMS[nest.atom]
     (reduction,) = (node for node in nest.kernel.nodes if bound_axes(node))
     grid = tuple(axis for axis in nest.order if nest.bound(axis) == "grid")
     steps = _steps(nest, reduction, atom)
@@ -213,29 +213,29 @@ def _steps(nest: Nest, reduction: Node, atom: Atom) -> Steps:
     return Steps(inner, outer, ceil(points(inner) * atom.dtype.itemsize / LINE_BYTES))
 
 
-def row_axes(tile: Store) -> Axes:
+def row_axes(tile: TileFill) -> Axes:
     """The axes of a tile along rows of its factor."""
     return tuple(axis for axis in tile.axes if not axis.arg.reduce)
 
 
-def element_axes(tile: Store) -> Axes:
+def element_axes(tile: TileFill) -> Axes:
     """The axes of a tile along the elements of a row of its factor, which are marked as reduced: k
     of one product; of products back to back also the columns of v, of which tiles have all."""
     return tuple(axis for axis in tile.axes if axis.arg.reduce)
 
 
-def is_tile_transposed(tile: Store) -> bool:
+def is_tile_transposed(tile: TileFill) -> bool:
     """Do the lines of a tile have its rows or columns, and not its k?"""
     return bool(tile.axes[0].arg.reduce)
 
 
-def _copy(tile: Store, atom: Atom, shape: tuple[int, int]) -> EngineCopy | None:
+def _copy(tile: TileFill, atom: Atom, shape: tuple[int, int]) -> EngineCopy | None:
     """How the copy engine fills a tile of so many rows or columns, and k; None if it cannot."""
     lines = shape[1] if is_tile_transposed(tile) else shape[0]
     return copy_of_tile(tile, atom, lines)
 
 
-def copy_of_tile(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
+def copy_of_tile(tile: TileFill, atom: Atom, lines: int) -> EngineCopy | None:
     """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32 to
     tf32 on the way if the atom multiplies that."""
     line_elements = LINE_BYTES // tile.value.dtype.itemsize
@@ -245,7 +245,7 @@ def copy_of_tile(tile: Store, atom: Atom, lines: int) -> EngineCopy | None:
 def result_sides(nest: Nest) -> tuple[ResultSide, ResultSide]:
     """The rows and the columns of results: of 4096 rows and columns in tiles of 128 x 256 the index
     ``128 * tile + ...``, of the left factor's tiles, and 4096; and the right one's."""
-    left, right = (ResultSide(tile.index, points(row_axes(tile))) for tile in nest.tiles)
+    left, right = (ResultSide(tile.row_index, points(row_axes(tile))) for tile in nest.tiles)
     return left, right
 
 
@@ -263,7 +263,7 @@ def stores_by_rows(
     inside: the axes inside a tile
     """
     layouts: dict[Store, RowLayout] = {}
-    if ATOMS[nest.product].instruction == "fma":
+    if ATOMS[nest.atom].instruction == "fma":
         return layouts
     condition = in_range((rows, columns))
     for store in nest.kernel.stores:

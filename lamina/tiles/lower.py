@@ -143,7 +143,7 @@ class _Lowering:
         """The fill of the left (0) or the right (1) tile."""
         tile = self.nest.tiles[number]
         first_k = Index(((LINE, self._line_elements),))
-        source = factor_source(tile, first_of_tile(self.nest, tile.index), first_k)
+        source = factor_source(tile, first_of_tile(self.nest, tile.row_index), first_k)
         agent = "tma" if self.decisions.copies[number] else "threads"
         return Fill((LEFT, RIGHT)[number], source, agent)
 

@@ -191,7 +191,7 @@ class _Lowering:
         """What fills the tiles that stay, and those that pass by."""
         agent = "tma" if self.decisions.has_producer else "threads"
         fills = [
-            Fill(f"tile{number}", factor_source(tile.store, self._first(tile), Index()), agent)
+            Fill(f"tile{number}", factor_source(tile.fill, self._first(tile), Index()), agent)
             for number, tile in enumerate(self.parts.tiles)
         ]
         staying = self.parts.staying
@@ -199,7 +199,7 @@ class _Lowering:
 
     def _first(self, tile: FactorTile) -> Index:
         """The first row of a tile: of a tile of keys by the number of that."""
-        index, keys = tile.store.index, self.parts.reductions.keys
+        index, keys = tile.fill.row_index, self.parts.reductions.keys
         if not tile.passes_by:
             return first_of_tile(self.parts.nest, index)
         return index_of(without(index, (keys.column_group, keys.lane, keys.neighbour)))

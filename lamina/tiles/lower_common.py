@@ -14,7 +14,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import Axes, Nest
+from lamina.loops.nest import Axes, Nest, TileFill
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.pipelining import CONSUMERS, PRODUCER
 from lamina.tiles.computed import Body, axis_name
@@ -100,7 +100,7 @@ def row_line_allocs(
     return allocs
 
 
-def factor_view(tile: Store, first_row: Index, first_k: Index) -> View:
+def factor_view(tile: TileFill, first_row: Index, first_k: Index) -> View:
     """The load of an array, of whose index the rows and k of a tile are one stride each. Raises
     NoViewError for any other factor.
 
@@ -116,7 +116,7 @@ def factor_view(tile: Store, first_row: Index, first_k: Index) -> View:
     return View(f"p{load.arg.parameter}", index_of(without(index, (*rows, *k))), sides)
 
 
-def factor_source(tile: Store, first_row: Index, first_k: Index) -> View | Elements:
+def factor_source(tile: TileFill, first_row: Index, first_k: Index) -> View | Elements:
     """What fills a tile that begins at a row and a k: a view of an array if one says it, or else
     what computes its elements."""
     try:

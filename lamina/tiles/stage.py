@@ -24,7 +24,7 @@ def tile_programs(plans: Mapping[AnyKernel, Plan], target: Target) -> TileProgra
     """
     programs: dict[AnyKernel, TileProgram] = {}
     for kernel, plan in plans.items():
-        if target.has_tile_programs and isinstance(plan.nest, Nest) and plan.nest.product:
+        if target.has_tile_programs and isinstance(plan.nest, Nest) and plan.nest.atom:
             lowering = lower_attention if is_back_to_back(plan.nest) else lower
             programs[kernel] = lowering(plan.name, plan.nest, target)
     return programs
@@ -34,7 +34,7 @@ def with_pipelining(moves: Schedule, nest: Nest, target: Target) -> tuple[Schedu
     """A schedule and its nest, with all that moves can say of how a product in tiles is computed:
     what they leave open is decided. Raises FormatError, naming the move, where what they say does
     not fit the kernel or the GPU."""
-    if not nest.product:
+    if not nest.atom:
         return moves, nest
     if not target.has_tile_programs:
         for move in moves:

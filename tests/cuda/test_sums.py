@@ -87,7 +87,7 @@ def products_of_parts(size: int, length: int, dtype: DType = float32, tf32: bool
     left, right = (build.cast(one, float32) for one in factors)
     with options.using(tf32=tf32):
         plans = compiled([build.reduce(ADD, (2,), left * right)]).plans.values()
-    (product,) = (plan.nest.kernel for plan in plans if plan.nest.product in ATOMS)
+    (product,) = (plan.nest.kernel for plan in plans if plan.nest.atom in ATOMS)
     (store,) = product.stores
     return length * size * size // product.parameters[store.parameter].size
 

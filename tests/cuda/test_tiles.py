@@ -227,7 +227,7 @@ def test_only_the_left_tile_of_tf32_is_turned(turned: str) -> None:
     sinks = opened_as_computed([(given[0] @ given[1]).node], {})
     (plan,) = pipeline.compile_source(sinks, chosen).plans.values()
     assert isinstance(plan.nest, Nest)
-    assert plan.nest.product.startswith("mma_tf32")
+    assert plan.nest.atom.startswith("mma_tf32")
     lies = [one.axes[0].arg.reduce for one in plan.nest.tiles]
     assert lies == [turned != "b", False]
 
@@ -266,7 +266,7 @@ def test_few_rows_or_tiles_that_are_worth_it(
     size: tuple[int, int, int], dtype: lm.DType, tiles: bool
 ) -> None:
     plans = planned(*size, dtype).plans.values()
-    assert any(isinstance(one.nest, Nest) and one.nest.product for one in plans) is tiles
+    assert any(isinstance(one.nest, Nest) and one.nest.atom for one in plans) is tiles
 
 
 def planned(

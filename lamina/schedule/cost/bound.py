@@ -149,7 +149,7 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
     counts = dict[Node, float]()
     if not rates.tensor:
         return counts
-    is_tf32 = bool(nest.product) and ATOMS[nest.product].kind == "tf32"
+    is_tf32 = bool(nest.atom) and ATOMS[nest.atom].kind == "tf32"
     for node in nest.kernel.of(Op.LOOP_REDUCE):
         factors = factors_of(node.src[0]) if sums_products(node) else ()
         if not factors:

@@ -50,14 +50,14 @@ def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> Ke
     around: bytes that the program of the kernel touches from one run of it to the next; where the
         kernel touches more itself, that counts
     """
-    if nest.product:
+    if nest.atom:
         return product_cost(nest, target, rates)
     return _nest_cost(nest, target, rates, around).cost()
 
 
 def predict_time(nest: Nest, target: Target, rates: Rates, around: float) -> KernelTime:
     """The same without the bound, for decisions that do not need it."""
-    if nest.product:
+    if nest.atom:
         return product_cost(nest, target, rates)
     return _nest_cost(nest, target, rates, around).time()
 

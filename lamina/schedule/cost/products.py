@@ -31,7 +31,7 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     multiprocessor, of the bytes of tiles from the second-level cache, and of each array once from
     memory. Atoms without tensor cores multiply by instructions."""
     need = _need_of(nest, target, rates)
-    has_tensor_cores = ATOMS[nest.product].instruction == "mma"
+    has_tensor_cores = ATOMS[nest.atom].instruction == "mma"
     unit = "tensor cores" if has_tensor_cores else "instructions"
     units = {unit: _multiplying(nest, target, rates), "filling": _filling(nest, target, rates)}
     if has_tensor_cores:
@@ -68,7 +68,7 @@ def steps_of(nest: Nest) -> int:
     2 steps, of 128 bytes each. Axes that the tiles of factors do not walk repeat these. Of products
     back to back these are the steps of the first one."""
     reduction = nest.kernel.of(Op.LOOP_REDUCE)[0]
-    itemsize = ATOMS[nest.product].dtype.itemsize
+    itemsize = ATOMS[nest.atom].dtype.itemsize
     within = set(nest.tiles[0].axes)
     lines = [axis for axis in bound_axes(reduction) if axis in within]
     others = [axis for axis in bound_axes(reduction) if axis not in within]
@@ -77,11 +77,11 @@ def steps_of(nest: Nest) -> int:
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
     """The seconds of the multiprocessor that multiplies most."""
-    itemsize = ATOMS[nest.product].dtype.itemsize
+    itemsize = ATOMS[nest.atom].dtype.itemsize
     rate = rates.tensor * 2 / itemsize  # of products of this dtype, a second
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
-    atom, tiles, steps = ATOMS[nest.product], tiles_of(nest), steps_of(nest)
+    atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
     division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
     # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes; without tensor cores
     # it has their slowdown already.
@@ -117,7 +117,7 @@ def _steps_of_busiest(nest: Nest, target: Target) -> int:
     tiles, steps = tiles_of(nest), steps_of(nest)
     if len(nest.tiles) > 2:
         return ceil(tiles / target.multiprocessors) * steps
-    atom = ATOMS[nest.product]
+    atom = ATOMS[nest.atom]
     return division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors).steps
 
 
@@ -130,7 +130,7 @@ def _filling(nest: Nest, target: Target, rates: Rates) -> float:
     by side, and take as long as 132 would: 117 * 64 * 64 * 132 * 2e-12 s, which is 126 us. An H200
     took 130 (measured).
     """
-    atom = ATOMS[nest.product]
+    atom = ATOMS[nest.atom]
     lines = 0
     for tile, lines_of_tile in zip(nest.tiles, (atom.m, atom.n), strict=False):
         if not is_in_chunks(tile.value):
@@ -156,5 +156,5 @@ def _tile_bytes(nest: Nest) -> float:
     back count as one product with the steps of the first of them: an approximation, since products
     and not bytes bound attention.
     """
-    atom = ATOMS[nest.product]
+    atom = ATOMS[nest.atom]
     return float(tiles_of(nest) * steps_of(nest) * (atom.m + atom.n) * LINE_BYTES)

@@ -133,7 +133,7 @@ def pipelining_of_knobs(
         return ()
     moves: list[Move] = []
     if knobs.division:
-        atom, tiles, steps = ATOMS[nest.product], tiles_of(nest), steps_of(nest)
+        atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
         ranked = divisions(atom, tiles, steps, target.multiprocessors)
         moves.append(order_of(ranked[knobs.division % len(ranked)], steps))
     if knobs.depth:

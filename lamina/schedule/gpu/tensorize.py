@@ -7,10 +7,10 @@ from math import ceil
 
 from lamina.core.shape import Shape
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, points
+from lamina.ir.kernel import points
 from lamina.ir.node import Node
 from lamina.loops.moves import Move
-from lamina.loops.nest import Axes, Nest
+from lamina.loops.nest import Axes, Nest, TileFill
 from lamina.schedule.gpu.atoms import (
     ATOMS,
     MAX_PRODUCT_ROWS,
@@ -25,7 +25,6 @@ from lamina.schedule.gpu.products import is_transposed, product_factors
 # second-level cache: 132 blocks in 8 rows read 8 + 17 tiles a step, in one row 1 + 132. 11 rows
 # would read the fewest, 11 + 12; but a band is one only where it divides the number of tiles.
 BAND = 8
-NO_PARAMETER = -1  # of the kernel: tiles lie in memory that a block shares
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Tensorize(Move):
         nest, rows = self._tile(nest, _Side(row_axes, atom.m, row_split, BAND), numbers)
         nest, columns = self._tile(nest, _Side((both.column,), atom.n, column_split), numbers)
         nest, keys = self._tile(nest, _Side((both.key,), both.key_tile, key_split), numbers)
-        fills: list[Store] = []
+        fills: list[TileFill] = []
         for factor in both.factors:
             has_queries = factor.row_axes == row_axes
             row_index = rows.index if has_queries else keys.index
@@ -201,7 +200,7 @@ class Tensorize(Move):
         )
         serial = [axis for axis in nest.order if axis not in binding]  # steps, above all
         order = (*grid, *serial, *threads, *registers)
-        return replace(nest, order=order, product=self.atom, binding=binding)
+        return replace(nest, order=order, atom=self.atom, binding=binding)
 
 
 def _tile_extents(tiles: int, band: int, *, reduce: bool) -> Shape:
@@ -260,12 +259,9 @@ def _lies_across(factor: Factor) -> bool:
 
 def _fill_of(
     factor: Factor, has_transposed_tile: bool, row_index: Node, tile_axes: Mapping[Node, Node]
-) -> Store:
-    """The fill of a factor's tile, of `Nest.tiles`: its value is what the tile has at its axes, the
-    fastest of which comes last.
+) -> TileFill:
+    """The fill of a factor's tiles, of `Nest.tiles`.
 
-    row_index: at which row of the results the tile begins, over the axes of tiles and sub-loops; of
-        a right factor at which column, and of one with keys as rows at which key
     tile_axes: for axes of results, the axes that the tile has in their place
 
     Of ``a[i, k] * b[k, j]`` the tile of a has the axes (i, k), and that of b, if it is transposed,
@@ -276,4 +272,4 @@ def _fill_of(
         order = (*factor.element_axes, *factor.row_axes)
     axes = tuple(tile_axes.get(axis, axis) for axis in order)
     element = ix.replaced(factor.value, tile_axes)
-    return Store(NO_PARAMETER, row_index, element, axes)
+    return TileFill(element, axes, row_index)

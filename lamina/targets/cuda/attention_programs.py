@@ -326,11 +326,11 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         with self.block("{"):
             if fill.agent == "threads":
                 self.print_first([tile.element_axis], "0")
-                self.print_fill_by_threads(alloc, tile.store, slot, self.threads, corner)
+                self.print_fill_by_threads(alloc, tile.fill, slot, self.threads, corner)
             else:
                 assert copy is not None
                 self._walk([tile.element_axis], "0")
-                self.print_copy(fill, alloc, tile.store, copy, slot, corner)
+                self.print_copy(fill, alloc, tile.fill, copy, slot, corner)
 
     def _print_mmas(self, mma: Mma, place: _Place) -> None:
         """Print products of 16 elements of each line at a time, and mark their end."""

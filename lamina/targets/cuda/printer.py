@@ -80,7 +80,7 @@ class CudaPrinter(AttentionProgramPrinter):
         """Instructions for products in tiles, and atomic operations."""
         if any(store.atomic for store in self.nest.kernel.stores):
             return ("cuda/atomics.cu",)
-        return ("cuda/instructions.cu",) if self.nest.product else ()
+        return ("cuda/instructions.cu",) if self.nest.atom else ()
 
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments: from its tile program,

@@ -34,9 +34,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.nest import TileFill
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.cuda.multiplications import tile_bytes
@@ -121,7 +121,7 @@ class TileFillPrinter(TilePrinter):
         self,
         fill: Fill,
         alloc: Alloc,
-        tile: Store,
+        tile: TileFill,
         copy: EngineCopy,
         slot: str,
         corner: Point | None = None,
@@ -130,7 +130,7 @@ class TileFillPrinter(TilePrinter):
         panel of the tile, whose rows begin at a `corner`, or at that of results."""
         map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
         self.maps[map_name] = copy.array
-        self._walk(row_axes(tile), self.index_text(tile.index, corner or self.corner()))
+        self._walk(row_axes(tile), self.index_text(tile.row_index, corner or self.corner()))
         self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
         self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"
@@ -160,12 +160,12 @@ class TileFillPrinter(TilePrinter):
     # By threads.
 
     def print_fill_by_threads(
-        self, alloc: Alloc, tile: Store, slot: str, threads: int, corner: Point | None = None
+        self, alloc: Alloc, tile: TileFill, slot: str, threads: int, corner: Point | None = None
     ) -> None:
         """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
         they compute from loads. Its rows begin at a `corner`, or at that of results."""
         chunks = _Chunks.of(alloc)
-        self.print_first(row_axes(tile), self.index_text(tile.index, corner or self.corner()))
+        self.print_first(row_axes(tile), self.index_text(tile.row_index, corner or self.corner()))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head, tile.axes):
@@ -180,7 +180,7 @@ class TileFillPrinter(TilePrinter):
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
             self.line(f"*(uint4 *)(shared + {to}) = {filled};")
 
-    def _print_copied_chunk(self, alloc: Alloc, tile: Store, elements: int) -> str:
+    def _print_copied_chunk(self, alloc: Alloc, tile: TileFill, elements: int) -> str:
         """Print how a thread copies a chunk of so many elements at once; the result is its text."""
         rows, inner = row_axes(tile), element_axes(tile)
         tile_rows, tile_k = _rows_and_k(alloc, tile)
@@ -197,7 +197,7 @@ class TileFillPrinter(TilePrinter):
         self.line(f"const uint4 filled = {text};")
         return "filled"
 
-    def _print_computed_chunk(self, alloc: Alloc, tile: Store, elements: int) -> str:
+    def _print_computed_chunk(self, alloc: Alloc, tile: TileFill, elements: int) -> str:
         """Print how a thread computes the elements of a chunk; the result is the text of that."""
         word = WORDS[self.atom.kind]
         self.line(f"union {{ {word} elements[{elements}]; uint4 all; }} filled;")
@@ -205,7 +205,7 @@ class TileFillPrinter(TilePrinter):
             self._print_element(alloc, tile, _element_at(tile, f"{elements} * chunk + at"))
         return "filled.all"
 
-    def _print_element(self, alloc: Alloc, tile: Store, element: _Element) -> None:
+    def _print_element(self, alloc: Alloc, tile: TileFill, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
         beyond the last k there are zeros."""
         rows, inner = row_axes(tile), element_axes(tile)
@@ -229,18 +229,18 @@ class TileFillPrinter(TilePrinter):
         self._walk(axes, within, self.index)
 
 
-def _rows_and_k(alloc: Alloc, tile: Store) -> tuple[int, int]:
+def _rows_and_k(alloc: Alloc, tile: TileFill) -> tuple[int, int]:
     """How many rows a tile has, and elements of each."""
     first, last = alloc.shape
     return (last, first) if is_tile_transposed(tile) else (first, last)
 
 
-def _element_at(tile: Store, along: str) -> _Element:
+def _element_at(tile: TileFill, along: str) -> _Element:
     """The element at a place along the current line."""
     return _Element(along, "line") if is_tile_transposed(tile) else _Element("line", along)
 
 
-def _has_whole_chunks(tile: Store, elements: int) -> bool:
+def _has_whole_chunks(tile: TileFill, elements: int) -> bool:
     """Are all chunks, of so many elements, such of an array? Its elements lie side by side along
     lines, a whole number of chunks, and at whole chunks along all other axes."""
     load = tile.value
@@ -253,7 +253,7 @@ def _has_whole_chunks(tile: Store, elements: int) -> bool:
     return is_side_by_side and are_apart and all(term.op is Op.AXIS for term in terms)
 
 
-def _is_filled_across_lines(tile: Store) -> bool:
+def _is_filled_across_lines(tile: TileFill) -> bool:
     """Do neighbouring threads fill chunks of neighbouring lines, and not of one line? They do where
     rows are neighbours in memory though lines of the tile are along k."""
     if is_tile_transposed(tile):

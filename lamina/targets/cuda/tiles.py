@@ -31,7 +31,7 @@ class TilePrinter(GpuPrinter):
     @property
     def atom(self) -> Atom:
         """The atom of the kernel's products."""
-        return ATOMS[self.nest.product]
+        return ATOMS[self.nest.atom]
 
     @property
     def registers(self) -> list[Node]:
