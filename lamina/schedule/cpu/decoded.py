@@ -78,7 +78,7 @@ def schedule_decoded(plan: CpuPlanner, row: Node) -> list[Packed]:
         plan.bind(axis, "unroll")
     plan.bind(lane, "vector")
     arrays = dict.fromkeys(load.arg.parameter for load in _loads_along(plan, lane))
-    return [Packed(number, lane, None) for number in arrays]
+    return [Packed(number, lane, staged_in=None) for number in arrays]
 
 
 def _factor(plan: CpuPlanner, row: Node, parts: list[Node]) -> None:

@@ -73,7 +73,7 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     plan.fuse_all()
     reduction = contraction((store.value for store in plan.kernel.stores), plan.rows)
     packed = _schedule_vectors(plan, reduction)
-    loops = [loop for operand in packed for loop in (operand.loop, operand.computed_in)]
+    loops = [loop for operand in packed for loop in (operand.staged_in, operand.computed_in)]
     packing_loops = [loop for loop in loops if loop is not None]
     if not kernel.blocks:
         _parallelize(plan, _operations(kernel), packing_loops)
@@ -81,11 +81,11 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
         plan.bind(axis, "dot")
     # Nothing else may follow what lays memory out along loops: see `moves.apply`.
     for operand in packed:
-        if operand.loop is None:
+        if operand.staged_in is None:
             plan.keep(kept_values(plan.kernel, operand))
     for operand in packed:
-        if operand.loop is not None:
-            plan.stage(computed_from(plan.kernel, operand), operand.loop)
+        if operand.staged_in is not None:
+            plan.stage(computed_from(plan.kernel, operand), operand.staged_in)
         if operand.computed_in is not None:
             plan.stage(of_constants_along(plan.kernel, operand.axis), operand.computed_in)
     if plan.nest.row_loops:

@@ -78,17 +78,20 @@ class Panel:
 
 @dataclass(frozen=True)
 class Packed:
-    """What varies as loads of `parameter` along `axis` do, and is computed from them, is staged in
-    the loop over rows `loop`; where that is None, it is of constants, and kept from call to call.
-    What is computed from kept constants is staged in the loop over rows `computed_in`, if that is
-    not None.
+    """An operand to pack.
 
-    Both factors of a product may load one array, as the queries and keys of attention do that are
-    parts of one projection: `axis`, of the lanes or of the rows of a tile, says which is packed."""
+    parameter, axis: it is made of the loads of this array that depend on this axis, of the lanes or
+        of the rows of a tile. Both factors of a product may load one array, as the queries and keys
+        of attention do that are parts of one projection: the axis says which of them it is
+    staged_in: the move `stage` copies it at the start of the body of this row loop; None where it
+        is constant, and `keep` stores it once for all calls
+    computed_in: the row loop in whose body floats that are computed from kept bytes are staged;
+        None where there are none
+    """
 
     parameter: int
     axis: Node
-    loop: Node | None
+    staged_in: Node | None
     computed_in: Node | None = None
 
 

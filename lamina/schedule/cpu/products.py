@@ -489,19 +489,19 @@ def _packed_operands(
     """
     packed: list[Packed] = []
     if product.panel is not None:
-        loop = None if product.is_packed_once else blocks.loops[-1]
+        staged_in = None if product.is_packed_once else blocks.loops[-1]
         computed_in = blocks.panels if product.panel.computed_tile is not None else None
         packed += [
-            Packed(load.arg.parameter, tile.lane, loop, computed_in)
+            Packed(load.arg.parameter, tile.lane, staged_in, computed_in)
             for load in product.vector_loads
         ]
     for load in plan.distant(product.row_loads, product.row):
-        kept = Packed(load.arg.parameter, tile.inner_rows, None)
+        kept = Packed(load.arg.parameter, tile.inner_rows, staged_in=None)
         values = computed_from(plan.kernel, kept)
         if reads_constants(plan.kernel, [load]):
             packed.append(kept)
         elif product.panel is not None and any(value.op is not Op.LOAD for value in values):
-            packed.append(replace(kept, loop=tile.outer_rows))
+            packed.append(replace(kept, staged_in=tile.outer_rows))
     if not packed and _computes_rows_once(plan, product, tile):
         packed += _computed_rows(plan, product, tile)
     return packed
