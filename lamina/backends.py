@@ -110,7 +110,16 @@ def by_hand(kernel: Kernel, name: str, moves: Schedule, target: Target) -> tuple
 ANY_NUMBER = 1 << 62  # more results than an array has
 
 OF_GPUS = FusionTarget(
-    row_blocks=False, overlaps_collectives=True, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
+    forms_row_blocks=False,
+    lanes_are_neighbours=False,
+    scans_lack_vectors=False,
+    stores_scattered_updates=False,
+    stores_scalars_of_vectors=False,
+    stores_read_slices=False,
+    overlaps_collectives=True,
+    min_shared_cost=32,
+    sort_run=gpu.RUN,
+    row_pitch=128,
 )
 
 

@@ -37,14 +37,14 @@ class Epilogues:
 
 
 def find_epilogues(
-    users: Users, values: Set[Node], stored_first: Set[Node], *, row_blocks: bool,
+    users: Users, values: Set[Node], stored_first: Set[Node], *, scans_lack_vectors: bool,
     tiled_products: bool,
 ) -> Epilogues:  # fmt: skip
     """The ends of all reductions and scans.
 
     `values` are stored in any case: no epilogue goes on beyond one. The epilogue of the sums
-    `stored_first` is movement and casts alone. `row_blocks` says that kernels of the target may run
-    in row blocks (CPUs), `tiled_products` that tiles of products are stored by rows (GPUs).
+    `stored_first` is movement and casts alone. `scans_lack_vectors` says that loops of scans have
+    no vectors (CPUs), `tiled_products` that tiles of products are stored by rows (GPUs).
     """
     finder = _Finder(users, values, tiled_products)
     end_of = {
@@ -63,7 +63,7 @@ def find_epilogues(
     ends = {
         end.node if node in absorbed or not end.is_moved else node for node, end in end_of.items()
     }
-    ends |= _scan_ends(users, values, row_blocks=row_blocks)
+    ends |= _scan_ends(users, values, lack_vectors=scans_lack_vectors)
     return Epilogues(frozenset(ends), frozenset(absorbed))
 
 
@@ -179,7 +179,7 @@ def _moves_elements(node: Node) -> bool:
     return node.op is Op.PERMUTE or has_other_axes
 
 
-def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node]:
+def _scan_ends(users: Users, values: Set[Node], *, lack_vectors: bool) -> set[Node]:
     """The ends of scans: each moves on to where all of its uses meet, as long as what lies between
     may join.
 
@@ -188,7 +188,7 @@ def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node
     stored. No node is the end of two scans. For ``a + b`` of two scans, a in order before b, the
     addition becomes the end of a; b stays its own end, and is stored.
     """
-    finder = _ScanFinder(users, values, row_blocks)
+    finder = _ScanFinder(users, values, lack_vectors)
     starts: list[Node] = []
     for parts in _parts_of_scans(users):
         start: Node | None = parts[0]
@@ -219,10 +219,10 @@ def part_of_scan(scan: Node, part: int) -> Node:
 class _ScanFinder:
     """Walks from scans to the ends of their epilogues; `ends` are those found so far."""
 
-    def __init__(self, users: Users, values: Set[Node], row_blocks: bool) -> None:
+    def __init__(self, users: Users, values: Set[Node], lack_vectors: bool) -> None:
         self.users = users
         self.values = values
-        self.row_blocks = row_blocks
+        self.lack_vectors = lack_vectors
         self.position = {node: position for position, node in enumerate(users)}
         self.ends = {node for node in users if node.op is Op.SCAN}
 
@@ -275,18 +275,18 @@ class _ScanFinder:
 
         A reshape may merge axes, but splits none: the loop of a scan stays one loop.
 
-        On targets with row blocks (CPUs) arithmetic has vectors in a kernel of its own, and the
-        loop of a scan has none. So only arithmetic of one cheap instruction joins there, for which
-        the commutative operations stand, and only if its other operand costs nothing: another scan,
-        which is stored, or an EXPAND. With s and t for scans, ``s + t`` and ``s * expand(a)`` join;
-        ``s * exp(x)`` does not, as the exponentials would lose their vectors, and neither does
-        ``(s + t) + exp(x)``.
+        On CPUs arithmetic has vectors in a kernel of its own, and the loop of a scan has none
+        (`FusionTarget.scans_lack_vectors`). So only arithmetic of one cheap instruction joins
+        there, for which the commutative operations stand, and only if its other operand costs
+        nothing: another scan, which is stored, or an EXPAND. With s and t for scans, ``s + t`` and
+        ``s * expand(a)`` join; ``s * exp(x)`` does not, as the exponentials would lose their
+        vectors, and neither does ``(s + t) + exp(x)``.
         """
         if node.op is Op.RESHAPE:
             return not _splits_an_axis(node, node.src[0])
-        arithmetic = Group.COMMUTATIVE if self.row_blocks else Group.ELEMENTWISE
+        arithmetic = Group.COMMUTATIVE if self.lack_vectors else Group.ELEMENTWISE
         costs_nothing = all(other.op in (Op.SCAN, Op.EXPAND) for other in others)
-        return node.op in arithmetic and (costs_nothing or not self.row_blocks)
+        return node.op in arithmetic and (costs_nothing or not self.lack_vectors)
 
 
 def _splits_an_axis(node: Node, operand: Node) -> bool:

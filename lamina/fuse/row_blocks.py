@@ -59,7 +59,7 @@ def steps_of(
     maker_of = {value: group for group in groups for value in group.members}
     dataflow = Dataflow(maker_of, readers_of(groups), set(results))
     former = _Former(groups, dataflow, target.cost)
-    if target.row_blocks:
+    if target.forms_row_blocks:
         former.form()
     step_of = former.step_of
     for group in groups:

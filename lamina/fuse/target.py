@@ -29,10 +29,28 @@ class Cost(Protocol):
 class FusionTarget:
     """The facts of a device that fusion depends on. The defaults are those of a CPU."""
 
-    row_blocks: bool = True
-    """Whether several kernels run in row blocks (`lamina.fuse.row_blocks`). Where they do,
-    little arithmetic joins the kernel of a scan, or of a scatter, as their loops have no
-    vectors."""
+    forms_row_blocks: bool = True
+    """Whether several kernels run in row blocks (`lamina.fuse.row_blocks`)."""
+
+    lanes_are_neighbours: bool = True
+    """Whether vectors are loaded and stored whole where their lanes are neighbours in memory, and
+    lane by lane elsewhere."""
+
+    scans_lack_vectors: bool = True
+    """Whether the loop of a scan has no vectors, which arithmetic has in a kernel of its own: only
+    little of it joins the kernel of a scan then (`lamina.fuse.epilogues`)."""
+
+    stores_scattered_updates: bool = True
+    """Whether costly updates of a scatter whose loop has no vectors are stored, so that a kernel of
+    their own computes them in vectors."""
+
+    stores_scalars_of_vectors: bool = True
+    """Whether what combines several arrays is stored where products read it as scalars beside
+    vectors, each once for many vectors. Measured on CPUs alone."""
+
+    stores_read_slices: bool = True
+    """Whether a slice is stored in the place of a repeated value of which nothing else is read.
+    Measured on CPUs alone."""
 
     overlaps_collectives: bool = False
     """Whether a collective runs beside the kernels after it, up to the first that reads its result:
@@ -89,9 +107,3 @@ class FusionTarget:
     gains_by_recomputing: GainsByRecomputing | None = None
     """Asked of each kernel that would compute sums of products inside its own sums; None if no
     kernel of the device gains by that."""
-
-    @property
-    def lanes_are_neighbours(self) -> bool:
-        """Whether vectors are loaded and stored whole where their lanes are neighbours in memory,
-        and lane by lane elsewhere: on the devices that have row blocks, which are CPUs."""
-        return self.row_blocks

@@ -126,7 +126,7 @@ def choose_values(
     stored_first = _updating_sums(users, target)
     values = _always_stored(sinks, users)
     epilogues = find_epilogues(
-        users, values, stored_first, row_blocks=target.row_blocks,
+        users, values, stored_first, scans_lack_vectors=target.scans_lack_vectors,
         tiled_products=target.tiled_products,
     )  # fmt: skip
     values |= epilogues.ends
@@ -135,10 +135,10 @@ def choose_values(
     repeated = _repeated(users, values, target)
     # Again, as what is computed from one of these costs less where that is in memory.
     repeated &= _repeated(users, values | repeated, target)
-    if target.row_blocks:  # measured on CPUs alone
+    if target.stores_read_slices:
         repeated = _sliced(users, repeated, set(sinks))
     values |= repeated
-    if target.row_blocks:
+    if target.stores_scattered_updates:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)
     regions = _regions(users, values - recomputed)
@@ -306,7 +306,7 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
     - arithmetic that costs MIN_REPEATED_COST or more, but for masks of indices, and for what a
       product computes from constants in a panel of its own, as from quantised weights;
     - arithmetic on two arrays or more, of any cost, that is scalars for many vectors of a product
-      on a CPU;
+      (`FusionTarget.stores_scalars_of_vectors`);
     - a PAD, whose bounds would be tested for each copy;
     - a cast to a narrower float: every copy would read the wider one, twice as many bytes.
 
@@ -325,7 +325,7 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
             continue
         is_arithmetic = source.op in Group.ELEMENTWISE and source not in cheap
         is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
-        if target.row_blocks and is_arithmetic and not is_costly:  # measured on CPUs alone
+        if target.stores_scalars_of_vectors and is_arithmetic and not is_costly:
             is_costly = _are_scalars_of_vectors(node, users) and _combines_arrays(source, values)
         is_narrowed = widening(source) < 0
         if is_costly or source.op is Op.PAD or is_narrowed:

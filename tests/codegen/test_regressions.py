@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.backends import OF_GPUS
 from lamina.explain.report import profile
 from lamina.fuse.costs import MAX_STATEMENTS
 from lamina.fuse.program import build_program
@@ -82,7 +83,7 @@ def test_long_running_values_are_taken_in_parts(
 
 
 @pytest.mark.parametrize(
-    ("device", "kernels"), [(FusionTarget(), 3), (FusionTarget(row_blocks=False), 2)]
+    ("device", "kernels"), [(FusionTarget(), 3), (OF_GPUS, 2)]
 )
 def test_running_values_along_two_axes_share_no_kernel(device: FusionTarget, kernels: int) -> None:
     x = leaf(np.random.default_rng(4).standard_normal((40, 50)).astype(np.float32))

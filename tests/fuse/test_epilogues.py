@@ -19,14 +19,15 @@ SCAN = Node(Op.SCAN, (leaf(1, (8, 4), float32),), Reduce(ADD, (1,)))
 
 
 def epilogues(
-    sink: Node, *, stored_first: bool = False, row_blocks: bool = True, tiled_products: bool = False
-) -> Epilogues:
+    sink: Node, *, stored_first: bool = False, scans_lack_vectors: bool = True,
+    tiled_products: bool = False,
+) -> Epilogues:  # fmt: skip
     """Those of a graph whose reductions and result are values."""
     users = users_of([sink])
     values = {node for node in users if node.op is Op.REDUCE} | {sink}
     first = {SUM} if stored_first else set()
     return find_epilogues(
-        users, values, first, row_blocks=row_blocks, tiled_products=tiled_products
+        users, values, first, scans_lack_vectors=scans_lack_vectors, tiled_products=tiled_products
     )
 
 
@@ -42,7 +43,7 @@ def parts_of_scan(dtype: DType) -> list[Node]:
 def test_parts_of_a_scan_go_on_from_where_their_uses_meet() -> None:
     scale, total = parts_of_scan(float32)
     result = build.reshape(scale, (32,)) + build.reshape(total.apply(Op.LOG), (32,))
-    assert epilogues(result, row_blocks=False).ends == {result}
+    assert epilogues(result, scans_lack_vectors=False).ends == {result}
     assert epilogues(scale + total).ends == {scale + total}
     assert epilogues(scale + total.apply(Op.LOG)).ends == {scale, total}  # loses no vectors
 
@@ -51,15 +52,15 @@ def test_parts_of_a_scan_whose_uses_do_not_meet_are_stored() -> None:
     scale, total = parts_of_scan(float32)
     cut = build.sliced(scale.apply(Op.NEG), [range(8), range(3)])
     result = cut + build.sliced(total * total, [range(8), range(3)])
-    assert epilogues(result, row_blocks=False).ends == {scale, total}
+    assert epilogues(result, scans_lack_vectors=False).ends == {scale, total}
 
 
 def test_a_scan_goes_on_beyond_wider_floats_to_narrow_ones() -> None:
     narrow = build.cast(SCAN, bfloat16)
     wide = build.cast(narrow, float32).apply(Op.SIN)
-    assert epilogues(wide, row_blocks=False).ends == {narrow}
+    assert epilogues(wide, scans_lack_vectors=False).ends == {narrow}
     again = build.cast(wide, bfloat16)
-    assert epilogues(again, row_blocks=False).ends == {again}
+    assert epilogues(again, scans_lack_vectors=False).ends == {again}
 
 
 def test_arithmetic_on_a_sum_is_its_epilogue() -> None:
@@ -160,7 +161,7 @@ def test_a_broadcast_operand_joins_a_scan_with_vectors_and_an_array_does_not() -
     array = SCAN + leaf(5, (8, 4), float32)
     assert epilogues(broadcast).ends == {broadcast}
     assert epilogues(array).ends == {SCAN}
-    assert epilogues(array, row_blocks=False).ends == {array}
+    assert epilogues(array, scans_lack_vectors=False).ends == {array}
 
 
 def test_a_scan_keeps_its_axis_whole() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lamina.backends import OF_GPUS
 from lamina.core.dtypes import bfloat16, float16, float32, int64
 from lamina.fuse.costs import element_costs, widening
 from lamina.fuse.groups import group_values
@@ -22,7 +23,7 @@ from tests.programs import slots_of, softmax
 
 M, K, N = 64, 32, 100
 CPU = FusionTarget()
-GPU = FusionTarget(row_blocks=False, min_shared_cost=32, row_pitch=128)
+GPU = OF_GPUS
 
 
 def product() -> Node:
@@ -201,14 +202,16 @@ def test_a_product_with_one_vector_updates_arrays_in_its_kernel(vectors: int, ke
     assert len(build_program([result], target).launches) == kernels
 
 
-@pytest.mark.parametrize(("row_blocks", "kernels"), [(True, 2), (False, 1)])
-def test_gradients_of_filters_are_stored_before_an_update(row_blocks: bool, kernels: int) -> None:
+@pytest.mark.parametrize(("device", "kernels"), [(CPU, 2), (GPU, 1)])
+def test_gradients_of_filters_are_stored_before_an_update(
+    device: FusionTarget, kernels: int
+) -> None:
     """A sum over images and places, of which a filter is then taken from another array."""
     shape = (4, 24, 16, 6, 6)
     slopes = build.expand(leaf(0, (4, 24, 1, 6, 6), float32), shape)
     images = build.expand(leaf(1, (4, 1, 16, 6, 6), float32), shape)
     total = build.reduce(ADD, [0, 3, 4], slopes * images)
-    target = FusionTarget(row_blocks=row_blocks, min_updating_results=1 << 20)
+    target = replace(device, min_updating_results=1 << 20)
     program = build_program([leaf(2, (24, 16), float32) - total], target)
     assert len(program.launches) == kernels
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lamina.backends import OF_GPUS
 from lamina.core.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
 from lamina.explain.check import run_kernel
@@ -31,7 +33,7 @@ def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
         src = tuple(memo[one] for one in node.src)
         arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
-    target = FusionTarget(row_blocks=pitch == 0, row_pitch=pitch)
+    target = replace(OF_GPUS, row_pitch=pitch) if pitch else FusionTarget()
     built = build_program([memo[sink] for sink in program.sinks], target)
     arrays = memory_of(built, dict(enumerate(map(program.leaves.__getitem__, inputs))))
     for launch in built.launches:
@@ -57,7 +59,7 @@ def test_kernels_of_random_programs(first: int, pitch: int) -> None:
 def test_long_ragged_rows_that_kernels_pass_on_begin_at_multiples() -> None:
     x = build.reduce(ADD, [1], leaf(0, (5, 3, 7), float32))
     turned = build.reduce(ADD, [0], build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)))
-    built = build_program([turned], FusionTarget(row_blocks=False, row_pitch=16))
+    built = build_program([turned], replace(OF_GPUS, row_pitch=16))
     assert {slot.kind: slot.size for slot in slots_of(built)} == {
         "input": 105, "scratch": 40, "output": 5,
     }  # fmt: skip
