@@ -138,9 +138,8 @@ class _Grouper:
         if node.op in Group.COLLECTIVE:
             self.last_collective = group
         self.group_of[node] = group
-        group.statements |= candidate.statements
-        group.recomputed |= candidate.recomputed
-        group.src = tuple(sorted({*group.src, *needed} - {group}, key=_number))
+        group.add_statements(candidate.statements, candidate.recomputed)
+        group.run_after({*group.src, *needed} - {group})
         for relation in relations:
             self.related[relation].add(group)
 

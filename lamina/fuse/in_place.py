@@ -42,7 +42,7 @@ class Overwriting:
         others = [reader for reader in readers if reader is not group]
         if self._runs_before_any(group, others):
             return False
-        group.src = (*group.src, *others)
+        group.run_after((*group.src, *others))
         return True
 
     def _runs_before_any(self, group: KernelGroup, others: Sequence[KernelGroup]) -> bool:

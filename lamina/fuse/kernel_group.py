@@ -7,9 +7,10 @@ one number a row. A value that needs another row, such as a sum down a column, h
 kernel has stored all of its rows.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
@@ -73,10 +74,11 @@ class KernelGroup:
         self.values = values
         self.number = number
         self.members = [first]
-        # The kernels that must run before. Like nodes, kernels are a graph for `toposort`.
+        # The kernels that must run before, which `run_after` sets. Like nodes, kernels are a graph
+        # for `toposort`.
         self.src: tuple[KernelGroup, ...] = ()
-        # Set by `lamina.fuse.groups`: all operations that leave a statement in the kernel, and the
-        # sums of products that it computes again inside its own sums.
+        # `add_statements` adds to these: all operations that leave a statement in the kernel, and
+        # the sums of products that it computes again inside its own sums.
         self.statements: frozenset[Node] = frozenset()
         self.recomputed: frozenset[Node] = frozenset()
         # Set by `run_in_blocks`: the rows that run at once, and the sum, if any, along whose axis
@@ -146,6 +148,22 @@ class KernelGroup:
         if self.initial:
             arrays |= self.initial.arrays_read
         return arrays
+
+    # What others decide: `lamina.fuse.groups`, `lamina.fuse.row_blocks`, `lamina.fuse.in_place`.
+
+    def add_statements(self, statements: Set[Node], recomputed: Set[Node]) -> None:
+        """Note what a member has brought: operations that leave a statement in the kernel, and sums
+        of products that it computes again."""
+        self.statements |= statements
+        self.recomputed |= recomputed
+
+    def run_after(self, groups: Iterable["KernelGroup"]) -> None:
+        """Have `groups`, and no other kernels, run before this one."""
+        self.src = tuple(sorted(dict.fromkeys(groups), key=attrgetter("number")))
+
+    def keep_members(self, values: Container[Node]) -> None:
+        """Leave only those members that are among `values`, as something else makes the others."""
+        self.members = [member for member in self.members if member in values]
 
     # Joining.
 
@@ -405,6 +423,9 @@ class KernelGroup:
 
     def run_whole(self, before: "KernelGroup") -> None:
         """Take `run_in_blocks` back: every attribute is that of the copy `before` again."""
+        # A shallow copy is enough: `run_in_blocks` gives attributes new values, and changes none of
+        # the objects that they had. Properties that it was the first to ask for stay cached: it
+        # asks before it changes anything.
         vars(self).update(vars(before))
 
     def _sum_in_blocks(self, accumulation: Accumulation, *, is_whole: bool) -> None:

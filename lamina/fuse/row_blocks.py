@@ -146,7 +146,7 @@ class _Former:
         step = Step([group for group in in_order if group in members], self.step_of)
         needed = {before for group in step.groups for before in group.src} - members
         for group in step.groups:
-            group.src = tuple(sorted(needed, key=lambda before: before.number))
+            group.run_after(needed)
             self.step_of[group] = step
         # Members read block values no more, and copies read what their originals read.
         self.dataflow.readers = readers_of(dict.fromkeys([*self.groups, *self.step_of]))
@@ -252,4 +252,4 @@ def _run_in_blocks(row_blocks: RowBlocks, block_size: BlockSize) -> None:
         member.run_in_blocks(Block(loops, block_size.size, block_values))
     # A copy makes what the row blocks read, and its original what others read.
     for copied in row_blocks.copy_of.values():
-        copied.members = [value for value in copied.members if value in block_values]
+        copied.keep_members(block_values)
