@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from itertools import starmap
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -469,6 +470,22 @@ def _sinks(batch: list[Tensor], values: Sequence[Node], targets: dict[Node, Node
     return sinks
 
 
+class _Changes:
+    """Changes of attributes that are noted first, and then made together by `commit`.
+
+    `commit` is one call of C functions, none of them Python's own steps: an interrupt, such as a
+    KeyboardInterrupt of a handler of signals, comes before all changes or after all of them.
+    """
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[object, str, object]] = []
+        self.commit: Callable[[], object] = partial(deque, starmap(setattr, self._noted), 0)
+
+    def note(self, changed: object, **attributes: object) -> None:
+        """Have `commit` set these attributes of an object."""
+        self._noted += [(changed, name, value) for name, value in attributes.items()]
+
+
 def _execute(
     program: tuple[Node, ...], inputs: list[Buffer], device: str, written: dict[Node, Tensor]
 ) -> list[Buffer]:
@@ -479,19 +496,15 @@ def _execute(
     if not program:
         return []
     lost = [entry for place in written for entry in SESSION.nodes_in(place)]
-    changes: list[tuple[object, str, object]] = []
+    changes = _Changes()
     for place, tensor in written.items():
         old: Buffer = place.arg.storage
         owner = old if old.owner is None else old.owner
         same = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
         new = buffer_node(same, tensor.shape, tensor.dtype)
-        changes += ((old, "overwritten", True), (old, "writes", old.writes + 1),
-                    (tensor, "node", new), (tensor, "assigned", 0),
-                    (tensor, "target", None))  # fmt: skip
+        changes.note(old, overwritten=True, writes=old.writes + 1)
+        changes.note(tensor, node=new, assigned=0, target=None)
         SESSION.unsettle(tensor, new)
-    # What a handler of signals raises, such as KeyboardInterrupt, comes between two steps of
-    # Python, and after a program wrote nothing may be written again. So all changes are one call.
-    change_all = starmap(setattr, changes)
     ran, refused, buffers = counter.kernels, False, list[Buffer]()
     try:
         buffers = execute(program, inputs, device)
@@ -499,8 +512,10 @@ def _execute(
         refused = True
         raise
     finally:
+        # If the program ran, even if it was interrupted, memory was overwritten: it must not run
+        # again on what it has written.
         if buffers or (counter.kernels > ran and not refused):
-            deque(change_all, 0)
+            changes.commit()
             for tensor in written.values():
                 SESSION.unsettle(tensor)  # again: another thread may have settled it meanwhile
             while lost:  # what was there is stored nowhere; no reference stays to outlive it
