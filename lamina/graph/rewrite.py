@@ -90,9 +90,10 @@ def matches(forms: Sequence[Node], node: Node) -> Iterator[dict[str, Node]]:
 def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
     """Whether `node` is of the form `term`; `holes` gets what they match."""
     if term.op is Op.HOLE:
-        name, _, kinds, constant = term.arg
-        known = holes.setdefault(name, node) is node and node.dtype.kind in kinds
-        return known and not (constant and constant_of(node) is None)
+        wanted: Hole = term.arg
+        is_same = holes.setdefault(wanted.name, node) is node  # as where the hole stood before
+        has_kind = node.dtype.kind in wanted.kinds
+        return is_same and has_kind and not (wanted.constant and constant_of(node) is None)
     if term.op is Op.CONST:  # 0 and 0.0 are not -0.0
         found, value = constant_of(node), term.arg.value
         return found == value and str(found).removesuffix(".0") == str(value).removesuffix(".0")

@@ -399,7 +399,7 @@ def scan_in_parts(cores: int | None = None) -> Rule:
 
     def apply(node: Node) -> Node | None:
         """`_scan_in_parts`, if cores are idle without."""
-        _, (axis,), _ = node.arg
+        (axis,) = node.arg.axes
         rows = prod(node.shape[:axis] + node.shape[axis + 1 :])
         vectors = rows if axis == len(node.shape) - 1 else max(rows // ROWS_OF_VECTOR, 1)
         is_busy = cores is not None and cores < MIN_IDLE * vectors

@@ -104,7 +104,6 @@ def _repeated(x: Node) -> set[int]:
     if x.op is Op.SHEAR:
         return _repeated(x.src[0]) - {x.arg.axis, x.arg.by}
     if x.op is Op.PAD:
-        before, after, _ = x.arg
         inner = _repeated(x.src[0])
-        return {axis for axis in inner if before[axis] == 0 and after[axis] == 0}
+        return {axis for axis in inner if x.arg.before[axis] == 0 and x.arg.after[axis] == 0}
     return set()
