@@ -111,11 +111,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """Computes the places of some ranks in each of `rows` rows of `length` keys, or does one step
-    of that: of so many `kernels`, `left` come after it, and the last one leaves the places.
+    """Computes the places of some ranks in each of `rows` rows of `length` keys.
 
-    apart: how many elements lie from one of a row to the next. The first elements of so many rows
-    are neighbours."""
+    apart: elements from one key of a row to the next; rows 0 to apart - 1 begin side by side. 1 for
+        rows that lie one after the other
+    kernels: how many launches sort the rows; a GPU needs several for long ones
+    left: how many of them follow this one; the last one writes the places
+    """
 
     parameters: tuple[Parameter, ...]  # the keys, the int64 places, int64 scratch
     rows: int

@@ -469,11 +469,11 @@ class NestPrinter(BlockPrinter):
         rows = self.nest.kernel.row_axes
         unrolled_row = tuple(point[axis] for axis in rows if axis in point)
         depth = self._depth_of_rows()
-        ends = self.scopes[depth].scan_ends
+        totals = self.scopes[depth].scan_totals
         key = component(node, 0), unrolled_row
-        if key not in ends:
-            ends[key] = self.start(node, 1, depth)
-        return ends[key]
+        if key not in totals:
+            totals[key] = self.start(node, 1, depth)
+        return totals[key]
 
     def _depth_of_rows(self) -> int:
         """The number of the innermost scope of a loop over rows, or that of the innermost open

@@ -54,7 +54,7 @@ class Scope:
     cache: dict[Key, Value] = field(default_factory=dict)
     # What all lanes, or all threads of a row, have come to at the end of the step before: by the
     # scan (component 0 of it) and by the indices of the unrolled rows.
-    scan_ends: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
+    scan_totals: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
 
 
 class ScopePrinter(Partitioner, Language):
