@@ -41,9 +41,9 @@ def _elementwise(op: Op) -> Infer:
         for other in src[1:]:
             if other.shape != shape or other.dtype is not dtype:  # no call where all is well
                 _need(other.shape == shape, op, src, "shapes differ")
-                _need(other.dtype is dtype, op, src, "dtypes differ", DTypeError)
+                _need(other.dtype is dtype, op, src, "dtypes differ", error=DTypeError)
         if dtype.kind not in kinds:
-            _need(False, op, src, f"not one of {', '.join(kinds)}", DTypeError)
+            _need(False, op, src, "the dtype is not one of {}", ", ".join(kinds), error=DTypeError)
         return (dtype if result is None else result(dtype)), shape
 
     return infer
@@ -54,25 +54,28 @@ _assigned = _elementwise(Op.ASSIGN)
 
 
 def _need(
-    fits: object, op: Op, src: Operands, why: Any, error: type[LaminaError] = ShapeError
-) -> None:
-    """Raise `error`, naming the operands and `why` they do not fit, unless they do."""
+    fits: object, op: Op, src: Operands, why: str, *about: object,
+    error: type[LaminaError] = ShapeError,
+) -> None:  # fmt: skip
+    """Raise `error`, naming the operands and `why` they do not fit, unless they do. What `why` is
+    `about` stands in the place of each {} of it: no text is made where all is well."""
     if fits:
         return
     operands = " and ".join(f"{operand.dtype.name} {operand.shape}" for operand in src)
-    reason = "" if why is None else f": {why}"
-    raise error(f"{operands} do not fit{reason}", operation=op.name.lower())
+    raise error(f"{operands} do not fit: {why.format(*about)}", operation=op.name.lower())
 
 
 def _where(src: Operands, arg: Any) -> Inferred:
     condition, *choices = src
-    _need(condition.dtype is bool_, Op.WHERE, src, "the condition is no bool", DTypeError)
-    _need(condition.shape == choices[0].shape, Op.WHERE, src, arg)
+    _need(condition.dtype is bool_, Op.WHERE, src, "the condition is no bool", error=DTypeError)
+    same_shape = condition.shape == choices[0].shape
+    _need(same_shape, Op.WHERE, src, "the condition has another shape than the choices")
     return _alike(src[1:], arg)
 
 
 def _bitcast(src: Operands, arg: Any) -> Inferred:
-    _need(src[0].dtype.itemsize == arg.itemsize, Op.BITCAST, src, arg, DTypeError)
+    same_size = src[0].dtype.itemsize == arg.itemsize
+    _need(same_size, Op.BITCAST, src, "{} has elements of another size", arg, error=DTypeError)
     return arg, src[0].shape
 
 
@@ -80,48 +83,52 @@ def _reduce(src: Operands, arg: Any) -> Inferred:
     # The operation that combines two elements has to take their dtype.
     combine = INFER.get(arg.monoid.op, _alike)
     _, shape = combine((src[0], src[0]), arg)
-    same_shapes = [operand.shape for operand in src] == [shape] * arg.monoid.arity
-    _need(same_shapes, Op.REDUCE, src, arg)
+    arity = arg.monoid.arity
+    same_shapes = [operand.shape for operand in src] == [shape] * arity
+    _need(same_shapes, Op.REDUCE, src, "{} combines {} of one shape", arg.monoid.name, arity)
     in_order = tuple(axis for axis in range(len(shape)) if axis in arg.axes)
-    _need(arg.axes and arg.axes == in_order, Op.REDUCE, src, arg, AxisError)
+    are_axes = arg.axes and arg.axes == in_order
+    _need(are_axes, Op.REDUCE, src, "{} are not some axes in order", arg.axes, error=AxisError)
     remaining = tuple(size for axis, size in enumerate(shape) if axis not in arg.axes)
     return src[arg.part].dtype, remaining
 
 
 def _reshape(src: Operands, arg: Any) -> Inferred:
-    _need(prod(src[0].shape) == prod(arg), Op.RESHAPE, src, arg)
+    same_count = prod(src[0].shape) == prod(arg)
+    _need(same_count, Op.RESHAPE, src, "{} has another number of elements", arg)
     return src[0].dtype, arg
 
 
 def _expand(src: Operands, arg: Any) -> Inferred:
     if shape := src[0].shape:
         last = arg[len(arg) - len(shape) :]  # the axes that the operand has as well
-        _need(len(last) == len(shape), Op.EXPAND, src, arg)
+        _need(len(last) == len(shape), Op.EXPAND, src, "{} has fewer axes", arg)
         fits = all(old in (1, new) for old, new in zip(shape, last, strict=True))
-        _need(fits, Op.EXPAND, src, arg)
-    _need(min(arg, default=0) >= 0, Op.EXPAND, src, f"{arg} has a negative size")
+        _need(fits, Op.EXPAND, src, "{} has another size along an axis that is not 1", arg)
+    _need(min(arg, default=0) >= 0, Op.EXPAND, src, "{} has a negative size", arg)
     return src[0].dtype, arg
 
 
 def _permute(src: Operands, arg: Any) -> Inferred:
     shape = src[0].shape
-    _need(sorted(arg) == list(range(len(shape))), Op.PERMUTE, src, arg, AxisError)
+    has_each_axis = sorted(arg) == list(range(len(shape)))
+    _need(has_each_axis, Op.PERMUTE, src, "{} is no order of all axes", arg, error=AxisError)
     return src[0].dtype, tuple(shape[axis] for axis in arg)
 
 
 def _pad(src: Operands, arg: Any) -> Inferred:
     shape, before, after = src[0].shape, arg.before, arg.after
     fits = len(shape) == len(before) == len(after) and min(before + after, default=0) >= 0
-    _need(fits, Op.PAD, src, arg)
+    _need(fits, Op.PAD, src, "{} and {} are no sizes, one for each axis", before, after)
     return src[0].dtype, tuple(map(sum, zip(before, shape, after, strict=True)))
 
 
 def _shrink(src: Operands, arg: Any) -> Inferred:
-    _need(len(arg) == len(src[0].shape), Op.SHRINK, src, arg)
+    _need(len(arg) == len(src[0].shape), Op.SHRINK, src, "{} has no range for each axis", arg)
     for size, elements in zip(src[0].shape, arg, strict=True):
         if elements:
             inside = 0 <= elements[0] < size and 0 <= elements[-1] < size
-            _need(inside, Op.SHRINK, src, elements)
+            _need(inside, Op.SHRINK, src, "{} is not within an axis of {}", elements, size)
     return src[0].dtype, tuple(map(len, arg))
 
 
@@ -129,36 +136,40 @@ def _shear(src: Operands, arg: Any) -> Inferred:
     axis, by, step = arg
     shape = list(src[0].shape)
     fits = axis != by and 0 <= axis < len(shape) and 0 <= by < len(shape)
-    _need(fits, Op.SHEAR, src, arg, AxisError)
+    _need(fits, Op.SHEAR, src, "{} and {} are not two of the axes", axis, by, error=AxisError)
     shape[axis] += max(shape[by] - 1, 0) * abs(step)
     return src[0].dtype, tuple(shape)
 
 
 def _gather(src: Operands, axis: Any) -> Inferred:
     data, index = src
-    _need(index.dtype.is_int, Op.GATHER, src, "the index is no integer", DTypeError)
+    _need(index.dtype.is_int, Op.GATHER, src, "the index is no integer", error=DTypeError)
     fits = 0 <= axis < len(data.shape) == len(index.shape)
-    _need(fits, Op.GATHER, src, f"axis {axis}", AxisError)
+    _need(fits, Op.GATHER, src, "both have no axis {}", axis, error=AxisError)
     gathered = (*data.shape[:axis], index.shape[axis], *data.shape[axis + 1 :])
-    _need(gathered == index.shape, Op.GATHER, src, f"axis {axis}")
+    _need(gathered == index.shape, Op.GATHER, src, "sizes differ along other axes than {}", axis)
     return data.dtype, index.shape
 
 
 def _scatter(src: Operands, arg: Any) -> Inferred:
     base, index, update = src
     _gather((base, index), arg.axis)
-    _need(index.shape == update.shape, Op.SCATTER, src, arg)
-    _need(base.dtype is update.dtype, Op.SCATTER, src, arg, DTypeError)
+    same_shape, same_dtype = index.shape == update.shape, base.dtype is update.dtype
+    _need(same_shape, Op.SCATTER, src, "the index and the update have other shapes")
+    _need(same_dtype, Op.SCATTER, src, "the update has another dtype", error=DTypeError)
     combine = INFER.get(arg.monoid and arg.monoid.op, _alike)
     return combine((base, base), arg)
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:
     (keys,) = src
-    _need(keys.dtype.kind in Op.LT.value.kinds, Op.ARGSORT, src, arg, DTypeError)
+    has_order = keys.dtype.kind in Op.LT.value.kinds
+    _need(has_order, Op.ARGSORT, src, "keys of this dtype have no order", error=DTypeError)
     axis, first, last = arg.axis, arg.first, arg.last
-    _need(0 <= axis < len(keys.shape), Op.ARGSORT, src, f"axis {axis}", AxisError)
-    _need(0 <= first <= last <= keys.shape[axis], Op.ARGSORT, src, f"ranks {first} to {last}")
+    has_axis = 0 <= axis < len(keys.shape)
+    _need(has_axis, Op.ARGSORT, src, "there is no axis {}", axis, error=AxisError)
+    has_ranks = 0 <= first <= last <= keys.shape[axis]
+    _need(has_ranks, Op.ARGSORT, src, "there are no ranks {} to {}", first, last)
     return int64, (*keys.shape[:axis], last - first, *keys.shape[axis + 1 :])
 
 
@@ -185,11 +196,12 @@ def _all_to_all(src: Operands, arg: Any) -> Inferred:
 
 def _need_one_for_each_rank(op: Op, src: Operands, arg: Any) -> None:
     fits = src[0].shape[:1] == (arg.ranks,)
-    _need(fits, op, src, f"the first axis has no element for each of {arg.ranks} ranks")
+    _need(fits, op, src, "the first axis has no element for each of {} ranks", arg.ranks)
 
 
 def _broadcast(src: Operands, arg: Any) -> Inferred:
-    _need(0 <= arg.root < arg.ranks, Op.BROADCAST, src, f"no rank {arg.root} of {arg.ranks}")
+    has_root = 0 <= arg.root < arg.ranks
+    _need(has_root, Op.BROADCAST, src, "there is no rank {} of {}", arg.root, arg.ranks)
     return src[0].dtype, src[0].shape
 
 
@@ -198,7 +210,8 @@ def _collective_permute(src: Operands, arg: Any) -> Inferred:
     is_one_to_one = len(receiving) == len(set(receiving))
     inside = all(0 <= target < arg.ranks for target in receiving)
     fits = len(arg.targets) == arg.ranks and is_one_to_one and inside
-    _need(fits, Op.COLLECTIVE_PERMUTE, src, f"{arg.targets} are no targets of {arg.ranks} ranks")
+    why = "{} are no targets of {} ranks"
+    _need(fits, Op.COLLECTIVE_PERMUTE, src, why, arg.targets, arg.ranks)
     return src[0].dtype, src[0].shape
 
 

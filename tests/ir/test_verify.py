@@ -21,6 +21,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import (
     Affine,
     Axis,
+    Broadcast,
     BufferRef,
     Const,
     Group,
@@ -29,9 +30,11 @@ from lamina.ir.ops import (
     Load,
     LoopReduce,
     Op,
+    Order,
     Pad,
     Reduce,
     Scatter,
+    SendTo,
     Shear,
 )
 from lamina.ir.verify import verify
@@ -105,7 +108,8 @@ VIOLATIONS = {
     "repeated axis": ((Op.PERMUTE, (X,), (0, 0), float32, (2, 2)), "do not fit: (0, 0)"),
     "plain tuple for pad": ((Op.PAD, (X,), ((1, 0), (0, 0), 0.0), float32, (3, 3)), "ir.ops.Pad"),
     "negative pad": (
-        (Op.PAD, (X,), Pad((-1, 0), (0, 0), 0.0), float32, (1, 3)), "(2, 3) do not fit: Pad("),
+        (Op.PAD, (X,), Pad((-1, 0), (0, 0), 0.0), float32, (1, 3)),
+        "(2, 3) do not fit: (-1, 0) and (0, 0) are no sizes"),
     "size for a range": ((Op.SHRINK, (X,), (2, 3), float32, (2, 3)), "not tuple[range, ...]"),
     "too few ranges": ((Op.SHRINK, (X,), (range(2),), float32, (2,)), "(2, 3) do not fit: (range("),
     "range beyond the end": (
@@ -114,7 +118,8 @@ VIOLATIONS = {
         (Op.SHRINK, (X,), (range(2), range(2, -2, -1)), float32, (2, 4)), "fit: range(2, -2"),
     "bool shear": (
         (Op.SHEAR, (X,), Shear(0, 1, True), float32, (4, 3)), "step=True is not int"),
-    "shear by itself": ((Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "do not fit: Shear("),
+    "shear by itself": (
+        (Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "do not fit: 0 and 0 are not two"),
     "name of a dtype": (
         (Op.CAST, (X,), "float64", float64, (2, 3)), "not lamina.core.dtypes.DType"),
     "bitcast of another size": (
@@ -157,11 +162,13 @@ VIOLATIONS = {
         (Op.REDUCE, (INDEX, X), Reduce(COMPLEX_MUL, (1,)), int64, (2,)),
         "int64 () and float32 () do not fit: dtypes differ"),
     "unsorted axes": (
-        (Op.REDUCE, (X,), Reduce(ADD, (1, 0)), float32, ()), "do not fit"),
+        (Op.REDUCE, (X,), Reduce(ADD, (1, 0)), float32, ()), "(1, 0) are not some axes in order"),
     "list of axes": (
         (Op.REDUCE, (X,), Reduce(ADD, [1]), float32, (2,)), "not tuple[int, ...]"),
-    "no axes": ((Op.REDUCE, (X,), Reduce(ADD, ()), float32, (2, 3)), "do not fit: Reduce("),
-    "axis out of range": ((Op.REDUCE, (X,), Reduce(ADD, (2,)), float32, (2, 3)), "fit: Reduce("),
+    "no axes": (
+        (Op.REDUCE, (X,), Reduce(ADD, ()), float32, (2, 3)), "do not fit: () are not some axes"),
+    "axis out of range": (
+        (Op.REDUCE, (X,), Reduce(ADD, (2,)), float32, (2, 3)), "fit: (2,) are not some axes"),
     "missing part": (
         (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), 2), int64, (2,)), "part=2 is not"),
     "bool part": (
@@ -181,8 +188,32 @@ VIOLATIONS = {
     "mixed dtypes": ((Op.ADD, (X, INDEX), None, float32, (2, 3)), "dtypes differ"),
     "comparison without bool": ((Op.LT, (X, X), None, float32, (2, 3)), "its type is"),
     "condition of numbers": ((Op.WHERE, (X, X, X), None, float32, (2, 3)), "condition is no bool"),
-    "negated bool": ((Op.NEG, (FLAGS,), None, bool_, (2, 3)), "bool (2, 3) do not fit: not one of"),
+    "negated bool": (
+        (Op.NEG, (FLAGS,), None, bool_, (2, 3)), "bool (2, 3) do not fit: the dtype is not"),
     "reshape of another count": ((Op.RESHAPE, (X,), (5,), float32, (5,)), "do not fit: (5,)"),
+    "condition of another shape": (
+        (Op.WHERE, (FLAGS, ONE, ONE), None, float32, (2, 3)), "the condition has another shape"),
+    "expanded to fewer axes": ((Op.EXPAND, (X,), (3,), float32, (3,)), "fit: (3,) has fewer axes"),
+    "expanded along an axis of 3": (
+        (Op.EXPAND, (X,), (2, 4), float32, (2, 4)), "fit: (2, 4) has another size along an axis"),
+    "gather along no axis": (
+        (Op.GATHER, (X, INDEX), 2, float32, (2, 3)), "fit: both have no axis 2"),
+    "gather of other rows": (
+        (Op.GATHER, (X, buffer((1, 3), int64)), 1, float32, (1, 3)),
+        "fit: sizes differ along other axes than 1"),
+    "scatter of fewer updates": (
+        (Op.SCATTER, (X, INDEX, ONE), Scatter(0, ADD), float32, (2, 3)), "have other shapes"),
+    "scatter of integers": (
+        (Op.SCATTER, (X, INDEX, INDEX), Scatter(0, ADD), float32, (2, 3)), "has another dtype"),
+    "order along no axis": (
+        (Op.ARGSORT, (X,), Order(2, False, 0, 3), int64, (2, 3)), "fit: there is no axis 2"),
+    "order of too many ranks": (
+        (Op.ARGSORT, (X,), Order(1, False, 0, 4), int64, (2, 4)), "there are no ranks 0 to 4"),
+    "broadcast from no rank": (
+        (Op.BROADCAST, (X,), Broadcast(2, 2, 1), float32, (2, 3)), "there is no rank 2 of 2"),
+    "sent to nobody": (
+        (Op.COLLECTIVE_PERMUTE, (X,), SendTo((0,), 2, 1), float32, (2, 3)),
+        "(0,) are no targets of 2 ranks"),
     # 7. Assignments.
     "assigned value": (
         (Op.ASSIGN, (X + X, X), None, float32, (2, 3)), "the target is no buffer"),
