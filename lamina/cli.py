@@ -139,6 +139,7 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     _add_model(generate)
     generate.add_argument("prompt", help="a question, or a text to continue")
     generate.add_argument("--raw", action="store_true", help="no chat template: continue the text")
+    generate.add_argument("--schema", type=Path, help="a JSON schema that the text has to fit")
     chat = command("chat", _chat, "talk with a language model, a line at a time")
     _add_model(chat)
     chat.add_argument("--context", type=_count, default=1024, help="tokens that the model sees")

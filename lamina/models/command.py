@@ -10,10 +10,12 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from lamina.core.dtypes import BY_NAME
 from lamina.distributed import setup
 from lamina.distributed.mesh import Axis, Mesh
+from lamina.errors import FormatError
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
 from lamina.models.generate import Generator
@@ -22,6 +24,7 @@ from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.models.sound import read_wave
 from lamina.models.transcribe import Transcriber
+from lamina.text.schema import Constraint, Schemas
 from lamina.text.tokenizer import TextStream, Tokenizer
 
 __all__ = [
@@ -85,12 +88,25 @@ def run_generate(options: Namespace) -> None:
         prompt = tokenizer.encode(options.prompt)
     else:
         prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
+    constraint = None if options.schema is None else _constraint(options.schema, model)
     capacity = _capacity(len(prompt) + options.max_tokens, model)
     generator = Generator(model.writer, capacity, model.device)
     answer = _Answer(tokenizer)
-    answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
+    answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options), constraint))
     if setup.rank() == 0:
         print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
+
+
+def _constraint(path: Path, model: Model) -> Constraint:
+    """Of texts that fit the JSON schema in a file. Raises FormatError where that is not an object
+    of JSON, and as `Schemas.constraint` does."""
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise FormatError(f"{path}: a {type(schema).__name__}, not an object")
+    return Schemas(model.tokenizer, model.writer.vocabulary).constraint(schema)
 
 
 def _loaded(options: Namespace) -> Model:

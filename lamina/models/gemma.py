@@ -77,6 +77,7 @@ class Gemma(LanguageModel):
 
     def __init__(self, config: GemmaConfig, source: Source) -> None:
         self.config = config
+        self.vocabulary = config.vocabulary
         key_heads = divided(config.key_heads, source.over, "heads of keys")
         layers, size = len(config.windows), config.head_size
         self.keys = KeyShape(layers, key_heads, size, source.activations)

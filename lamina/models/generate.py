@@ -6,13 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lamina.core.dtypes import float32, int64, uint32
+from lamina.core.dtypes import float32, int32, int64, uint32
 from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
 from lamina.frontend.realize import fetch
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
-from lamina.models.sampling import Sampling, best, drawn, drawn_with_limits, recent_of
+from lamina.models.sampling import (
+    Sampling,
+    all_allowed,
+    best,
+    drawn,
+    drawn_with_limits,
+    recent_of,
+)
+from lamina.text.schema import Constraint
 
 __all__ = ["Generator"]
 
@@ -36,6 +44,22 @@ class _Step:
     last: int
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """How the tokens of a text are chosen."""
+
+    sampling: Sampling
+    constraint: Constraint | None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.sampling.is_plain and self.constraint is None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.sampling.is_limited or self.constraint is not None
+
+
 class Generator:
     """Writes with `network` texts of up to `capacity` tokens, prompts included.
 
@@ -53,6 +77,7 @@ class Generator:
                 f"a capacity of {capacity} tokens; 1 or more is needed", operation="Generator"
             )
         self.capacity, self._device = capacity, device
+        self._vocabulary = network.vocabulary
         self._chunks = sorted({min(chunk, capacity) for chunk in chunks})
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
         caches = network.new_caches(1, capacity, device)
@@ -73,18 +98,21 @@ class Generator:
 
         @jit
         def limited(
-            ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor, recent: Tensor
-        ) -> Tensor:
+            ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor, recent: Tensor,
+            allowed: Tensor,
+        ) -> Tensor:  # fmt: skip
             texts = [cache.prefix(room) for cache in caches]
             logits = network(ids, texts, places[0], only=places[1])[:, 0]
-            return drawn_with_limits(logits, numbers, keys, recent)
+            return drawn_with_limits(logits, numbers, keys, recent, allowed)
 
         self._greedy, self._sampled, self._limited = greedy, sampled, limited
 
     def tokens(
-        self, prompt: Sequence[int], limit: int, sampling: Sampling | None = None
-    ) -> Iterator[int]:
+        self, prompt: Sequence[int], limit: int, sampling: Sampling | None = None,
+        constraint: Constraint | None = None,
+    ) -> Iterator[int]:  # fmt: skip
         """The tokens that follow `prompt`, at most `limit`, and none beyond the capacity.
+        constraint: of these tokens, each of which it is told.
 
         Raises ArgumentError for a prompt without tokens, one that does not fit, and a limit below
         1."""
@@ -100,15 +128,15 @@ class Generator:
                 "or give more room where the model was trained for it",
                 operation="generate",
             )
-        sampling = sampling or Sampling()
+        choice = _Choice(sampling or Sampling(), constraint)
         count = min(limit, self.capacity - len(prompt) + 1)
-        yield from self._following(self._read(prompt, sampling), count, sampling)
+        yield from self._following(self._read(prompt, choice), count, choice)
 
-    def _following(self, chosen: Tensor, count: int, sampling: Sampling) -> Iterator[int]:
+    def _following(self, chosen: Tensor, count: int, choice: _Choice) -> Iterator[int]:
         """`count` tokens, of which `chosen` is the first. Where the next one depends on this one
         alone, its program is begun before the host reads this one, which takes as long."""
         for left in reversed(range(count)):
-            runs_ahead = sampling.is_plain and fetch(chosen)
+            runs_ahead = choice.is_plain and fetch(chosen)
             following = None
             if left and runs_ahead:
                 place = len(self._held)
@@ -116,13 +144,15 @@ class Generator:
             token = int(chosen.item())
             if following is not None:
                 self._held.append(token)
+            if choice.constraint is not None:
+                choice.constraint.add(token)
             yield token
             if following is not None:
                 chosen = following
             elif left:
-                chosen = self._next(_Step([token], len(self._held), 0), sampling)
+                chosen = self._next(_Step([token], len(self._held), 0), choice)
 
-    def _read(self, prompt: Sequence[int], sampling: Sampling) -> Tensor:
+    def _read(self, prompt: Sequence[int], choice: _Choice) -> Tensor:
         """The token that follows the prompt, whose chunks are computed."""
         pairs = zip(self._held, prompt[:-1], strict=False)
         known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -134,7 +164,7 @@ class Generator:
             # What fills up the last chunk is written behind the text, and read by no token of it:
             # each one writes its own keys and values first.
             filled = new + [0] * (size - len(new))
-            chosen = self._next(_Step(filled, first, len(new) - 1), sampling)
+            chosen = self._next(_Step(filled, first, len(new) - 1), choice)
         return chosen
 
     def _chunk_of(self, rest: int) -> int:
@@ -142,8 +172,8 @@ class Generator:
         filled = [chunk for chunk in self._chunks if rest > chunk // 2]
         return filled[-1] if filled else self._chunks[0]
 
-    def _next(self, step: _Step, sampling: Sampling) -> Tensor:
-        device = self._device
+    def _next(self, step: _Step, choice: _Choice) -> Tensor:
+        device, sampling = self._device, choice.sampling
         ids = Tensor([step.ids], int64, device)
         places = self._places(step.first, step.last)
         new = step.ids[: step.last + 1]
@@ -151,16 +181,24 @@ class Generator:
         numbers = Tensor([sampling.numbers()], float32, device)
         keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
         chosen: Tensor
-        if sampling.is_plain:
+        if choice.is_plain:
             chosen = self._greedy(ids, places, room)
-        elif not sampling.is_limited:
+        elif not choice.is_limited:
             chosen = self._sampled(ids, places, room, numbers, keys)
         else:
             recent = recent_of([*self._held[: step.first], *new])
             last = Tensor([recent], int64, device)
-            chosen = self._limited(ids, places, room, numbers, keys, last)
+            allowed = self._allowed(choice.constraint)
+            chosen = self._limited(ids, places, room, numbers, keys, last, allowed)
         self._held[step.first :] = new
         return chosen
+
+    def _allowed(self, constraint: Constraint | None) -> Tensor:
+        """The tokens that may come next, of one text."""
+        words = all_allowed(1, self._vocabulary)
+        if constraint is not None:
+            words[0] = constraint.allowed()
+        return Tensor(words, int32, self._device)
 
     def _room(self, end: int) -> int:
         """The positions of the shortest program for a text of `end` tokens: 512 for 300."""

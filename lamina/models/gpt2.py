@@ -53,6 +53,7 @@ class GPT2(LanguageModel):
 
     def __init__(self, config: GPT2Config, source: Source) -> None:
         self.config = config
+        self.vocabulary = config.vocabulary
         heads = divided(config.heads, source.over, "heads")
         size = config.size // config.heads
         self.keys = KeyShape(config.layers, heads, size, source.activations)

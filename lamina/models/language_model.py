@@ -31,6 +31,7 @@ class LanguageModel(Network, ABC):
     """Tokens (batch, length) to the logits of each next token, (batch, length, vocabulary)."""
 
     keys: KeyShape
+    vocabulary: int
 
     def __call__(
         self, ids: Tensor, caches: Sequence[KeyValues] | None = None, first: Tensor | None = None,

@@ -70,6 +70,7 @@ class Llama(LanguageModel):
 
     def __init__(self, config: LlamaConfig, source: Source) -> None:
         self.config = config
+        self.vocabulary = config.vocabulary
         key_heads = divided(config.key_heads, source.over, "heads of keys")
         self.keys = KeyShape(config.layers, key_heads, config.head_size, source.activations)
         self.model = _Decoder(config, source, self.new_layer, self.new_norm)

@@ -60,6 +60,7 @@ class PhiConfig:
 class Phi(LanguageModel):
     def __init__(self, config: PhiConfig, source: Source) -> None:
         self.config = config
+        self.vocabulary = config.vocabulary
         key_heads = divided(config.key_heads, source.over, "heads of keys")
         self.keys = KeyShape(config.layers, key_heads, config.head_size, source.activations)
         self.model = _Decoder(config, source)

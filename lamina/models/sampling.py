@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lamina import random
-from lamina.core.dtypes import float32, int64
+from lamina.core.dtypes import float32, int32, int64
 from lamina.errors import ArgumentError
 from lamina.frontend.functions.creation import arange, zeros
 from lamina.frontend.functions.elementwise import exp, log, where
@@ -102,6 +106,12 @@ def recent_of(tokens: Sequence[int]) -> list[int]:
     return [*last, *[-1] * (RECENT - len(last))]
 
 
+def all_allowed(rows: int, vocabulary: int) -> NDArray[np.int32]:
+    """int32 (rows, ceil(vocabulary / 32)), as `drawn_with_limits` reads it: any token may come
+    next."""
+    return np.full((rows, -(-vocabulary // 32)), -1, np.int32)
+
+
 def best(logits: Tensor) -> Tensor:
     """The most probable tokens of logits (..., vocabulary): int64 (...)."""
     return logits.argmax(axis=-1).cast(int64)
@@ -117,15 +127,19 @@ def drawn(logits: Tensor, numbers: Tensor, keys: Tensor) -> Tensor:
     return _drawn(logits, _weights(logits, numbers), numbers, keys)
 
 
-def drawn_with_limits(logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor) -> Tensor:
+def drawn_with_limits(
+    logits: Tensor, numbers: Tensor, keys: Tensor, recent: Tensor, allowed: Tensor
+) -> Tensor:
     """Tokens drawn from logits (batch, vocabulary) by temperature, min-p, top-k, top-p and
-    penalties: int64 (batch,).
+    penalties, among those that are allowed: int64 (batch,).
 
     numbers: float32 (batch, 7), `Sampling.numbers` of each row, limited or not
     keys: uint32 (batch, 2), `Sampling.key` of each row
     recent: int64 (batch, RECENT), `recent_of` each text, padded with -1
+    allowed: int32 (batch, ceil(vocabulary / 32)), as `Constraint.allowed` or `all_allowed` says
     """
-    logits = _penalized(logits, numbers[:, 4:], recent).contiguous()
+    logits = _penalized(logits, numbers[:, 4:], recent)
+    logits = where(_bits(allowed, logits.shape[1]), logits, -math.inf).contiguous()
     top_k, top_p = numbers[:, 1:2], numbers[:, 2:3]
     weights = _weights(logits, numbers)
     weights = where(weights >= _least_of(weights, top_k), weights, 0.0).contiguous()
@@ -174,6 +188,13 @@ def _penalized(logits: Tensor, penalties: Tensor, recent: Tensor) -> Tensor:
     scale = where(logits > 0.0, 1.0 / repetition, repetition)
     scaled = where(is_repeated, logits * scale, logits)
     return scaled - counts * frequency - where(is_repeated, presence, 0.0)
+
+
+def _bits(words: Tensor, count: int) -> Tensor:
+    """The first `count` bits of each row of int32 words, the lowest of a word first: bool (batch,
+    count)."""
+    bits = words.unsqueeze(-1) >> arange(32, dtype=int32, device=words.device)
+    return (bits & 1).reshape((words.shape[0], -1))[:, :count] != 0
 
 
 def _least_of(weights: Tensor, count: Tensor) -> Tensor:

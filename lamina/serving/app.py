@@ -18,6 +18,7 @@ from lamina.serving.front import Front, Limits
 from lamina.serving.protocol import ApiError, Settings, parse_chat, parse_completion
 from lamina.serving.stopping import StoppingStream
 from lamina.serving.worker import Worker
+from lamina.text.schema import Constraint, Schemas
 from lamina.text.tokenizer import Tokenizer
 
 __all__ = ["Server"]
@@ -44,6 +45,7 @@ class Server(Front):
         ]
         super().__init__(name, limits, routes, key, host)
         self._tokenizer, self._batch, self._vocabulary = tokenizer, batch, vocabulary
+        self._schemas = Schemas(tokenizer, vocabulary)
         self._worker = Worker(batch, limits.waiting, self.metrics)
 
     async def start(self) -> None:
@@ -75,8 +77,9 @@ class Server(Front):
     async def _chat(self, request: Request) -> Response:
         settings, messages = parse_chat(await self.body(request))
         self.check_model(settings.model)
-        prompt = await self.tokens(self._tokenizer.chat, messages, "messages")
-        texts = self._texts([prompt], settings, "messages")
+        prompt = await self.made(self._tokenizer.chat, messages, "messages")
+        constraint = await self._constraint(settings)
+        texts = self._texts([prompt], settings, "messages", constraint)
         return await self._answer(request, settings, texts, ChatBodies(self.name))
 
     async def _completions(self, request: Request) -> Response:
@@ -85,14 +88,20 @@ class Server(Front):
         prompts = list[list[int]]()
         for prompt in asked.prompts:
             if isinstance(prompt, str):
-                prompt = await self.tokens(self._tokenizer.encode, prompt, "prompt")
+                prompt = await self.made(self._tokenizer.encode, prompt, "prompt")
             prompts.append(prompt)
         texts = self._texts(prompts, asked.settings, "prompt")
         return await self._answer(request, asked.settings, texts, CompletionBodies(self.name))
 
+    async def _constraint(self, settings: Settings) -> Constraint | None:
+        if settings.schema is None:
+            return None
+        return await self.made(self._schemas.constraint, settings.schema, "response_format")
+
     def _texts(
-        self, prompts: Sequence[Sequence[int]], settings: Settings, field: str
-    ) -> list[Text]:
+        self, prompts: Sequence[Sequence[int]], settings: Settings, field: str,
+        constraint: Constraint | None = None,
+    ) -> list[Text]:  # fmt: skip
         """What the batch is to write: each prompt as often as is asked for."""
         texts, capacity = list[Text](), self._batch.capacity
         count = len(prompts) * settings.count
@@ -106,7 +115,8 @@ class Server(Front):
             limit = settings.limit or min(self.limits.tokens, capacity - len(prompt))
             for _ in range(settings.count):
                 sampling = settings.sampling_of(len(texts))
-                texts.append(Text(prompt, limit, sampling, self._tokenizer.stops))
+                copy = None if constraint is None else constraint.copy()
+                texts.append(Text(prompt, limit, sampling, self._tokenizer.stops, copy))
             if limit < 1 or not self._batch.fits(texts[-1]):
                 reason = f"{len(prompt)} tokens and {max(limit, 1)} new ones are asked for; "
                 reason += f"{capacity} fit"

@@ -20,18 +20,21 @@ from dataclasses import dataclass, field
 from lamina.models.sampling import RECENT, Sampling, recent_of
 from lamina.serving.engine import Engine, Row
 from lamina.serving.pages import PagePool, TextPages
+from lamina.text.schema import Constraint
 
 __all__ = ["Batch", "Text", "Written"]
 
 
 @dataclass(eq=False)
 class Text:
-    """A prompt, and up to `limit` tokens after it; one of `stops` ends it, and is the last one."""
+    """A prompt, and up to `limit` tokens after it; one of `stops` ends it, and is the last one.
+    constraint: of the tokens after the prompt, each of which it is told."""
 
     prompt: Sequence[int]
     limit: int
     sampling: Sampling
     stops: frozenset[int] = frozenset()
+    constraint: Constraint | None = None
     new: list[int] = field(default_factory=list)
     held: int = 0  # tokens whose keys and values are in the caches
     reused: int = 0  # of these, the ones that were there before
@@ -44,7 +47,10 @@ class Text:
 
     @property
     def finish_reason(self) -> str | None:
-        """None while it goes on; "stop" after a stop token, "length" at the limit."""
+        """None while it goes on; "stop" after a stop token, "length" at the limit, or where the
+        constraint cannot go on."""
+        if self.constraint is not None and self.constraint.is_broken:
+            return "length"
         if self.new and self.new[-1] in self.stops:
             return "stop"
         return "length" if len(self.new) >= self.limit else None
@@ -156,12 +162,15 @@ class Batch:
         end = text.held + len(tokens)  # of the prompt, or beyond it
         before = [*text.prompt[max(end - RECENT, 0) : end], *text.new[-RECENT:]]
         pages = text.pages.numbers
-        return Row(tokens, text.held, pages, recent_of(before), text.sampling)
+        allowed = None if text.constraint is None else text.constraint.allowed()
+        return Row(tokens, text.held, pages, recent_of(before), text.sampling, allowed)
 
     def _added(self, text: Text, token: int, computed: int) -> Written:
         """Add a token to a text, of which so many more tokens are in the caches now."""
         self._keep(text, computed)
         text.new.append(token)
+        if text.constraint is not None:
+            text.constraint.add(token)
         reason = text.finish_reason
         if reason is not None:
             self._end(text)

@@ -100,7 +100,7 @@ class EmbeddingServer(Front):
         long, and for numbers of no token."""
         tokens: Sequence[Any] = text
         if isinstance(text, str):
-            tokens = await self.tokens(self._embedder.all_tokens, text, "input")
+            tokens = await self.made(self._embedder.all_tokens, text, "input")
         longest = self._embedder.settings.longest
         if len(tokens) > longest:
             reason = f"a text of {len(tokens)} tokens; {longest} fit"

@@ -7,7 +7,8 @@ whichever texts it is for and however long they are. There are a few of each kin
     lengths    room for 128 positions of each text, for twice as many, and so on: attention reads
                all of the room that a program has
     draws      the most probable token; one drawn from all tokens, with a temperature and min-p; or
-               with top-k, top-p and penalties as well, if a text of the batch asks for these
+               with top-k, top-p, penalties and constraints as well, if a text of the batch asks
+               for these
 """
 
 from __future__ import annotations
@@ -17,11 +18,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
-from lamina.models.sampling import RECENT, Sampling, best, drawn, drawn_with_limits
+from lamina.models.sampling import (
+    RECENT,
+    Sampling,
+    all_allowed,
+    best,
+    drawn,
+    drawn_with_limits,
+)
 
 __all__ = ["Engine", "Room", "Row"]
 
@@ -46,13 +55,24 @@ class Room:
 class Row:
     """One text in a step. tokens: new ones, the first of which is number `first` of the text; the
     token after the last one is wanted. pages: of all tokens so far, by number. recent: as
-    `recent_of` the text says."""
+    `recent_of` the text says. allowed: as `Constraint.allowed` says; None allows all tokens."""
 
     tokens: Sequence[int]
     first: int
     pages: Sequence[int]
     recent: Sequence[int]
     sampling: Sampling
+    allowed: NDArray[np.int32] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the best token by the logits is wanted."""
+        return self.sampling.is_plain and self.allowed is None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it needs the program with limits."""
+        return self.sampling.is_limited or self.allowed is not None
 
 
 class Engine:
@@ -60,6 +80,7 @@ class Engine:
 
     def __init__(self, network: LanguageModel, room: Room, device: str) -> None:
         self.room, self._device = room, device
+        self._vocabulary = network.vocabulary
         caches = network.new_pages(room.pages, room.page_size, device)
 
         @jit
@@ -77,11 +98,11 @@ class Engine:
         @jit
         def limited(
             ids: Tensor, first: Tensor, last: Tensor, table: Tensor, numbers: Tensor, keys: Tensor,
-            recent: Tensor,
+            recent: Tensor, allowed: Tensor,
         ) -> Tensor:  # fmt: skip
             texts = [cache.texts(table) for cache in caches]
             logits = network(ids, texts, first, only=last)[:, 0]
-            return drawn_with_limits(logits, numbers, keys, recent)
+            return drawn_with_limits(logits, numbers, keys, recent, allowed)
 
         self._greedy, self._sampled, self._limited = greedy, sampled, limited
 
@@ -109,12 +130,13 @@ class Engine:
             first[at] = row.first
             table[at, : len(held)] = held
         inputs = [self._tensor(one) for one in (ids, first, last, table)]
-        if all(row.sampling.is_plain for row in rows):
+        if all(row.is_plain for row in rows):
             result = self._greedy(*inputs)
-        elif not any(row.sampling.is_limited for row in rows):
+        elif not any(row.is_limited for row in rows):
             result = self._sampled(*inputs, *self._draws(rows, width))
         else:
-            result = self._limited(*inputs, *self._draws(rows, width), self._recent(rows, width))
+            limits = [self._recent(rows, width), self._allowed(rows, width)]
+            result = self._limited(*inputs, *self._draws(rows, width), *limits)
         return [int(token) for token in result.numpy()]
 
     def _draws(self, rows: Sequence[Row], width: int) -> list[Tensor]:
@@ -132,6 +154,14 @@ class Engine:
         for at, row in enumerate(rows):
             recent[at] = row.recent
         return self._tensor(recent)
+
+    def _allowed(self, rows: Sequence[Row], width: int) -> Tensor:
+        """The tokens that may come next."""
+        words = all_allowed(width, self._vocabulary)
+        for at, row in enumerate(rows):
+            if row.allowed is not None:
+                words[at] = row.allowed
+        return self._tensor(words)
 
     def _table_size(self, end: int) -> int:
         """The pages of a text in the shortest program that has room for `end` tokens."""

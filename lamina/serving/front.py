@@ -28,13 +28,14 @@ from lamina.serving.protocol import ApiError, parse_object
 
 __all__ = ["Front", "Limits"]
 
-_Read = TypeVar("_Read")  # what a tokenizer reads: a text, or a conversation
+_Part = TypeVar("_Part")  # of a request: a text, a conversation, or a schema
+_Made = TypeVar("_Made")
 _OPEN_PATHS = frozenset({"/", "/health"})  # without a key
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A name or an address, and a port, as RFC 9112 has them in the header Host.
 _HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[0-9a-f:.]+\])(:[0-9]*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS = 30.0  # until a body has come
-_TOKENIZED_AT_ONCE = 2  # texts; the rest of the machine is for the model
+_MADE_AT_ONCE = 2  # texts or schemas that are read; the rest of the machine is for the model
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Front(ABC):
         self.name, self.limits = name, limits
         self.metrics = Metrics()
         self._created = int(time.time())
-        self._tokenizing = asyncio.Semaphore(_TOKENIZED_AT_ONCE)
+        self._making = asyncio.Semaphore(_MADE_AT_ONCE)
         routes = [
             *routes,
             Route("/health", self._health),
@@ -150,15 +151,13 @@ class Front(ABC):
             raise ApiError(408, f"the body has not come in {_BODY_SECONDS:g} s") from None
         return parse_object(bytes(body))
 
-    async def tokens(
-        self, encode: Callable[[_Read], list[int]], text: _Read, field: str
-    ) -> list[int]:
-        """The tokens that `encode` makes of a text or a conversation, in a thread of its own: other
-        clients need not wait for a long text. Raises ApiError, which names the field of the
-        request, where it raises LaminaError."""
+    async def made(self, make: Callable[[_Part], _Made], part: _Part, field: str) -> _Made:
+        """What `make` makes of a part of a request, such as the tokens of a text, in a thread of
+        its own: other clients need not wait for a long one. Raises ApiError, which names the field
+        of the request, where it raises LaminaError."""
         try:
-            async with self._tokenizing:
-                return await asyncio.to_thread(encode, text)
+            async with self._making:
+                return await asyncio.to_thread(make, part)
         except LaminaError as error:
             raise ApiError(400, error.message, field) from None
 

@@ -40,7 +40,7 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
+    "response_format": ({"type": "text"},),  # chats have others
     "modalities": (["text"],),
 }
 _SETTINGS = frozenset({
@@ -75,7 +75,8 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """How the texts of a request are written. limit: tokens of each, where the request says so."""
+    """How the texts of a request are written. limit: tokens of each, where the request says so.
+    schema: of JSON, which they have to fit."""
 
     model: str
     sampling: Sampling
@@ -84,6 +85,7 @@ class Settings:
     stops: tuple[str, ...]
     streams: bool
     shows_usage: bool
+    schema: Mapping[str, Any] | None
 
     def sampling_of(self, choice: int) -> Sampling:
         """Of text number `choice` of the request: each has a seed of its own."""
@@ -144,7 +146,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def parse_chat(body: Mapping[str, Any]) -> tuple[Settings, list[dict[str, str]]]:
     """The settings and the messages, which have a role and a content. Raises ApiError, which names
     the field, for what makes no sense and for what lamina cannot do."""
-    settings = _settings(_Fields(body), "messages", "max_completion_tokens")
+    settings = _settings(_Fields(body), "messages", "max_completion_tokens", "response_format")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ApiError(400, "messages: a list of one or more messages is needed", "messages")
@@ -272,6 +274,7 @@ def _settings(fields: _Fields, *own: str) -> Settings:
     if "max_completion_tokens" in own:
         limit = fields.whole("max_completion_tokens", 1, most) or limit
     options = _Fields(fields.get("stream_options", dict, "an object", {}))
+    schema = _schema(fields) if "response_format" in own else None
     return Settings(
         model,
         _sampling(fields),
@@ -280,7 +283,24 @@ def _settings(fields: _Fields, *own: str) -> Settings:
         _stops(fields.values.get("stop")),
         fields.flag("stream"),
         options.flag("include_usage"),
+        schema,
     )
+
+
+def _schema(fields: _Fields) -> Mapping[str, Any] | None:
+    """What `response_format` asks for."""
+    value: dict[str, Any] = fields.get("response_format", dict, "an object", {"type": "text"})
+    kind = value.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    given = value.get("json_schema")
+    schema = given.get("schema") if isinstance(given, dict) else None
+    if kind == "json_schema" and isinstance(schema, dict):
+        return schema
+    reason = "the type 'text', 'json_object', or 'json_schema' with a json_schema.schema is needed"
+    raise ApiError(400, f"response_format: {reason}", "response_format")
 
 
 def _model(fields: _Fields) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -176,6 +177,26 @@ def test_the_command_writes_an_answer_or_continues_a_text(smollm: tuple[Any, Pat
     assert "tokens/s" in done.stderr
     raw = lamina("generate", path, "pip", "--max-tokens", "5", "--raw")
     assert raw.stdout == answer(theirs, path, tokenizer.encode("pip"), 5)
+
+
+def test_the_command_writes_what_fits_a_schema(
+    smollm: tuple[Any, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("llguidance", reason="texts that fit a JSON schema need llguidance")
+    schema = tmp_path / "schema.json"
+    item = {"enum": ["a", "b"]}
+    form = {"type": "array", "items": item, "minItems": 2, "maxItems": 3}
+    schema.write_text(json.dumps(form))
+    arguments = ["generate", str(smollm[1]), "pip", "--max-tokens", "25", "--schema", str(schema)]
+    assert cli.main(arguments) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert len(written) in (2, 3)
+    assert set(written) <= {"a", "b"}
+    for text, message in (("[", "schema.json: not JSON"), ("[]", "schema.json: a list, not an"),
+                          ('{"type": 3}', "schema: ")):  # fmt: skip
+        schema.write_text(text)
+        assert cli.main(arguments) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_an_answer_ends_where_nobody_reads(smollm: tuple[Any, Path]) -> None:

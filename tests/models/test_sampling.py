@@ -8,11 +8,12 @@ import pytest
 import lamina as lm
 from lamina import Tensor
 from lamina.errors import ArgumentError
-from lamina.models.sampling import Sampling, best, drawn, drawn_with_limits, recent_of
+from lamina.models.sampling import Sampling, all_allowed, best, drawn, drawn_with_limits, recent_of
 
 # Of 70 tokens the last 64 count; token 39, which is not among these, is not penalized.
 TEXT = [39] * 6 + [int(one) for one in np.random.default_rng(2).integers(0, 20, 64)]
 RECENT_TOKENS = recent_of(TEXT)
+ALL = Tensor(all_allowed(1, 40))
 LOGITS = (np.random.default_rng(0).standard_normal(40) * 2).astype(np.float32)
 
 
@@ -24,7 +25,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 @lm.jit
 def draw(numbers: Tensor, keys: Tensor) -> Tensor:
     logits = Tensor(LOGITS).reshape((1, -1)).expand((len(keys), -1))
-    return drawn_with_limits(logits, numbers, keys, Tensor([RECENT_TOKENS] * len(keys)))
+    recent = Tensor([RECENT_TOKENS] * len(keys))
+    return drawn_with_limits(logits, numbers, keys, recent, Tensor(all_allowed(len(keys), 40)))
 
 
 @lm.jit
@@ -144,7 +146,7 @@ def test_penalties_change_the_best_token() -> None:
         theirs = penalize(torch.tensor([TEXT[-64:]]), torch.tensor(logits)).numpy()
         numbers = Tensor([Sampling(repetition_penalty=1.7).numbers()], lm.float32)
         keys = Tensor([[0, 0]], lm.uint32)
-        ours = drawn_with_limits(Tensor(logits), numbers, keys, Tensor([RECENT_TOKENS]))
+        ours = drawn_with_limits(Tensor(logits), numbers, keys, Tensor([RECENT_TOKENS]), ALL)
         assert ours.item() == theirs.argmax()
 
 
@@ -152,8 +154,33 @@ def test_a_short_text_has_few_recent_tokens() -> None:
     assert recent_of([3, 4]) == [3, 4] + [-1] * 62
     numbers = Tensor([Sampling(frequency_penalty=2.0).numbers()], lm.float32)
     keys, logits = Tensor([[0, 0]], lm.uint32), Tensor([[0.0, 1.0, 2.0, 3.0]])
-    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([3])])).item() == 2
-    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([])])).item() == 3
+    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([3])]), ALL).item() == 2
+    assert drawn_with_limits(logits, numbers, keys, Tensor([recent_of([])]), ALL).item() == 3
+
+
+@pytest.mark.parametrize("device", ["interp", "cpu"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(1.3, 0.9, top_k=5)])
+def test_tokens_are_drawn_among_those_that_are_allowed(device: str, sampling: Sampling) -> None:
+    """As from the logits of these alone, of 40 tokens in two words."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        bits = rng.random(64) < rng.uniform(0.02, 0.9)
+        bits[seed] = True
+        allowed = np.packbits(bits, bitorder="little").view(np.int32)
+        inputs = [
+            Tensor([sampling.numbers()], lm.float32, device),
+            Tensor([sampling.key(seed)], lm.uint32, device),
+            Tensor([recent_of([])], lm.int64, device),
+        ]
+        token = drawn_with_limits(
+            Tensor([LOGITS], device=device), *inputs, Tensor([allowed], device=device)
+        ).item()
+        lowest = np.where(bits[:40], LOGITS, np.float32(-1e30))
+        every = Tensor(all_allowed(1, 40), device=device)
+        expected = drawn_with_limits(Tensor([lowest], device=device), *inputs, every).item()
+        assert bits[token]
+        assert token == expected
+        assert sampling.temperature > 0.0 or token == lowest.argmax()
 
 
 def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
@@ -161,9 +188,10 @@ def test_each_row_of_a_batch_is_drawn_as_by_itself() -> None:
     numbers = Tensor([one.numbers() for one in rows], lm.float32)
     for step in range(5):
         keys = Tensor([one.key(step) for one in rows], lm.uint32)
+        recent = Tensor([RECENT_TOKENS])
         alone = [
             drawn_with_limits(Tensor([LOGITS]), Tensor([one.numbers()], lm.float32),
-                              Tensor([one.key(step)], lm.uint32), Tensor([RECENT_TOKENS])).item()
+                              Tensor([one.key(step)], lm.uint32), recent, ALL).item()
             for one in rows
         ]  # fmt: skip
         assert draw(numbers, keys).tolist() == alone

@@ -82,17 +82,20 @@ SCALARS = st.one_of(
     st.none(), st.booleans(), st.sampled_from([-1, 0, 1, 2, 1 << 40, -(1 << 70), 10**400]),
     st.floats(allow_nan=True), st.text(max_size=8),
     st.sampled_from(["\ud800", "\0", "user", NAME, "<|im_end|>", "text", "x" * 5000]),
+    st.sampled_from(["json_object", "json_schema"]),
 )  # fmt: skip
+NAMES = ["role", "content", "type", "text", "json_schema", "schema", "odd"]
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(["role", "content", "type", "text", "odd"]), inner),
+        st.dictionaries(st.sampled_from(NAMES), inner),
     ),
     max_leaves=6,
 )
 FIELDS = st.sampled_from([*FINE, *CHAT, "stream", "stream_options", "n", "stop", "top_p", "seed",
-                          "logit_bias", "tools", "min_p", "user", "odd"])  # fmt: skip
+                          "logit_bias", "tools", "min_p", "user", "response_format",
+                          "odd"])  # fmt: skip
 
 
 @settings(max_examples=150)

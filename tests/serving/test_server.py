@@ -136,6 +136,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"messages": [{"role": "nobody", "content": ""}]}, openai.BadRequestError, "'nobody' is not"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
      openai.BadRequestError, r"messages\[0\].content: a text"),
+    ({"response_format": {"type": "xml"}}, openai.BadRequestError, "response_format: the type"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+     openai.BadRequestError, "a json_schema.schema is needed"),
     ({"extra_body": {"top_q": 1}}, openai.BadRequestError, "'top_q': no such field"),
 ]  # fmt: skip
 
