@@ -19,9 +19,9 @@ from lamina.ir.ops import Op
 MIN_USES = 128
 MIN_STEPS = 1024  # of a result: with 512 both were as fast (measured)
 # The same of a factor that the second-level cache does not hold, whose lines come from further away
-# for each panel of columns. Beside direct reads on one core of a Xeon with 2 MiB, such programs were
-# 1.04 to 3.2 times as fast with 46 to 296 columns and 161 to 5,199 steps, but 0.87 once, and 0.3 to
-# 1.05 times with 17 to 36 columns.
+# for each panel of columns. On one core of a Xeon with 2 MiB programs were 1.04 to 3.2 times as
+# fast so, with 46 to 296 columns and 161 to 5,199 steps, but 0.87 once, and 0.3 to 1.05 times with
+# 17 to 36 columns.
 MIN_USES_FROM_FAR, MIN_STEPS_FROM_FAR = 48, 128
 
 

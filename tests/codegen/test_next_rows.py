@@ -59,6 +59,21 @@ def test_rows_a_page_apart_leave_the_nearest_cache_to_those_of_the_tile(
     assert set(nearest) == {"2"}
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(260, 40), (250, 40), (700, 20), (700, 90)])
+def test_steps_that_lie_far_apart_are_asked_for(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, rows: int, columns: int
+) -> None:
+    """Of the gradient of a weight: vectors along the rows of the larger factor, or single numbers
+    of it; from rows of 1 KiB on, 16 steps ahead."""
+    monkeypatch.setattr(c_memory, "SECOND_CACHE", 64)
+    a, b = drawn(96, rows), drawn(96, columns)
+    found = (lm.asarray(a).T @ lm.asarray(b)).numpy()
+    np.testing.assert_allclose(found, a.T @ b, atol=1e-3)
+    text = texts[-1]
+    asked = re.findall(rf"AHEAD\(p\d \+ .*, {16 * rows}, 3\)", text)
+    assert bool(asked) == (rows >= 256)
+
+
 def two_convolutions(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return lm.conv2d(lm.relu(lm.conv2d(x, first)), second, padding=1)
 

@@ -6,6 +6,7 @@ see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from lamina.core.dtypes import DType, bool_, float32, float64
 from lamina.errors import FormatError
@@ -31,9 +32,10 @@ STRIDES = "c/strides.c"
 # The functions of that text, by the elements from lane to lane.
 PICKING = {-1: "backwards", 2: "each_second", 3: "each_third", 4: "each_fourth"}
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
-# The same from rows of an array that lie a page apart, or more: the hardware prefetcher does not
-# leave the page that it is in. 8 and 32 steps were as fast.
-FAR_STEPS = 16
+# The same from rows of an array that lie so many bytes apart, or more: the hardware prefetcher does
+# not leave the page that it is in, and finds few rows there. 8 and 32 steps were as fast. The
+# transpose of 8192 x 512 times 8192 x 40, with rows of 2 KiB, took one core of a Xeon 18 ms, and 6.
+FAR_STEPS, FAR_STRIDE = 16, 1024
 PAGE = 4096  # bytes
 SECOND_CACHE = 1 << 20  # bytes that stay in the second-level cache
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
@@ -308,7 +310,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
           before that, so the nearest cache is left to them.
         - A product that reads 16 columns of a panel at each step: 8 steps ahead, as in
           ``AHEAD(p3 + 128 * k_outer + 16 * k_inner, 128, 3);``, and see `_prefetch_next_panel`.
-        - A product that reads the columns of a large array row after row, where a row has 1024
+        - A product that reads the columns of a large array row after row, where a row has 256
           elements or more: 16 rows ahead, ``AHEAD(p1 + 1384 * k + 32 * j, 22144, 3);``.
         - Numbers that are decoded before they are added up, each once, as of quantised weights:
           8192 bytes ahead, ``AHEAD(p6 + 1024 * k_outer + 64 * k_inner, 8192, 3);``.
@@ -368,6 +370,9 @@ class MemoryPrinter(CSpelling, NestPrinter):
             return
         terms, _ = ix.terms_of(load.src[0])
         rows = [axis for axis, part in self.unrolled.items() if axis in terms and part.copies > 1]
+        if len(rows) == 1 and self._is_of_far_rows(load, step, terms.get(step, 0)):
+            self._prefetch_far_step(load, point, rows[0], terms[step])
+            return
         if len(rows) != 1 or terms.get(step) != 1 or point.get(rows[0], 0) > 0:
             return
         row, in_line = rows[0], LINE // load.dtype.itemsize
@@ -378,6 +383,17 @@ class MemoryPrinter(CSpelling, NestPrinter):
         turn = f"{stride - 1} * ({self.text_of[step]} & {in_line - 1})"
         near = ALL_CACHES if stride * load.dtype.itemsize < PAGE else BUT_FIRST_LEVEL
         self.line(f"AHEAD({place} + {turn}, {count * stride}, {near});")
+
+    def _prefetch_far_step(self, load: Node, point: Point, row: Node, stride: int) -> None:
+        """Print a prefetch of the scalars that a register tile reads 16 steps later, `stride`
+        elements apart, as in the transposed factor of a weight's gradient. Rows that are neighbours
+        are on one line, or on two: ``AHEAD(p0 + 2119 * k + 13 * i, 33904, 3);`` for the first of
+        them and for the last."""
+        terms, _ = ix.terms_of(load.src[0])
+        ends = (0, self.unrolled[row].copies - 1)
+        if terms[row] > 1 or point.get(row, 0) in ends:
+            place = f"p{load.arg.parameter} + {self.index_text(load.src[0], point)}"
+            self.line(f"AHEAD({place}, {FAR_STEPS * stride}, {ALL_CACHES});")
 
     def _innermost_step(self) -> Node | None:
         """The innermost of the open loops of a reduction; None where none is open."""
@@ -401,11 +417,12 @@ class MemoryPrinter(CSpelling, NestPrinter):
         return array.memory == "scratch" and array.nbytes > NEAREST_CACHE
 
     def _is_of_far_rows(self, load: Node, step: Node, stride: int) -> bool:
-        """Does each `step` of a reduction read another page of a large array, `stride` elements
-        after the one before?"""
+        """Does each `step` of a reduction read a large array far from the one before, `stride`
+        elements after it?"""
         is_large = self.nest.kernel.parameters[load.arg.parameter].nbytes > SECOND_CACHE
-        is_long = step.arg.size >= 2 * FAR_STEPS
-        return is_large and is_long and abs(stride) * load.dtype.itemsize >= PAGE
+        steps = prod(axis.arg.size for axis in self.nest.order if axis.arg.reduce)
+        is_long = steps >= 2 * FAR_STEPS
+        return is_large and is_long and abs(stride) * load.dtype.itemsize >= FAR_STRIDE
 
     def _is_decoded_in_order(self, load: Node) -> bool:
         """Does a reduction read narrow numbers from end to end of an array that is larger than the
