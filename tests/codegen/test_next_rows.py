@@ -63,8 +63,7 @@ def test_rows_a_page_apart_leave_the_nearest_cache_to_those_of_the_tile(
 def test_steps_that_lie_far_apart_are_asked_for(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, rows: int, columns: int
 ) -> None:
-    """Of the gradient of a weight: vectors along the rows of the larger factor, or single numbers
-    of it; from rows of 1 KiB on, 16 steps ahead."""
+    """Single numbers of the gradient of a weight, from rows of 1 KiB on, 16 steps ahead."""
     monkeypatch.setattr(c_memory, "SECOND_CACHE", 64)
     a, b = drawn(96, rows), drawn(96, columns)
     found = (lm.asarray(a).T @ lm.asarray(b)).numpy()

@@ -125,7 +125,6 @@ def test_a_program_begins_with_the_texts_that_it_needs() -> None:
     marks = {
         "WGMMA": "product attention",
         "WGMMA_OF_REGISTERS": "attention",
-        "BACK_TO_BACK_LOOP": "attention_by_steps",
         "SORT_MOVE": "sort",
     }
     for macro, users in marks.items():
