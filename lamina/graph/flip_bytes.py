@@ -68,11 +68,12 @@ def _fills_tiles(node: Node) -> bool:
     other = _repeated(node) if product.op is Op.MUL else None
     if other is None or len(axes) != 1:
         return False
-    rows = prod(other.src[0].shape) // product.shape[axes[0]]
+    steps, elements = product.shape[axes[0]], prod(other.src[0].shape)
+    if steps < BYTES_OF_ROW or elements == 0:
+        return False
     return (
-        rows >= MIN_ROWS_OF_TILES
-        and prod(product.shape) // prod(other.src[0].shape) >= ROWS_OF_TILE
-        and product.shape[axes[0]] >= BYTES_OF_ROW
+        elements // steps >= MIN_ROWS_OF_TILES
+        and prod(product.shape) // elements >= ROWS_OF_TILE
         and _is_minor(other, axes[0])
     )
 

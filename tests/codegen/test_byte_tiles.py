@@ -122,6 +122,14 @@ def test_others_take_words(rows: int, steps: int) -> None:
     assert "TILE_DOT" not in _text(_product, (rows, steps), (steps, 64))
 
 
+@pytest.mark.parametrize("shape", [(32, 0, 48), (0, 128, 48), (32, 128, 0)], ids=str)
+def test_products_of_nothing(shape: tuple[int, int, int]) -> None:
+    rows, steps, columns = shape
+    left, right = np.ones((rows, steps), np.int8), np.ones((steps, columns), np.uint8)
+    product = Tensor(left).cast(lm.int32) @ Tensor(right).cast(lm.int32)
+    np.testing.assert_array_equal(product.numpy(), left.astype(np.int32) @ right.astype(np.int32))
+
+
 def test_rows_that_lie_apart_take_words() -> None:
     """The bytes of a row of a tile are read at once, which these are not neighbours for."""
     text = _text(lambda x, w: _product(x.T, w), (320, 96), (320, 64))

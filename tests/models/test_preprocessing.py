@@ -15,10 +15,12 @@ from lamina.errors import ArgumentError, FormatError, MissingPackageError
 from lamina.models import images
 from lamina.models.images import Labels, Preprocessing, read_image
 from lamina.models.resampling import FILTERS, resized
-from tests.models.test_images import saved
 
 Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+
+from tests.models.test_images import saved  # noqa: E402  of PyTorch's models
 
 GENERATOR = np.random.default_rng(1)
 PHOTO = GENERATOR.integers(0, 256, (47, 61, 3)).astype(np.uint8)
