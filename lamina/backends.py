@@ -181,8 +181,7 @@ CPU = Backend(
     graph_rules=lambda options: (
         cached_products_in_parts, gradients_in_parts, joined_scatters, log_sums_as_recurrences,
         long_columns_in_parts, scan_in_parts(target_of(options).multiprocessors), short_rows,
-        shortest_orders, sorts_of_rows, steps_in_rows(target_of(options).l2_bytes), uneven_in_parts,
-        windows_in_rows,
+        shortest_orders, sorts_of_rows, steps_in_rows, uneven_in_parts, windows_in_rows,
     ),
     knobs=CpuKnobs(),
     schedule=lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

@@ -29,6 +29,14 @@ def test_the_names_of_other_libraries_are_current(golden: Golden) -> None:
     golden(page, page_with_names(page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("folder", ["cpu", "gpu"])
+def test_the_heuristics_list_their_files(folder: str) -> None:
+    place = PACKAGE / "schedule" / folder
+    listed = (place / "__init__.py").read_text(encoding="utf-8")
+    for path in place.glob("*.py"):
+        assert path.stem == "__init__" or re.search(rf"\b{path.stem}\b", listed), path.name
+
+
 def test_the_page_has_every_operation_once() -> None:
     rows = re.findall(r"^\| ([A-Z0-9_]+) \|", ops_markdown(), re.MULTILINE)
     assert sorted(rows) == sorted(op.name for op in Op)

@@ -8,7 +8,7 @@ kernel of its own writes, the steps of a row i are neighbours.
 
 from lamina.core.dtypes import float32
 from lamina.core.shape import prod, squeezed
-from lamina.graph.rewrite import Rule
+from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -18,21 +18,15 @@ from lamina.ir.ops import Op
 # then 0.03 ns less (measured: 1024 x 4096 times 4096 x 256 at 29 GFLOP/s, and at 52 so).
 MIN_USES = 128
 MIN_STEPS = 1024  # of a result: with 512 both were as fast (measured)
-# The same of a factor that the second-level cache does not hold, whose lines come from further away
-# for each panel of columns. On one core of a Xeon with 2 MiB programs were 1.04 to 3.2 times as
-# fast so, with 46 to 296 columns and 161 to 5,199 steps, but 0.87 once, and 0.3 to 1.05 times with
-# 17 to 36 columns.
-MIN_USES_FROM_FAR, MIN_STEPS_FROM_FAR = 48, 128
+# Products ask for such steps ahead (`FAR_STRIDE` of targets/c/memory.py). Of 179 drawn ones on a
+# core of a Xeon the 40 that both numbers let through are 1.05 times as fast so, in the mean, and
+# the other ones would be 0.88 times as fast.
 
 
-def steps_in_rows(l2_bytes: int) -> Rule:
-    """The rule for a CPU with such a second-level cache: a sum of products of two arrays has the
-    factor that does not vary along the last axis of the result transposed in memory, where its
-    steps lie apart."""
-    return Rule("steps_in_rows", (Op.REDUCE,), lambda node: _with_steps_in_rows(node, l2_bytes))
-
-
-def _with_steps_in_rows(node: Node, l2_bytes: int) -> Node | None:
+@on(Op.REDUCE)
+def steps_in_rows(node: Node) -> Node | None:
+    """A sum of products of two arrays, with the factor that does not vary along the last axis of
+    the result transposed in memory where its steps lie apart."""
     product = node.src[0]
     if node.arg.monoid is not ADD or node.dtype is not float32 or product.op is not Op.MUL:
         return None
@@ -42,14 +36,8 @@ def _with_steps_in_rows(node: Node, l2_bytes: int) -> Node | None:
     numbers, vectors = sorted(product.src, key=lambda factor: int(varies(factor, last)))
     row = _row_of(numbers, vectors, node.arg.axes)
     steps = prod([product.shape[axis] for axis in node.arg.axes])
-    if row is None or not is_fastest(numbers, row):
-        return None
-    elements = prod(numbers.src[0].shape)
-    is_far = elements * node.dtype.itemsize > l2_bytes
-    min_uses, min_steps = MIN_USES, MIN_STEPS
-    if is_far:
-        min_uses, min_steps = MIN_USES_FROM_FAR, MIN_STEPS_FROM_FAR
-    if prod(product.shape) < min_uses * elements or steps < min_steps:
+    uses = prod(product.shape) // prod(numbers.src[0].shape) if row is not None else 0
+    if row is None or uses < MIN_USES or steps < MIN_STEPS or not is_fastest(numbers, row):
         return None
     factors = [_transposed(factor, row) if factor is numbers else factor for factor in product.src]
     return build.reduce(ADD, node.arg.axes, factors[0] * factors[1])

@@ -7,13 +7,7 @@ import pytest
 
 from lamina.core.dtypes import DType, float32, float64
 from lamina.graph.rewrite import rewrite
-from lamina.graph.steps_in_rows import (
-    MIN_STEPS,
-    MIN_STEPS_FROM_FAR,
-    MIN_USES,
-    MIN_USES_FROM_FAR,
-    steps_in_rows,
-)
+from lamina.graph.steps_in_rows import MIN_STEPS, MIN_USES, steps_in_rows
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD
@@ -23,8 +17,6 @@ from tests.generators import leaf
 from tests.rewrite.agreement import same_values
 
 STEPS = MIN_STEPS
-L2_BYTES = 1 << 20
-RULES = (steps_in_rows(L2_BYTES),)
 
 
 def product(left: Node, right: Node, shape: tuple[int, ...], steps: tuple[int, ...]) -> Node:
@@ -32,9 +24,9 @@ def product(left: Node, right: Node, shape: tuple[int, ...], steps: tuple[int, .
     return build.reduce(ADD, steps, build.expand(left, shape) * build.expand(right, shape))
 
 
-def stored(node: Node, l2_bytes: int = L2_BYTES) -> list[tuple[int, ...]]:
+def stored(node: Node) -> list[tuple[int, ...]]:
     """The shapes of what is stored."""
-    after = rewrite([node], (steps_in_rows(l2_bytes),))
+    after = rewrite([node], (steps_in_rows,))
     return [one.shape for one in toposort(after) if one.op is Op.CONTIGUOUS]
 
 
@@ -51,8 +43,8 @@ def test_a_factor_whose_steps_lie_apart_is_transposed(
     before = product(left, right, shape, steps)
     assert stored(before) == [(5, *(rows[axis] for axis in steps))]
     assert stored(product(right, left, shape, steps)) == stored(before)
-    (after,) = rewrite([before], RULES)
-    assert rewrite([after], RULES) == [after]
+    (after,) = rewrite([before], (steps_in_rows,))
+    assert rewrite([after], (steps_in_rows,)) == [after]
     random = np.random.default_rng(0)
     values = {one: random.integers(-3, 4, one.shape).astype(np.float32) for one in (left, right)}
     assert same_values(*evaluate([before, after], values))
@@ -72,18 +64,6 @@ def test_other_factors_stay(
 ) -> None:
     left, right = leaf(0, rows, float32), leaf(1, columns, float32)
     assert stored(product(left, right, tuple(map(max, rows, columns)), steps)) == []
-
-
-def test_a_factor_that_no_cache_holds_is_transposed_for_fewer_uses() -> None:
-    steps, rows, uses = MIN_STEPS_FROM_FAR, 50, MIN_USES_FROM_FAR
-    shape = (steps, rows, uses)
-    left, right = leaf(0, (steps, rows, 1), float32), leaf(1, (steps, 1, uses), float32)
-    nbytes = steps * rows * float32.itemsize
-    before = product(left, right, shape, (0,))
-    assert stored(before, nbytes) == []
-    assert stored(before, nbytes - 1) == [(rows, steps)]
-    fewer = leaf(1, (steps, 1, uses - 1), float32)
-    assert stored(product(left, fewer, (steps, rows, uses - 1), (0,)), nbytes - 1) == []
 
 
 @pytest.mark.parametrize(("dtype", "count"), [(float32, 1), (float64, 0)])

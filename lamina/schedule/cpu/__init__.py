@@ -5,6 +5,7 @@
     products        products of matrices, convolutions: a register tile; split, unroll, vector
     register_tiles  how large that is, and which reductions have one
     packing         their operands that lie badly, copied into panels: stage, keep
+    repacked        lanes of other kernels that lie apart, packed once: stage
     decoded         one vector times weights of few bits: rows as lanes, factor, keep
     reductions      sums along rows and down columns, dot products: vector, accumulate, dot
     maps            kernels without such reductions: vector, stage of what a row needs twice

@@ -4,6 +4,7 @@
     planner           what the others share: the nest so far, and its facts
     threads           a thread for each row, or for a register tile of rows: grid, thread
     blocks            a block for each row, or for a few
+    decoded           numbers that are bytes in blocks, a block for a thread: factor
     row_tiles         tiles of rows that read elements in common
     windows           tiles of windows that slide along an array
     products          which kernels have a product that tiles can compute

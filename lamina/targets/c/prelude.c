@@ -49,11 +49,12 @@ static double lamina_clock(void) {
 /* Not inlined: beside other kernels of row blocks, GCC 12 has no registers left for the sums of tiles. */
 #define KERNEL(name) LINKAGE __attribute__((noinline)) void name(void **b, long chunk)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
-/* Prefetches by hand what the hardware prefetcher misses. It fails in five cases: the next step of
+/* Prefetches by hand what the hardware prefetcher misses. It fails in these cases: the next step of
    sums that are accumulated in memory, and the next rows of an in-register transpose, are too many
    streams, or end before they are detected; where much is computed from what was read, the reorder
    buffer is full of dependent arithmetic and reaches no later load; a product reads each line of a
-   packed panel once a tile, as fast as the second-level cache gives it; and reads its rows in turns.
+   packed panel once a tile, as fast as the second-level cache gives it; and reads
+   its rows in turns, or steps that lie far apart.
    `near`: into which caches, 3 the nearest. */
 #define AHEAD(place, by, near) __builtin_prefetch(place + (by), 0, near)
 /* Memory may have changed, for all that the compiler knows. Between the steps of a register tile whose
