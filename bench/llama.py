@@ -344,7 +344,10 @@ def main() -> None:
     if options.layers:
         config = replace(config, layers=options.layers)
     run = Run(SMALL if options.tiny else Sizes(config, options.peer_layers), options.device)
-    path = options.output / "h200_llama.md" if options.output else None
+    path = None
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)  # before anything is measured
+        path = options.output / "h200_llama.md"
     lines = rows_of(path) if path else {}
     lm.set_options(device=options.device)
     lm.random.manual_seed(0)
