@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lamina.errors import ArgumentError, DTypeError, FormatError
 from lamina.text.tokenizer import TextStream, Tokenizer
-from tests.text.tables import README, SPECIAL, TEMPLATE, learned, tables
+from tests.text.tables import PROSE, SPECIAL, TEMPLATE, learned, tables
 
 regex = pytest.importorskip("regex")
 pytest.importorskip("tokenizers")
@@ -107,7 +107,7 @@ def test_tokens_are_those_of_a_plain_bpe(both: tuple[Tokenizer, PlainBPE], text:
 
 def test_a_whole_text_and_back(both: tuple[Tokenizer, PlainBPE]) -> None:
     tokenizer, plain = both
-    text = README.read_text(encoding="utf-8")
+    text = PROSE.read_text(encoding="utf-8")
     ids = tokenizer.encode(text)
     assert ids == plain.encode(text)
     assert tokenizer.decode(ids) == text
@@ -137,7 +137,7 @@ def test_texts_and_tokens_that_cannot_be_are_refused() -> None:
 
 def test_other_threads_run_while_a_long_text_is_encoded() -> None:
     tokenizer = Tokenizer.from_gguf(tables("smollm"))
-    text = README.read_text(encoding="utf-8") * 60
+    text = PROSE.read_text(encoding="utf-8") * 60
     times, is_done = list[float](), threading.Event()
 
     def tick() -> None:
