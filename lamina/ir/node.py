@@ -6,8 +6,10 @@ node is made, so that a wrong program fails on the line that builds it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
+from threading import RLock
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -34,9 +36,15 @@ def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar
 
 
 # Interning: every node that is alive, by its operation, operands and argument. The references are
-# weak, so that a node that nothing uses is freed; its entry then removes itself.
+# weak, so that a node that nothing uses is freed; its entry then removes itself. Threads build
+# graphs at the same time: an entry is added by one operation of the dict, and removed under the
+# lock. A thread that holds it may free another node, and then takes it again.
 Key = tuple[Any, ...]
-_table: dict[Key, ref[Node]] = {}
+_table: dict[Key, _Entry] = {}
+_lock = RLock()
+os.register_at_fork(  # no other thread of the parent, which a child lacks, holds it at the fork
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 
 
 class _Entry(ref["Node"]):
@@ -47,11 +55,12 @@ class _Entry(ref["Node"]):
     key: Key
 
 
-def _forget(entry: _Entry, table: dict[Key, ref[Node]] = _table) -> None:
-    """Remove the entry of a node that was freed. The table is a default argument, as Python clears
-    the names of modules when it exits, while nodes are still being freed."""
-    if table.get(entry.key) is entry:  # no new node has taken the key since
-        table.pop(entry.key, None)  # another thread may have removed it first
+def _forget(entry: _Entry, table: dict[Key, _Entry] = _table, lock: RLock = _lock) -> None:
+    """Remove the entry of a node that was freed. The table and the lock are default arguments, as
+    Python clears the names of modules when it exits, while nodes are still being freed."""
+    with lock:
+        if table.get(entry.key) is entry:  # no new node has taken the key since
+            del table[entry.key]
 
 
 class _Draft:
@@ -81,8 +90,12 @@ class Node(_Draft):
         node = _Draft()
         node.op, node.src, node.arg, node.dtype, node.shape = op, src, arg, dtype, shape
         node.__class__ = cls
-        entry = _table[key] = _Entry(node, _forget)  # type: ignore[arg-type]
-        entry.key = key
+        made = _Entry(node, _forget)  # type: ignore[arg-type]
+        made.key = key
+        while (kept := _table.setdefault(key, made)) is not made:  # of another thread, or freed
+            if (interned := kept()) is not None:
+                return interned
+            _forget(kept)
         return node  # type: ignore[return-value]
 
     @classmethod
