@@ -53,7 +53,7 @@ def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | Non
     has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
     if len(nodes) < MIN_NODES or has_collectives:
         return None
-    return digest(to_text(sinks, _line_of), repr(options), repr(target), compiler())
+    return digest(to_text(sinks, _line_of), repr(options), target.facts, compiler())
 
 
 def _line_of(node: Node, names: Names) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -164,3 +166,20 @@ def test_a_block_has_whole_warps_of_the_target(warp: int) -> None:
     assert isinstance(launch.kernel, Kernel)
     nest = apply(launch.kernel, parse("bind(a1, thread)")[""])
     assert CudaPrinter(nest, "sum", replace(DEFAULT_CUDA, warp=warp)).threads == warp
+
+
+_FACTS = """
+from lamina.core.target import cpu_target
+print(cpu_target(64, 2, engines=frozenset({"unsigned_by_signed", "byte_tiles", "others"})).facts)
+"""
+
+
+def test_the_text_of_all_facts_is_that_of_every_process() -> None:
+    """Python hashes strings with another seed in each process, which orders sets."""
+
+    def facts(seed: int) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        command = [sys.executable, "-c", _FACTS]
+        return subprocess.check_output(command, env=environment, text=True)
+
+    assert len({facts(seed) for seed in range(1, 6)}) == 1

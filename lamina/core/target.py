@@ -41,6 +41,11 @@ class Target:
     adds_atomically: bool = False
 
     @property
+    def facts(self) -> str:
+        """All of it as text, which is the same in every process: the order of a set is not."""
+        return repr({**vars(self), "engines": sorted(self.engines)})
+
+    @property
     def has_tile_programs(self) -> bool:
         """Whether kernels with products are printed from tile programs (lamina/tiles/): only
         CUDA C++ is."""

@@ -149,7 +149,7 @@ def keeping(mode: Fallback) -> Iterator[None]:
     """Within, AOTAutograd uses its cache, with lamina's part of the key. It compiles the backward
     graph at once, not at the first call, as entries hold both."""
     options = replace(current(), device="cpu")
-    key = digest(stored.compiler(), repr(options), repr(target_of(options)), mode.value)
+    key = digest(stored.compiler(), repr(options), target_of(options).facts, mode.value)
     with (
         torch._functorch.config.patch(
             bundled_autograd_cache=True, force_non_lazy_backward_lowering=True
