@@ -23,9 +23,9 @@ from lamina.core.shape import Shape, prod
 from lamina.fuse.layout import is_made_of_inputs
 from lamina.fuse.users import Users, users_of
 from lamina.ir.build import permute, reshape
-from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op, Pad, Reduce
+from lamina.ir.products import has_windows, product_of
 from lamina.ir.substitute import with_operands
 
 # Channels from which on they are lanes of vectors: one vector of 64 bytes of float32.
@@ -90,7 +90,7 @@ def _is_gradient_of_filter(total: Node, number: int, last_axis: LastAxis) -> boo
     For the filter (K, C, P, Q) of the convolution above, with d the gradient of its result, it is
     the sum over n, h and w of ``image[n, c, h + p, w + q] * d[n, k, h, w]``: its axis 0, along k,
     is that of d, which has k last in memory."""
-    product = product_of(total)
+    product = _moved_product_of(total)
     below = _in_operands(total, number)
     sums_over_images = total.arg.axes[0] == 0
     if product is None or below is None or not sums_over_images:
@@ -146,10 +146,8 @@ def _seeds(users: Users) -> Iterator[Axis]:
     """The channels of what windows are taken of for sums of products: dense convolutions, those of
     each channel, and their gradients. The first axis numbers images."""
     for total in users:
-        if total.op is not Op.REDUCE or total.arg.monoid is not ADD:
-            continue
-        product = peel(total.src[0], INDEXING)
-        for factor in product.src if product.op is Op.MUL else ():
+        product = product_of(total, INDEXING)
+        for factor in () if product is None else product.src:
             if not _has_windows(factor):
                 continue
             for number, size in enumerate(factor.shape):
@@ -159,12 +157,7 @@ def _seeds(users: Users) -> Iterator[Axis]:
 
 
 def _has_windows(factor: Node) -> bool:
-    """Is there a SHEAR, by which windows move, in the movement above an array?"""
-    while factor.op in INDEXING:
-        if factor.op is Op.SHEAR:
-            return True
-        factor = factor.src[0]
-    return False
+    return has_windows(factor, INDEXING)
 
 
 def _is_channels(image: Axis) -> bool:
@@ -192,7 +185,7 @@ class _Flow:
     convolution from the channels that it sums up to those of its result."""
 
     def __init__(self, users: Users) -> None:
-        self.products = {product_of(node) for node in users} - {None}
+        self.products = {_moved_product_of(node) for node in users} - {None}
         self.readers: dict[Node, list[_Read]] = {}  # by what lies beneath the movement
         for node in users:
             if self._has_order(node):
@@ -238,18 +231,16 @@ def _is_read_from_memory(read: _Read, node: Node) -> bool:
     return is_reduced or is_repeated
 
 
-def product_of(node: Node) -> Node | None:
+def _moved_product_of(node: Node) -> Node | None:
     """The products that a sum adds up if their factors are read beneath movement, as those of a
     convolution or of matrices are; None for any other node."""
-    if node.op is not Op.REDUCE or node.arg.monoid is not ADD:
-        return None
-    product = peel(node.src[0], INDEXING)
-    is_product = product.op is Op.MUL and any(factor.op in INDEXING for factor in product.src)
-    return product if is_product else None
+    product = product_of(node, INDEXING)
+    is_moved = product is not None and any(factor.op in INDEXING for factor in product.src)
+    return product if is_moved else None
 
 
 def _operands_of(node: Node) -> tuple[Node, ...]:
-    product = product_of(node)
+    product = _moved_product_of(node)
     return node.src if product is None else product.src
 
 
@@ -261,7 +252,7 @@ def _in_operands(node: Node, number: int) -> int | None:
     if node.op is not Op.REDUCE:
         return number
     below = _kept(node)[number]
-    if product_of(node) is None:
+    if _moved_product_of(node) is None:
         return below
     product = traced(Axis(node.src[0], below))
     return None if product is None else product.number
@@ -274,7 +265,7 @@ def _same_beneath(axis: Axis) -> list[Axis]:
     if number is None:
         return []
     sources = [traced(Axis(operand, number)) for operand in _operands_of(axis.node)]
-    if product_of(axis.node) is not None and None in sources:
+    if _moved_product_of(axis.node) is not None and None in sources:
         return []
     return [source for source in sources if source is not None]
 
@@ -283,7 +274,7 @@ def _same_above(axis: Axis, read: _Read) -> Iterator[Axis]:
     """The channels of the node that reads `axis`: the same ones, or those that a dense convolution
     makes of them, along which the filter alone varies."""
     total = read.node
-    product = product_of(total)
+    product = _moved_product_of(total)
     others = [factor for factor in product.src if factor is not read.operand] if product else []
     is_summed = any(traced(Axis(read.operand, summed)) == axis for summed in _summed(total))
     for number, size in enumerate(total.shape):
@@ -298,7 +289,7 @@ def _same_above(axis: Axis, read: _Read) -> Iterator[Axis]:
 
 def _summed(total: Node) -> list[int]:
     """The axes of products along which they are summed up."""
-    if product_of(total) is None:
+    if _moved_product_of(total) is None:
         return []
     below = [traced(Axis(total.src[0], axis)) for axis in total.arg.axes]
     return [axis.number for axis in below if axis is not None]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from lamina.core.shape import squeezed, strides_of
 from lamina.fuse.costs import widening
 from lamina.fuse.users import Users
-from lamina.graph.split_reductions import reuses_both_factors
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import reuses_both_factors
 
 # Movement that gives every element a place of its own.
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE})
@@ -55,10 +55,10 @@ def find_epilogues(
     # By the end the product, of several the last one: a kernel has tiles for one product. They have
     # no room for the loop of another reduction, which would run for each element.
     products = (node for node in users if node in end_of and reuses_both_factors(node))
-    product_of = {end_of[product].node: product for product in products}
+    product_at = {end_of[product].node: product for product in products}
     absorbed = {
         node for node, end in end_of.items()
-        if end.is_moved and product_of.get(end.node, node) is node
+        if end.is_moved and product_at.get(end.node, node) is node
     }  # fmt: skip
     ends = {
         end.node if node in absorbed or not end.is_moved else node for node, end in end_of.items()

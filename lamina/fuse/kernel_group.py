@@ -25,9 +25,10 @@ from lamina.fuse.members import (
     columns_of,
 )
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, contraction, contractions, points
+from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import contraction, contractions
 
 # A scan, scatter or sort runs in order along an axis, and a collective is no kernel: no other value
 # joins one, but for another part of a scan.

@@ -29,10 +29,9 @@ from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
-from lamina.graph.split_reductions import reuses_both_factors
-from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import product_of, reuses_both_factors
 
 Region = frozenset[Node]  # a value and all nodes that computing it takes, down to other values
 
@@ -202,7 +201,7 @@ def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> 
     for node in users:
         if node not in needed:
             continue
-        if _is_sum_of_products(node):
+        if product_of(node) is not None:
             is_recomputed = node not in never_recomputed and _is_larger_than_its_factors(node)
         else:
             is_recomputed = node.op in POINTWISE and not recomputed.isdisjoint(node.src)
@@ -223,11 +222,6 @@ def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
         if node not in sinks and all(map(leads_to_reductions, users[node])):
             needed.add(node)
     return needed
-
-
-def _is_sum_of_products(node: Node) -> bool:
-    """Whether `node` is a sum along axes whose operand is a multiplication."""
-    return node.op is Op.REDUCE and node.arg.monoid is ADD and node.src[0].op is Op.MUL
 
 
 def _is_larger_than_its_factors(node: Node) -> bool:
@@ -262,7 +256,7 @@ def _updating_sums(users: Users, target: FusionTarget) -> set[Node]:
     """
     sums: set[Node] = set()
     for node in users:
-        if not _is_sum_of_products(node):
+        if product_of(node) is None:
             continue
         if not (reuses_both_factors(node) or target.lanes_are_neighbours):
             continue  # the product of a matrix and one vector: no tiles, whose blocks are few
@@ -359,7 +353,7 @@ def _multiplies_alone(node: Node, users: Users) -> bool:
             return _multiplies_alone(reader, users)
         totals = users[reader]
         multiplies_floats = reader.op is Op.MUL and reader.dtype.is_float
-        return multiplies_floats and bool(totals) and all(map(_is_sum_of_products, totals))
+        return multiplies_floats and bool(totals) and all(map(product_of, totals))
 
     return bool(users[node]) and all(map(is_product, users[node]))
 
@@ -382,7 +376,7 @@ def _are_scalars_of_vectors(copies: Node, users: Users) -> bool:
     if not _multiplies_alone(copies.src[0], users) or not totals:
         return False
     for total in totals:
-        if not _is_sum_of_products(total):
+        if product_of(total) is None:
             return False
         kept = [axis for axis in range(len(copies.shape)) if axis not in total.arg.axes]
         if not kept or copies.src[0].shape[kept[-1]] != 1:

@@ -49,6 +49,7 @@ from lamina.ir.monoids import (
 )
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Combine, Group, Op, Ranks, Reduce, Scatter
+from lamina.ir.products import product_of
 from lamina.ir.substitute import substitute
 
 Contributions = Sequence[Node | None]
@@ -498,7 +499,7 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
     if node.op is Op.WHERE:
         taken = node.src[0] if number == 1 else ~node.src[0]
         return taken if live is None else live & taken
-    is_contraction = node.op is Op.REDUCE and _is_contraction(node)
+    is_contraction = node.op is Op.REDUCE and _multiplies_repeated(node)
     if live is None or is_contraction or node.op in Group.COLLECTIVE:
         return None
     mask = MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
@@ -516,9 +517,9 @@ def _factor_may_be_infinite(node: Node, number: int) -> bool:
     return node.op in _NONLINEAR
 
 
-def _is_contraction(node: Node) -> bool:
+def _multiplies_repeated(node: Node) -> bool:
     """Whether `node` sums products of two broadcast operands."""
-    product = peel(node.src[0], {Op.CAST})
-    return node.arg.monoid is ADD and product.op is Op.MUL and all(
+    product = product_of(node, {Op.CAST})
+    return product is not None and all(
         peel(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
-    )  # fmt: skip
+    )

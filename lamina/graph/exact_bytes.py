@@ -19,6 +19,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 
 EXACT = 1 << float32.precision  # up to which float32 has every integer
 LARGEST = {int8: 128, uint8: 255}  # magnitude of a byte
@@ -40,8 +41,8 @@ def bytes_as_floats(node: Node) -> Node | None:
     """The int32 sum of many products of two factors of bytes, of which each byte is used often, by
     sums of products of bfloat16; None for any other node, and for sums that no few equal parts are
     exact of."""
-    product = node.src[0]
-    if node.arg.monoid is not ADD or node.dtype is not int32 or product.op is not Op.MUL:
+    product = product_of(node)
+    if product is None or node.dtype is not int32:
         return None
     arrays = [bytes_of(factor) for factor in product.src]
     left, right = arrays

@@ -17,6 +17,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 
 MIN_USES = 16  # of each number of either factor: with fewer, the second sum would take as long
 # Rows from which on the other factor is packed into panels for any layout of it
@@ -30,8 +31,8 @@ MOVED = (Op.EXPAND, Op.RESHAPE, Op.PERMUTE)
 def flip_bytes(node: Node) -> Node | None:
     """The sum of int32 products of two factors of signed bytes, or of two of unsigned ones, with
     one factor flipped; None for any other node."""
-    product = node.src[0]
-    if node.arg.monoid is not ADD or node.dtype is not int32 or product.op is not Op.MUL:
+    product = product_of(node)
+    if product is None or node.dtype is not int32:
         return None
     axes = node.arg.axes
     other = _repeated(node)

@@ -15,6 +15,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 
 LANES = 16  # of the longest vectors
 MIN_ROW = 4 * LANES  # elements of the new rows of a result
@@ -32,11 +33,10 @@ def short_rows(node: Node) -> Node | None:
     if node.arg.monoid is not ADD or node.dtype is not float32:
         return None
     whole = _with_single_axes(node)
-    if whole.op is not Op.REDUCE:  # of no elements, or over axes of size 1 alone
+    product = product_of(whole)  # None too where that is over no axis, or of no elements
+    if product is None or any(factor.op is not Op.EXPAND for factor in product.src):
         return None
-    product, reduced = whole.src[0], whole.arg.axes
-    if product.op is not Op.MUL or any(factor.op is not Op.EXPAND for factor in product.src):
-        return None
+    reduced = whole.arg.axes
     few, many = sorted(product.src, key=lambda factor: prod(factor.src[0].shape))
     sizes = product.shape
     kept = [axis for axis, size in enumerate(sizes) if size > 1 and axis not in reduced]

@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from lamina.core.dtypes import float32
 from lamina.core.shape import prod
 from lamina.graph.rewrite import on
-from lamina.graph.split_reductions import (
-    divisible,
-    lengths,
-    reuses_both_factors,
-    with_parts_in_front,
-)
+from lamina.graph.split_reductions import divisible, lengths, with_parts_in_front
 from lamina.ir import build
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, peel
-from lamina.ir.ops import Group, Op
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.ir.products import array_read, product_of, reuses_both_factors
 
 # Estimates, but for the one that says otherwise: no measurement of them is kept.
 LONG_PRODUCT = 1 << 15  # products of a result from which on short parts pay
@@ -53,13 +49,13 @@ class Reuse:
 def reuse_of(node: Node) -> Reuse | None:
     """That of a long float32 sum of products of float32 numbers; None for any other node. Products
     of 16 bits take a fraction of the time, and mostly are rounded to that."""
-    src, results = node.src[0], prod(node.shape)
-    if node.dtype is not float32 or src.op is not Op.MUL or results == 0:
+    product, results = product_of(node), prod(node.shape)
+    if product is None or node.dtype is not float32 or results == 0:
         return None
-    every = prod(src.shape)
+    every = prod(product.shape)
     if every < LONG_PRODUCT * results:
         return None
-    arrays = [peel(factor, Group.MOVEMENT | {Op.CAST}) for factor in src.src]
+    arrays = list(map(array_read, product.src))
     if any(array.dtype is not float32 for array in arrays):
         return None
     fewer, more = sorted(every / prod(array.shape) for array in arrays)

@@ -13,6 +13,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 
 # Columns j that use each element of the factor: to transpose one takes about 1.6 ns, and each use
 # then 0.03 ns less (measured: 1024 x 4096 times 4096 x 256 at 29 GFLOP/s, and at 52 so).
@@ -27,8 +28,8 @@ MIN_STEPS = 1024  # of a result: with 512 both were as fast (measured)
 def steps_in_rows(node: Node) -> Node | None:
     """A sum of products of two arrays, with the factor that does not vary along the last axis of
     the result transposed in memory where its steps lie apart."""
-    product = node.src[0]
-    if node.arg.monoid is not ADD or node.dtype is not float32 or product.op is not Op.MUL:
+    product = product_of(node)
+    if product is None or node.dtype is not float32:
         return None
     if any(factor.op is not Op.EXPAND for factor in product.src):
         return None

@@ -18,6 +18,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 
 # Elements of a window are written and read once more. So there have to be as many results, or so
 # many times as many elements of the other factor. Measured with one thread, for 2 images (C, n, n)
@@ -33,8 +34,8 @@ LANES = 16  # neighbours from which on vectors are as good without: those of the
 def windows_in_rows(node: Node) -> Node | None:
     """A sum of products of an array and of windows, with these in memory, in the order of the
     other factor or of the result, where that has many more elements."""
-    product = node.src[0]
-    if node.arg.monoid is not ADD or node.dtype is not float32 or product.op is not Op.MUL:
+    product = product_of(node)
+    if product is None or node.dtype is not float32:
         return None
     other, windows = sorted(product.src, key=lambda factor: len(_places(factor)))
     if _places(other) or not _places(windows):

@@ -14,7 +14,7 @@ Rows, the axes that every store begins with, are independent of each other: any 
 parallel. `lamina/ir/verify_kernel.py` lists the invariants.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -246,28 +246,6 @@ def indices_of(node: Node) -> tuple[Node, ...]:
     if bound_axes(node):
         return tuple(sorted(free_axes(node), key=lambda axis: axis.arg.number))
     return tuple(dict.fromkeys(index for operand in node.src for index in indices_of(operand)))
-
-
-def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
-    """The first of `contractions`. Register tiles are for it."""
-    return next(contractions(values, rows), None)
-
-
-def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]:
-    """The reductions beneath `values` that are like matrix products, operands first: each has two
-    arrays or factors, each of which is reused along an axis of `rows` that the other varies along.
-    In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j; so is the one-hot
-    factor of ``sum_k (place[k] == i) * b[k, j]``, which reads nothing along i."""
-    row_axes = frozenset(rows)
-    for reduction in toposort(values):
-        if reduction.op is Op.LOOP_REDUCE:
-            outer = row_axes.difference(bound_axes(reduction))
-            operands = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
-            if reduction.src[0].op is Op.MUL:
-                operands += reduction.src[0].src
-            varied = {free_axes(operand) & outer for operand in operands}
-            if any(a - b and b - a for a in varied for b in varied):
-                yield reduction
 
 
 def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:

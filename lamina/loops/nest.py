@@ -21,6 +21,7 @@ from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import product_of
 
 Axes = tuple[Node, ...]
 
@@ -442,10 +443,8 @@ def sums_bytes(kernel: Kernel, reduction: Node) -> bool:
 
     The axis must be no column of a store, as r1 is in ``y[a0, r1] = x[a0, r1] - sum over r1 of
     ...``: there each element is computed by itself."""
-    product, innermost = reduction.src[0], reduction.src[-1]
-    if reduction.arg.monoid is not ADD or product.op is not Op.MUL:
-        return False
-    if any(innermost in store.axes for store in kernel.stores):
+    product, innermost = product_of(reduction), reduction.src[-1]
+    if product is None or any(innermost in store.axes for store in kernel.stores):
         return False
     return all(_varies_as_int8(factor, innermost) for factor in product.src)
 

@@ -10,6 +10,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.ir.products import contraction
 from lamina.loops import moves
 from lamina.loops.nest import Axes
 
@@ -45,6 +46,11 @@ class Planner:
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
         bound = [bound_axes(node) for node in self.kernel.nodes]
         return [axes for axes in dict.fromkeys(columns + bound) if axes]
+
+    def contraction(self) -> Node | None:
+        """The reduction that gets a register tile, if any: `contraction` of `lamina/ir/products.py`
+        over the rows that the schedule may choose for."""
+        return contraction((store.value for store in self.kernel.stores), self.rows)
 
     def lanes(self, size: int) -> int:
         """The widest vector that fits `size`, as a power of two: 8 for 13 if 8 fill a register."""

@@ -11,10 +11,11 @@ from math import prod
 from typing import NamedTuple
 
 from lamina.core.dtypes import float32
-from lamina.ir.kernel import contraction, free_axes
+from lamina.ir.kernel import free_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Hole, Op
+from lamina.ir.products import contraction
 from lamina.loops.nest import UNCACHED, Nest
 
 SHORT_BLOCK = 32  # additions

@@ -46,8 +46,9 @@ from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import uncast_factors
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.attention import before_rounding, factors_of
+from lamina.schedule.gpu.attention import before_rounding
 from lamina.schedule.gpu.pipelining import CONSUMERS
 from lamina.tiles.attention import (
     BackToBackDecisions,
@@ -256,7 +257,7 @@ class _Lowering:
             self._add_to_sum_of_row(body, f"row_sums{number}", reduction.src[0])
         row_half = self.parts.registers.row_half
         for number, reduction in enumerate(reductions.outer):
-            factors = factors_of(reduction.src[0])
+            factors = uncast_factors(reduction.src[0])
             (left,) = (node for node in factors if row_half in free_axes(node))
             value = before_rounding(left)
             body.compute([value])

@@ -19,9 +19,10 @@ from lamina.fuse.channels_last import Axis, channels_last, traced
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.kernel import Kernel, contraction, points
+from lamina.ir.kernel import Kernel, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.ir.products import contraction
 from tests.generators import leaf
 
 IMAGES = (2, 16, 9, 8)

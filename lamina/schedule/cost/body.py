@@ -116,7 +116,7 @@ def is_fused(node: Node) -> bool:
     return adds_product and node.dtype.is_float
 
 
-def sums_products(node: Node) -> bool:
-    """Is this reduction or scan a sum of floats whose steps are multiply-adds?"""
+def has_fused_steps(node: Node) -> bool:
+    """Is each step of this reduction or scan such an instruction: a multiply-add of floats?"""
     is_sum = node.arg.monoid.op is Op.ADD and node.dtype.is_float
     return is_sum and node.src[0].op is Op.MUL

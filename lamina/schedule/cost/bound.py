@@ -14,12 +14,12 @@ from lamina.core.target import Target
 from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import product_of, uncast_factors
 from lamina.loops.nest import Nest, sums_bytes
-from lamina.schedule.cost.body import SPEED_OF_TILES, Work, is_fused, sums_products
+from lamina.schedule.cost.body import SPEED_OF_TILES, Work, has_fused_steps, is_fused
 from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
 from lamina.schedule.gpu.atoms import ATOMS
-from lamina.schedule.gpu.attention import factors_of
 
 # How much faster a CPU writes past its caches: a line that is written through them is read first.
 STREAMED = 2
@@ -151,7 +151,7 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
         return counts
     is_tf32 = bool(nest.atom) and ATOMS[nest.atom].kind == "tf32"
     for node in nest.kernel.of(Op.LOOP_REDUCE):
-        factors = factors_of(node.src[0]) if sums_products(node) else ()
+        factors = uncast_factors(node.src[0]) if product_of(node) else ()
         if not factors:
             continue
         products = extent_of(nest, _axes_of(node))
@@ -183,7 +183,7 @@ def _work_of(node: Node, nest: Nest, vector_bytes: int) -> Work:
     vectors = extent_of(nest, _axes_of(node)) / lanes
     if bound_axes(node):
         step = Work(node.arg.monoid.op, node.dtype, vectors, lanes, copies=1)
-        return replace(step, fused=sums_products(node))
+        return replace(step, fused=has_fused_steps(node))
     operation = Work(node.op, node.dtype, vectors, lanes, copies=1)
     is_by_constant = node.src[-1].op is Op.CONST
     return replace(operation, fused=is_fused(node), by_constant=is_by_constant)

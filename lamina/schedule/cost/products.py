@@ -8,8 +8,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.products import product_of
 from lamina.loops.nest import Nest
-from lamina.schedule.cost.body import sums_products
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES
@@ -96,7 +96,7 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
 
     4 equal blocks on 3 multiprocessors take 2 turns, as long as 6 blocks would.
     """
-    sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
+    sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if product_of(node)]
     products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
     blocks = tiles_of(nest)
     workers = min(blocks, target.multiprocessors)

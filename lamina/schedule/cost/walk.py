@@ -30,7 +30,7 @@ from lamina.loops.nest import (
     operands_of,
 )
 from lamina.loops.verify import WARP
-from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, is_fused, sums_products
+from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, has_fused_steps, is_fused
 from lamina.schedule.cost.conditions import MASK, is_masked, share_inside
 
 # Instructions that put four rows of bytes together to words: each row is widened, all but the first
@@ -569,7 +569,7 @@ class _Walker:
         chained = 1 if has_accumulator_each else self._copies(bound)
         work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies, chained=chained)
         is_fused_dot = bool(dots) and self.adds_dots
-        inner.work.append(replace(work, fused=sums_products(node) or is_fused_dot))
+        inner.work.append(replace(work, fused=has_fused_steps(node) or is_fused_dot))
 
     def _multiply_dots(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
         """The bytes that a sum of products of bytes reads, beneath the casts of the product's

@@ -16,7 +16,7 @@ from itertools import permutations
 
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, contraction, needed_again, points
+from lamina.ir.kernel import Kernel, bound_axes, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
@@ -71,7 +71,7 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     for axis in kernel.block_axes:
         plan.bind(axis, "parallel")
     plan.fuse_all()
-    reduction = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    reduction = plan.contraction()
     packed = _schedule_vectors(plan, reduction)
     loops = [loop for operand in packed for loop in (operand.staged_in, operand.computed_in)]
     packing_loops = [loop for loop in loops if loop is not None]

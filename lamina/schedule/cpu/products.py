@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, contraction, free_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
@@ -259,7 +259,7 @@ def _halve_rows(
     if not is_part or points([*panel.rows_inside, row]) < 2 * plan.knobs.tall:
         return whole
     loop, rows_of_half = plan.split(axis, half)
-    split = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    split = plan.contraction()
     assert split is not None
     if axis is row:
         return Halves(loop, split, rows_of_half, panel)

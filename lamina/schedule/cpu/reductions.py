@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from math import ceil
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Accumulate
@@ -375,7 +375,7 @@ def split_into_words(plan: CpuPlanner, reduction: Node) -> Node:
     if not sums_long_bytes(plan.kernel, reduction):
         return reduction
     plan.split(bound_axes(reduction)[-1], 4)
-    split = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    split = plan.contraction()
     assert split is not None
     return split
 

@@ -24,13 +24,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from lamina.core.dtypes import bfloat16, float16, float32, int64
+from lamina.core.dtypes import float32, int64
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
+from lamina.ir.products import is_exact_cast, uncast_factors
 from lamina.loops.nest import Axes, operands_of
 from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS, RESERVED_BYTES
 
@@ -280,7 +281,7 @@ def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
 def _sides(reduction: Node, right_axis: Node) -> tuple[Node, Node] | None:
     """The left and the right factor of a sum of products, of which only the right one may have
     `right_axis`; None for anything else. If neither has it, they stay in their order."""
-    factors = factors_of(reduction.src[0])
+    factors = uncast_factors(reduction.src[0])
     if not factors:
         return None
     left, right = factors
@@ -339,7 +340,7 @@ def _factors(
 
 
 def _are_of_16_bits(values: Iterable[Node]) -> bool:
-    """Do all factors have one dtype, bfloat16 or float16? `factors_of` leaves no other but
+    """Do all factors have one dtype, bfloat16 or float16? `uncast_factors` leaves no other but
     float32, which would have to be rounded for tensor cores."""
     dtypes = {value.dtype for value in values}
     return len(dtypes) == 1 and float32 not in dtypes
@@ -361,28 +362,11 @@ def _tile_sizes(inner: int, outer: int, columns: int) -> tuple[int, int]:
     return 64, 128
 
 
-def factors_of(product: Node) -> Axes:
-    """The two factors of a product, of one dtype that tiles have, without casts of 16 bits: their
-    product is exact in float32. () for anything else."""
-    if product.op is not Op.MUL:
-        return ()
-    factors = product.src
-    if all(_is_exact_cast(factor) for factor in factors):
-        factors = tuple(factor.src[0] for factor in factors)
-    dtypes = {factor.dtype for factor in factors}
-    return factors if dtypes in ({bfloat16}, {float16}, {float32}) else ()
-
-
 def before_rounding(left: Node) -> Node:
     """The left factor of an outer product in float32, before it is rounded to 16 bits. It is cast
     back to float32 beside a right factor that is no cast, such as a choice of two."""
-    rounded = left.src[0] if _is_exact_cast(left) else left
+    rounded = left.src[0] if is_exact_cast(left) else left
     return rounded.src[0]
-
-
-def _is_exact_cast(node: Node) -> bool:
-    """Is this a cast of a value of 16 bits to float32, which has all values of these?"""
-    return node.op is Op.CAST and node.dtype is float32 and node.src[0].dtype.bits == 16
 
 
 def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:

@@ -24,8 +24,9 @@ from lamina.graph.windows_in_rows import without_repeats
 from lamina.ir import build
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, peel
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import READ_THROUGH, array_read, has_windows, product_of
 
 MIN_OTHERS = 16  # rows of the other factor from which on tensor cores multiply
 # Of windows in memory: memory is a cost too. 128 images of 224 x 224 with 3 channels have 472 MB of
@@ -51,8 +52,8 @@ class _Windows:
 def gathered_windows(node: Node) -> Node | None:
     """A sum of products of 16-bit floats, with the windows that one factor has in memory, where
     that takes less time than to gather them in tiles; None for other nodes."""
-    product = node.src[0]
-    if node.arg.monoid is not ADD or product.op is not Op.MUL:
+    product = product_of(node)
+    if product is None:
         return None
     other, factor = sorted(product.src, key=_has_windows)
     windows = None if _has_windows(other) else _windows(node, factor, other)
@@ -66,12 +67,7 @@ def gathered_windows(node: Node) -> Node | None:
 
 
 def _has_windows(factor: Node) -> bool:
-    """Does movement shift an axis of a factor by the index of another one?"""
-    while factor.op in Group.MOVEMENT or factor.op is Op.CAST:
-        if factor.op is Op.SHEAR:
-            return True
-        factor = factor.src[0]
-    return False
+    return has_windows(factor, READ_THROUGH)
 
 
 def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
@@ -110,11 +106,11 @@ class _Walk:
     @staticmethod
     def of(total: Node, factor: Node) -> "_Walk | None":
         """That of a factor, which is movement of an array; None if both factors are of one."""
-        arrays = [peel(one, Group.MOVEMENT | {Op.CAST}) for one in total.src[0].src]
+        arrays = [array_read(each) for each in total.src[0].src]
         if arrays[0] is arrays[1]:
             return None
         kernel = KernelGroup(total, {array: array.shape for array in arrays})
-        (index,) = kernel.reads[peel(factor, Group.MOVEMENT | {Op.CAST})]
+        (index,) = kernel.reads[array_read(factor)]
         moving = window_axes_of([index])
         summed = {axis for axis in moving if axis.arg.reduce}
         is_summed = points(summed) <= points(moving - summed)

@@ -16,7 +16,7 @@ from math import inf, prod
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, contraction, free_axes, points
+from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Atomic, Partition, Schedule, apply
@@ -125,7 +125,7 @@ def _with_shared_products(plan: GpuPlanner) -> list[GpuPlanner]:
     """Planners that go on from `plan` with threads that share the steps of each sum of products,
     where they can, for a result or for all columns of a row that has few; none for other kernels.
     Of (95088, 251) by (251, 2) threads with rows by themselves would read 251 elements apart."""
-    product = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    product = plan.contraction()
     if product is None:
         return []
     planners = []
@@ -201,7 +201,7 @@ def _schedule_loops(plan: GpuPlanner, best: Node | None) -> None:
     across = best if best is not None and _are_neighbours(kernel, best, shared) else None
     product = None  # a tile of windows is all that registers hold
     if not plan.register_tile:
-        product = contraction((store.value for store in kernel.stores), rows)
+        product = plan.contraction()
     has_enough_rows = points(rows) >= plan.knobs.enough
     suits_threads = has_enough_rows and (across is not None or product is not None)
     if shared and not suits_threads:

@@ -20,13 +20,13 @@ from lamina.graph.split_reductions import (
     PRODUCT_PART,
     divisible,
     lengths,
-    reuses_both_factors,
     with_parts_in_front,
 )
 from lamina.ir.kernel import free_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import reuses_both_factors
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.attention import MIN_SIDE
 from lamina.schedule.gpu.stream_k import PARTIAL_SUMS_STEPS, Products, times_of

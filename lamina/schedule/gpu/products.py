@@ -13,6 +13,7 @@ from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.ir.products import uncast_factors
 from lamina.loops.nest import Axes
 from lamina.schedule.cost.products import is_in_chunks
 from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS
@@ -22,7 +23,6 @@ from lamina.schedule.gpu.attention import (
     BackToBack,
     Factor,
     back_to_back_on,
-    factors_of,
     stores_elements,
 )
 from lamina.schedule.gpu.stream_k import Products, times_of
@@ -148,7 +148,7 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     reduction = _only_sum(kernel)
     if reduction is None or not stores_elements(kernel):
         return ()
-    values = factors_of(reduction.src[0])
+    values = uncast_factors(reduction.src[0])
     if not values:
         return ()
     walks = _Walks(kernel, values)

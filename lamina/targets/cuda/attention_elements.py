@@ -30,7 +30,8 @@ from lamina.ir.kernel import free_axes
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const
 from lamina.ir.ops import LoopReduce, Op
-from lamina.schedule.gpu.attention import before_rounding, factors_of, scaled
+from lamina.ir.products import uncast_factors
+from lamina.schedule.gpu.attention import before_rounding, scaled
 from lamina.targets.cuda.programs import ProgramPrinter
 from lamina.targets.cuda.tiles import call
 from lamina.targets.language import Point, Value, Values
@@ -174,7 +175,7 @@ class AttentionElementPrinter(ProgramPrinter):
                 else:
                     self.line(f"{sum_so_far} = {sum_so_far} * factor[{half}] + {added};")
         for number, reduction in enumerate(reductions.outer):
-            factors = factors_of(reduction.src[0])
+            factors = uncast_factors(reduction.src[0])
             (left,) = (node for node in factors if row_half in free_axes(node))
             value = ix.replaced(before_rounding(left), known)
             for element, point in elements.items():
