@@ -16,9 +16,9 @@
 #define LARGER(T, I) \
     INLINE T##xN larger_##T##xN(T##xN a, T##xN b) { return where_##T##xN((I##xN)(a > b), a, b); } \
     INLINE T##xN smaller_##T##xN(T##xN a, T##xN b) { return where_##T##xN((I##xN)(a < b), a, b); }
-#define INSTRUCTION(max, min, ...) \
-    INLINE f32xN larger_f32xN(f32xN a, f32xN b) { return BUILTIN(max)(a, b __VA_ARGS__); } \
-    INLINE f32xN smaller_f32xN(f32xN a, f32xN b) { return BUILTIN(min)(a, b __VA_ARGS__); }
+#define INSTRUCTION(T, max, min, ...) \
+    INLINE T##xN larger_##T##xN(T##xN a, T##xN b) { return BUILTIN(max)(a, b __VA_ARGS__); } \
+    INLINE T##xN smaller_##T##xN(T##xN a, T##xN b) { return BUILTIN(min)(a, b __VA_ARGS__); }
 /* A NaN on either side is the result. If `b` is a number in the text, no test for that is left. */
 #define EXTREMES(T, I) \
     INLINE T##xN max_##T##xN(T##xN a, T##xN b) { \
@@ -27,21 +27,29 @@
     INLINE T##xN min_##T##xN(T##xN a, T##xN b) { \
         return where_##T##xN((I##xN)(b != b), b, smaller_##T##xN(b, a)); \
     }
-#define EACH_OTHER(F) \
-    F(i8, i8) F(i16, i16) F(i32, i32) F(i64, i64) \
-    F(u8, i8) F(u16, i16) F(u32, i32) F(u64, i64) F(f64, i64)
-#define EACH(F) EACH_OTHER(F) F(f32, i32)
+#define EACH_INTEGER(F) \
+    F(i8, i8) F(i16, i16) F(i32, i32) F(i64, i64) F(u8, i8) F(u16, i16) F(u32, i32) F(u64, i64)
+#define EACH(F) EACH_INTEGER(F) F(f32, i32) F(f64, i64)
 EACH(VECTOR)
 EACH(CHOICES)
-EACH_OTHER(LARGER)
+EACH_INTEGER(LARGER)
 #if defined __AVX512F__ && N == 16 && !defined __clang__
-INSTRUCTION(ia32_maxps512_mask, ia32_minps512_mask, , a, -1, 4)
+INSTRUCTION(f32, ia32_maxps512_mask, ia32_minps512_mask, , a, -1, 4)
 #elif defined __AVX__ && N == 8
-INSTRUCTION(ia32_maxps256, ia32_minps256)
+INSTRUCTION(f32, ia32_maxps256, ia32_minps256)
 #elif defined __SSE__ && N == 4
-INSTRUCTION(ia32_maxps, ia32_minps)
+INSTRUCTION(f32, ia32_maxps, ia32_minps)
 #else
 LARGER(f32, i32)
+#endif
+#if defined __AVX512F__ && N == 8 && !defined __clang__
+INSTRUCTION(f64, ia32_maxpd512_mask, ia32_minpd512_mask, , a, -1, 4)
+#elif defined __AVX__ && N == 4
+INSTRUCTION(f64, ia32_maxpd256, ia32_minpd256)
+#elif defined __SSE2__ && N == 2
+INSTRUCTION(f64, ia32_maxpd, ia32_minpd)
+#else
+LARGER(f64, i64)
 #endif
 EACH(EXTREMES)
 #undef INSTRUCTION
@@ -158,7 +166,7 @@ LANES(i8) LANES(u8) TWO(i16) TWO(u16) FOUR(i32) FOUR(u32) FOUR(f32) EIGHT(i64) E
 #undef LANES
 #undef INSTRUCTION
 #undef EACH
-#undef EACH_OTHER
+#undef EACH_INTEGER
 #undef VECTOR
 #undef CHOICES
 #undef LARGER
