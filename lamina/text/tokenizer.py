@@ -1,29 +1,29 @@
 """Text to numbers of tokens and back, from a model's own tables.
 
 The work is done by the package `tokenizers` (the extra ``text``): from the file ``tokenizer.json``
-of a folder, or from the tables of a GGUF file, which hold a byte-level BPE: tokens, merges, types,
-and the name of the rule by which text is split before it is merged.
+of a folder, or from the tables of a GGUF file: of a byte-level BPE, or of SentencePiece.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lamina.errors import ArgumentError, DTypeError, FormatError
+from lamina.text.byte_level import byte_level_bpe
 from lamina.text.chat import ChatTemplate
 from lamina.text.extra import package
+from lamina.text.sentencepiece import scored_bpe, unigram
+from lamina.text.tables import CONTROL, UNKNOWN, USER_DEFINED, Tables
 
 __all__ = ["TextStream", "Tokenizer"]
 
 _MOST_BYTES = 4  # of a character in UTF-8
 _MOST_HELD = 2 * _MOST_BYTES  # tokens that wait for the rest of a character
-# Types of tokens in GGUF: special ones are written by the model and by templates.
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 # Tokens that end an answer beside the one that ends a text, as the families of models name them.
 _ENDS_OF_TURN = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
@@ -48,7 +48,7 @@ class Tokenizer:
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """The tokenizer in the metadata of a GGUF file. Raises FormatError for tables that are
         missing or do not fit together, and for kinds of tokenizers that lamina does not know."""
-        return _from_gguf(_Tables(metadata))
+        return _from_gguf(Tables(metadata))
 
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> Tokenizer:
@@ -152,61 +152,59 @@ class TextStream:
     def _new(self, text: str, end: int) -> str:
         """What is new in `text`, that of the tokens from `begin` to `end`."""
         before = self.tokenizer.decode(self.ids[self.begin : self.shown])
-        self.begin, self.shown = self.shown, end
-        return text[len(before) :]
+        new = text[len(before) :]
+        if new:  # a text of its own stands before what comes next, which keeps its first space
+            self.begin = self.shown
+        self.shown = end
+        return new
+
+
+# Tokenizers in GGUF files.
 
 
 @dataclass(frozen=True)
-class _Tables:
-    """The metadata of a GGUF file below ``tokenizer.``."""
+class _Kind:
+    """The tokenizers of one ``tokenizer.ggml.model``. build: the package's object from the tables
+    and the tokens. bos, eos, adds_bos, adds_eos: what files mean that do not say it: the tokens
+    that begin and end a text, and whether a text gets them."""
 
-    metadata: Mapping[str, Any]
-
-    def optional(self, name: str, kind: type, fallback: Any = None) -> Any:
-        """The value ``tokenizer.NAME``; raises FormatError if it is no `kind`."""
-        value = self.metadata.get(f"tokenizer.{name}")
-        if value is None:
-            return fallback
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise FormatError(f"tokenizer.{name}: {type(value).__name__}, not {kind.__name__}")
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        value = self.optional(name, list)
-        if value is None:
-            raise FormatError(f"tokenizer.{name}: missing")
-        if not all(isinstance(one, str) for one in value):
-            raise FormatError(f"tokenizer.{name}: its elements are no texts")
-        return list(value)
-
-    def token(self, name: str, count: int) -> int | None:
-        value: int | None = self.optional(name, int)
-        if value is not None and not 0 <= value < count:
-            raise FormatError(f"tokenizer.{name}: token {value} of {count}")
-        return value
+    build: Callable[[Tables, Sequence[str]], Any]
+    bos: int | None = None
+    eos: int | None = None
+    adds_bos: bool = False
+    adds_eos: bool = False
 
 
-def _from_gguf(tables: _Tables) -> Tokenizer:
-    model = tables.optional("ggml.model", str)
-    if model != "gpt2":
-        raise FormatError(f"tokenizer.ggml.model: {model!r}; lamina knows 'gpt2', byte-level BPE")
-    tokens = tables.texts("ggml.tokens")
-    takes_whole = tables.optional("ggml.pre", str) in _WHOLE_PARTS
-    merges, splitting = tables.texts("ggml.merges"), _pre_tokenizer(tables)
-    backend = _byte_level_bpe(tokens, merges, splitting, takes_whole)
+_KINDS = {
+    "gpt2": _Kind(byte_level_bpe),
+    "llama": _Kind(scored_bpe, bos=1, eos=2, adds_bos=True),
+    "t5": _Kind(unigram, eos=1, adds_eos=True),
+}
+
+
+def _from_gguf(tables: Tables) -> Tokenizer:
+    name = tables.optional("ggml.model", str)
+    if name not in _KINDS:
+        raise tables.fail("ggml.model", f"{name!r}; lamina knows {', '.join(_KINDS)}")
+    kind, tokens = _KINDS[name], tables.texts("ggml.tokens")
+    backend = kind.build(tables, tokens)
     special = _special_tokens(tables, tokens)
-    _add_special_tokens(backend, special)
-    bos = tables.token("ggml.bos_token_id", len(tokens))
-    ends = [tables.token(f"ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom")]
-    stops = {one for one in ends if one is not None}
-    stops |= {backend.token_to_id(one) for one in special if one in _ENDS_OF_TURN}
+    _add_special_tokens(backend, special, strips=_strips(tables))
+    bos = tables.token("ggml.bos_token_id", len(tokens), kind.bos)
+    eos = tables.token("ggml.eos_token_id", len(tokens), kind.eos)
+    ends = [eos, *(tables.token(f"ggml.{end}_token_id", len(tokens)) for end in ("eot", "eom"))]
+    stops = {end for end in ends if end is not None}
+    stops |= {backend.token_to_id(text) for text in special if text in _ENDS_OF_TURN}
+    adds_bos = tables.optional("ggml.add_bos_token", bool, kind.adds_bos)
+    adds_eos = tables.optional("ggml.add_eos_token", bool, kind.adds_eos)
+    _frame(backend, bos if adds_bos else None, eos if adds_eos else None)
     template = tables.optional("chat_template", str)
     return Tokenizer(
         backend,
         bos,
-        tables.optional("ggml.add_bos_token", bool, False),
+        adds_bos,
         frozenset(stops),
-        template and ChatTemplate(template, _text(tokens, bos), _text(tokens, ends[0])),
+        template and ChatTemplate(template, _text(tokens, bos), _text(tokens, eos)),
     )
 
 
@@ -214,91 +212,53 @@ def _text(tokens: Sequence[str], number: int | None) -> str:
     return "" if number is None else tokens[number]
 
 
-def _special_tokens(tables: _Tables, tokens: Sequence[str]) -> dict[str, bool]:
-    """The tokens that are found in a text before it is split, and whether decoding leaves them
+def _special_tokens(tables: Tables, tokens: Sequence[str]) -> dict[str, bool]:
+    """The tokens that are looked for in a text before it is split, and whether decoding leaves them
     out."""
-    import numpy as np
-
-    normal = np.full(len(tokens), _NORMAL)
-    types = tables.metadata.get("tokenizer.ggml.token_type", normal)
-    if not isinstance(types, np.ndarray) or types.shape != normal.shape:
-        raise FormatError(f"tokenizer.ggml.token_type: not a type for each of {len(tokens)} tokens")
+    hidden = CONTROL, UNKNOWN
     return {
-        token: bool(kind == _CONTROL)
-        for token, kind in zip(tokens, types, strict=True) if kind in (_CONTROL, _USER_DEFINED)
-    }  # fmt: skip
+        token: kind in hidden
+        for token, kind in zip(tokens, tables.types(len(tokens)).tolist(), strict=True)
+        if kind in (*hidden, USER_DEFINED)
+    }
 
 
-def _byte_level_bpe(
-    tokens: Sequence[str], merges: Iterable[str], splitting: Any, takes_whole: bool
-) -> Any:
-    """takes_whole: a part of a text that is a token is that one, even where no merges make it."""
-    tokenizers = package("tokenizers")
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise FormatError("tokenizer.ggml.tokens: a token is given twice")
-    parts = [merge.partition(" ") for merge in merges]
-    pairs = [(first, second) for first, _, second in parts]
-    try:
-        model = tokenizers.models.BPE(vocabulary, pairs, fuse_unk=False, ignore_merges=takes_whole)
-    except Exception as error:  # the package has no type of its own
-        _check_merges(parts, vocabulary)
-        raise FormatError(f"tokenizer.ggml.merges: {error}") from None
-    if not all(space for _, space, _ in parts):
-        _check_merges(parts, vocabulary)
-    backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = splitting
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    return backend
+# Tokens of Phi 3 that leave a line break after them in the text.
+_KEEP_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 
 
-def _check_merges(parts: Iterable[tuple[str, str, str]], vocabulary: Mapping[str, int]) -> None:
-    """Raises FormatError for the first merge, in the parts around its space, that joins no tokens
-    to a token. Of 50,000 it is looked for where something is known to be wrong."""
-    for number, (first, space, second) in enumerate(parts):
-        if not space or not {first, second, first + second} <= vocabulary.keys():
-            merge = "".join((first, space, second))
-            raise FormatError(f"tokenizer.ggml.merges: merge {number}, {merge!r}, joins no tokens")
+def _strips(tables: Tables) -> bool:
+    """Whether special tokens take the spaces and line breaks after them, as those of Phi 3 do where
+    their tokenizer is of SentencePiece. Files do not say it."""
+    kind = tables.metadata.get("general.architecture")
+    return kind == "phi3" and tables.optional("ggml.model", str) == "llama"
 
 
-def _add_special_tokens(backend: Any, special: Mapping[str, bool]) -> None:
+def _add_special_tokens(backend: Any, special: Mapping[str, bool], strips: bool) -> None:
     make = package("tokenizers").AddedToken
     for is_hidden, add in ((True, backend.add_special_tokens), (False, backend.add_tokens)):
         texts = [text for text, hidden in special.items() if hidden is is_hidden]
-        add([make(text, normalized=False, special=is_hidden) for text in texts])
+        add([
+            make(
+                text, normalized=False, special=is_hidden,
+                rstrip=strips and is_hidden and text not in _KEEP_SPACES,
+            )
+            for text in texts
+        ])  # fmt: skip
 
 
-# How text is split before bytes are merged, by the name in a GGUF file; each part is merged alone.
-# The patterns are part of what the models were trained with. A digit is any numeric character.
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_PATTERNS = {
-    "llama-bpe": _WORDS % r"\p{N}{1,3}",
-    "qwen2": _WORDS % r"\p{N}",
-}  # fmt: skip
-_WHOLE_PARTS = ("llama-bpe",)  # tokens that no merges make are used as well
-_SINGLE_DIGITS = ("smollm",)  # then as GPT-2
-_PLAIN = ("gpt-2", "gpt2")
+def _frame(backend: Any, first: int | None, last: int | None) -> None:
+    """Has whole texts begin and end with the tokens of these numbers."""
+    before = [] if first is None else [backend.id_to_token(first)]
+    after = [] if last is None else [backend.id_to_token(last)]
+    if before or after:
+        backend.post_processor = package("tokenizers").processors.TemplateProcessing(
+            single=[*before, "$A", *after],
+            special_tokens=[(text, backend.token_to_id(text)) for text in (*before, *after)],
+        )
 
 
-def _pre_tokenizer(tables: _Tables) -> Any:
-    tokenizers = package("tokenizers")
-    rules = tokenizers.pre_tokenizers
-    name = tables.optional("ggml.pre", str)
-    if name in _PATTERNS:
-        split = rules.Split(tokenizers.Regex(_PATTERNS[name]), "isolated")
-        last = rules.ByteLevel(add_prefix_space=False, use_regex=False)
-        return rules.Sequence([split, last])
-    as_gpt2 = rules.ByteLevel(add_prefix_space=False)
-    if name in _SINGLE_DIGITS:
-        digits = rules.Digits(individual_digits=True)
-        return rules.Sequence([digits, as_gpt2])
-    if name in _PLAIN:
-        return as_gpt2
-    known = ", ".join([*_PLAIN, *_SINGLE_DIGITS, *_PATTERNS])
-    raise FormatError(f"tokenizer.ggml.pre: {name!r} is no rule that lamina knows: {known}")
+# Tokenizers in folders.
 
 
 def _from_folder(folder: Path) -> Tokenizer:
