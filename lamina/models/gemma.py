@@ -1,8 +1,10 @@
-"""Gemma 2 and 3: layers with and without a sliding window, and normalizations before and after
-each part of a layer. Gemma 2 bounds scores and logits by a hyperbolic tangent; Gemma 3 normalizes
-queries and keys instead, and its layers with a window have a rotation of their own.
+"""Gemma 1 to 3. Gemma 2 and 3 have layers with and without a sliding window, and normalizations
+before and after each part of a layer. Gemma 2 bounds scores and logits by a hyperbolic tangent;
+Gemma 3 normalizes queries and keys instead, and its layers with a window have a rotation of their
+own.
 
-Sources: Gemma Team 2024, "Gemma 2: improving open language models at a practical size"; Gemma Team
+Sources: Gemma Team 2024, "Gemma: open models based on Gemini research and technology"; Gemma Team
+2024, "Gemma 2: improving open language models at a practical size"; Gemma Team
 2025, "Gemma 3 technical report". Attributes are named as in the files of the Hugging Face hub.
 Normalizations multiply vectors by 1 plus their weight.
 """
@@ -44,7 +46,7 @@ from lamina.models.rope import Rope, Rotation
 from lamina.models.sharing import divided
 from lamina.models.weights import Source
 
-__all__ = ["Gemma", "GemmaConfig", "read_gemma2", "read_gemma3"]
+__all__ = ["Gemma", "GemmaConfig", "read_gemma", "read_gemma2", "read_gemma3"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class GemmaConfig:
     context: int  # tokens that the model was trained for
     normalizes_heads: bool = False
     norm_offset: float = 1.0  # added to weights of normalizations; 0 where a file has done it
+    has_result_norms: bool = True  # of what comes out of the parts of a layer
 
 
 class Gemma(LanguageModel):
@@ -119,8 +122,12 @@ class _Decoder:
 
 
 class _Layer:
+    """In files without normalizations of results, that before the inner layer has the name which
+    in others that after attention has."""
+
     def __init__(self, config: GemmaConfig, source: Source, name: str) -> None:
         size = config.size
+        has_results = config.has_result_norms
 
         def norm(part: str) -> RMSNorm:
             return RMSNorm(
@@ -134,21 +141,43 @@ class _Layer:
             norm_offset=config.norm_offset, scores=config.scores,
         )  # fmt: skip
         self.post_attention_layernorm = norm("post_attention")
-        self.pre_feedforward_layernorm = norm("pre_feedforward")
+        self.pre_feedforward_layernorm = norm("pre_feedforward") if has_results else None
         activation = partial(gelu, approximate="tanh")
         self.mlp = Gated(source, f"{name}.mlp", size, config.inner, activation=activation)
-        self.post_feedforward_layernorm = norm("post_feedforward")
+        self.post_feedforward_layernorm = norm("post_feedforward") if has_results else None
 
     def __call__(
         self, x: Tensor, rotation: Rotation, places: Places, cache: KeyValues | None
     ) -> Tensor:
         mixed = self.self_attn(self.input_layernorm(x), rotation, places, cache)
+        if self.pre_feedforward_layernorm is None or self.post_feedforward_layernorm is None:
+            x = x + mixed
+            return x + self.mlp(self.post_attention_layernorm(x))
         x = x + self.post_attention_layernorm(mixed)
         inner = self.mlp(self.pre_feedforward_layernorm(x))
         return x + self.post_feedforward_layernorm(inner)
 
 
 # Configurations.
+
+
+def read_gemma(fields: Fields) -> GemmaConfig:
+    """Of Gemma 1. Raises FormatError, which names the field, for what is not supported."""
+    check_activation(fields, "hidden_act", "gelu_pytorch_tanh", "gelu")  # all mean the first
+    head_size = head_size_of(fields, "head_dim", 256)
+    context = fields.size("max_position_embeddings", 8192)
+    rope = rope_of(fields, head_size, context)
+    layers = fields.size("num_hidden_layers", largest=MAX_LAYERS)
+    return GemmaConfig(
+        **_sizes(fields, head_size),
+        windows=(None,) * layers,
+        rope=rope,
+        local_rope=rope,
+        scores=Scores(head_size**-0.5),
+        logit_bound=None,
+        context=context,
+        has_result_norms=False,
+    )
 
 
 def read_gemma2(fields: Fields) -> GemmaConfig:
@@ -190,7 +219,7 @@ def read_gemma3(fields: Fields) -> GemmaConfig:
 
 
 def _sizes(fields: Fields, head_size: int) -> dict[str, Any]:
-    """The fields of a configuration that both families have, by their names in it."""
+    """The fields of a configuration that all families have, by their names in it."""
     check_activation(fields, "hidden_activation", "gelu_pytorch_tanh")
     check_flags(fields, "tie_word_embeddings")
     check_flags(fields, "attention_bias", "use_bidirectional_attention", value=False)

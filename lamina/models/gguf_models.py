@@ -5,7 +5,7 @@ The networks are those of Hugging Face's folders, and so are the names that weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,10 @@ from lamina.io.blocks import Packed
 from lamina.models.experts import Mixture, chosen_of
 from lamina.models.fields import MAX_LAYERS, Fields, head_size_of, theta_of
 from lamina.models.gemma import GemmaConfig
-from lamina.models.llama import VARIANTS, LlamaConfig
+from lamina.models.llama import VARIANTS, LlamaConfig, Variant
+from lamina.models.olmo import OlmoConfig
 from lamina.models.parts import Scores
+from lamina.models.phi import PhiConfig
 from lamina.models.rope import LinearScaling, LongScaling, Rope, Scaling, YarnScaling
 from lamina.models.weights import Weight
 
@@ -35,11 +37,16 @@ _LAYER_PARTS = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate", "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj", "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }  # fmt: skip
+_PHI2_PARTS = {
+    "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.dense", "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm",
+}  # fmt: skip
 _PHI3_PARTS = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
-_GEMMA3_PARTS = {
-    "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+_RESULT_NORMS = {  # of what comes out of the parts of a layer
+    "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
+_GEMMA_PARTS = {**_RESULT_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 _STACKED_PARTS = {  # the matrices of all experts of a layer, in one tensor
     "ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj",
 }  # fmt: skip
@@ -55,9 +62,10 @@ _SHORT_DIVISORS, _LONG_DIVISORS = "rope_factors_short.weight", "rope_factors_lon
 class Architecture:
     """The models of one ``general.architecture``.
 
-    family: their ``model_type`` in Hugging Face's folders. parts: names of a layer's parts that
-    other architectures do not have. pairs_neighbours: the rotary embedding pairs neighbouring rows
-    of a head of queries or keys, where the networks here pair row i with row i + size / 2."""
+    family: their ``model_type`` in Hugging Face's folders. parts: names that other architectures
+    do not have, or that mean something else in these. pairs_neighbours: the rotary embedding pairs
+    neighbouring rows of a head of queries or keys, where the networks here pair row i with row
+    i + size / 2."""
 
     family: str
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -70,8 +78,13 @@ _ARCHITECTURES = {
     "qwen3": Architecture("qwen3"),
     "qwen2moe": Architecture("qwen2_moe"),
     "qwen3moe": Architecture("qwen3_moe"),
+    "phi2": Architecture("phi", _PHI2_PARTS),
     "phi3": Architecture("phi3", _PHI3_PARTS),
-    "gemma3": Architecture("gemma3_text", _GEMMA3_PARTS),
+    "gemma": Architecture("gemma"),
+    "gemma2": Architecture("gemma2", _GEMMA_PARTS),
+    "gemma3": Architecture("gemma3_text", _GEMMA_PARTS),
+    "olmo": Architecture("olmo", pairs_neighbours=True),
+    "olmo2": Architecture("olmo2", _RESULT_NORMS),
 }
 
 
@@ -98,7 +111,8 @@ def hugging_face_name(name: str, architecture: Architecture) -> str:
     model.layers.0.self_attn.q_proj.weight. Names that are not known stay."""
     stem, _, kind = name.rpartition(".")
     if not stem.startswith("blk."):
-        return f"{_OUTER_NAMES[stem]}.{kind}" if stem in _OUTER_NAMES else name
+        outer = {**_OUTER_NAMES, **architecture.parts}
+        return f"{outer[stem]}.{kind}" if stem in _OUTER_NAMES else name
     layer, _, part = stem.removeprefix("blk.").partition(".")
     parts = {**_LAYER_PARTS, **architecture.parts}
     if part in parts:
@@ -106,6 +120,9 @@ def hugging_face_name(name: str, architecture: Architecture) -> str:
     if part in _STACKED_PARTS and kind == "weight":
         return f"model.layers.{layer}.mlp.experts.{_STACKED_PARTS[part]}"
     return name
+
+
+_TURNED = tuple(f"{part}_proj.{kind}" for part in "qk" for kind in ("weight", "bias"))
 
 
 def as_network_weights(
@@ -117,7 +134,7 @@ def as_network_weights(
     for name, weight in tensors.items():
         if name in (_DIVISORS, _SHORT_DIVISORS, _LONG_DIVISORS):
             continue
-        if architecture.pairs_neighbours and name.endswith(("q_proj.weight", "k_proj.weight")):
+        if architecture.pairs_neighbours and name.endswith(_TURNED):
             weight = _with_halves_paired(weight, config.head_size)
         if name.endswith("shared_expert_gate.weight"):
             weight = _as_matrix(weight)
@@ -146,7 +163,8 @@ def _with_halves_paired(weight: Weight, head_size: int) -> Weight:
 
 # Configurations.
 
-_LAYERS_OF_27B = 62  # of Gemma 3: its scores have another scale, which its file does not say
+_Reader = Callable[[Fields, str, Mapping[str, Any]], Any]
+_FIRST_LAYER = "model.layers.0"
 _SOFTMAX = 1  # ``expert_gating_func``: how shares of experts come from the router's scores
 
 
@@ -156,11 +174,16 @@ def from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, Any], origin: s
     `lamina.models.configuration.from_hugging_face` does."""
     kind = _kind_of(metadata, origin)
     fields = Fields(metadata, origin, f"{kind}.")
-    return _gemma3(fields, tensors) if kind == "gemma3" else _llama(fields, kind, tensors)
+    read: _Reader = _READERS.get(kind, _llama)
+    return read(fields, kind, tensors)
 
 
-def _sizes(fields: Fields, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a configuration that all architectures have, by their names in it."""
+_RMS_EPS, _EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+
+
+def _sizes(fields: Fields, tensors: Mapping[str, Any], eps: str = _RMS_EPS) -> dict[str, Any]:
+    """The fields of a configuration that all architectures have, by their names in it. eps: the
+    name of the field."""
     size, queries = fields.size("embedding_length"), fields.size("attention.head_count")
     keys = fields.size("attention.head_count_kv", queries)
     if queries % keys:
@@ -173,19 +196,28 @@ def _sizes(fields: Fields, tensors: Mapping[str, Any]) -> dict[str, Any]:
         "heads": queries,
         "key_heads": keys,
         "head_size": head_size_of(fields, "attention.key_length", size // queries),
-        "eps": fields.number("attention.layer_norm_rms_epsilon"),
+        "eps": fields.number(eps),
         "context": fields.size("context_length"),
     }
 
 
-def _llama(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> LlamaConfig:
-    variant, sizes = VARIANTS[_ARCHITECTURES[kind].family], _sizes(fields, tensors)
-    head_size = sizes["head_size"]
+def _turned(fields: Fields, head_size: int) -> int:
+    """How many elements of a head are turned, in pairs."""
     turned = fields.size("rope.dimension_count", head_size)
-    if turned != head_size and variant.turned_share is None:
-        raise fields.fail("rope.dimension_count", f"{turned}; all {head_size} of a head are needed")
     if turned % 2 or turned > head_size:
         raise fields.fail("rope.dimension_count", f"{turned} of {head_size} elements of a head")
+    return turned
+
+
+def _llama(
+    fields: Fields, kind: str, tensors: Mapping[str, Any], eps: str = _RMS_EPS
+) -> LlamaConfig:
+    family = _ARCHITECTURES[kind].family
+    variant, sizes = VARIANTS.get(family, Variant()), _sizes(fields, tensors, eps)
+    head_size = sizes["head_size"]
+    turned = _turned(fields, head_size)
+    if turned != head_size and variant.turned_share is None:
+        raise fields.fail("rope.dimension_count", f"{turned}; all {head_size} of a head are needed")
     layers = fields.size("block_count", largest=MAX_LAYERS)
     has_window = variant.has_window and fields.get("attention.sliding_window") is not None
     window = fields.size("attention.sliding_window") if has_window else None
@@ -195,30 +227,79 @@ def _llama(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> LlamaConfig
         rope=_rope(fields, tensors, turned, sizes["context"]),
         tied="lm_head.weight" not in tensors,
         windows=(window,) * layers,
-        qkv_biases=variant.qkv_biases,
+        qkv_biases=variant.qkv_biases or f"{_FIRST_LAYER}.self_attn.q_proj.bias" in tensors,
+        output_bias=f"{_FIRST_LAYER}.self_attn.o_proj.bias" in tensors,
+        inner_biases=f"{_FIRST_LAYER}.mlp.gate_proj.bias" in tensors,
         normalizes_heads=variant.normalizes_heads,
         mixture=_mixture(fields, kind, layers),
     )
 
 
-def _gemma3(fields: Fields, tensors: Mapping[str, Any]) -> GemmaConfig:
-    """Weights of normalizations are the factors themselves; in folders they are added to 1."""
+def _olmo(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> OlmoConfig:
+    plain = _llama(fields, kind, tensors, _EPS)
+    has_bound = bool(fields.get("attention.clamp_kqv", 0.0))
+    largest = fields.number("attention.clamp_kqv") if has_bound else None
+    return OlmoConfig(**vars(plain), largest=largest)
+
+
+def _olmo2(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> LlamaConfig:
+    if fields.get("attention.sliding_window") is not None:  # of OLMo 3
+        raise fields.fail("attention.sliding_window", "models of this family have no windows")
+    return _llama(fields, kind, tensors)
+
+
+def _phi2(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> PhiConfig:
+    sizes = _sizes(fields, tensors, _EPS)
+    head_size = sizes.pop("head_size")
+    if head_size * sizes["heads"] != sizes["size"]:
+        raise fields.fail("attention.key_length", f"{head_size}; heads are parts of a vector")
+    rope = _rope(fields, tensors, _turned(fields, head_size), sizes["context"])
+    return PhiConfig(
+        **sizes, layers=fields.size("block_count", largest=MAX_LAYERS), rope=rope
+    )
+
+
+# Layers of the largest models of Gemma 2 and 3, of 27 billion weights: their scores have another
+# scale, which their files do not say.
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+_EVERY = {"gemma": 1, "gemma2": 2, "gemma3": 6}  # of so many layers the last one has no window
+
+
+def _gemma(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> GemmaConfig:
+    """Of Gemma 1 to 3. Weights of normalizations are the factors themselves; in folders they are
+    added to 1."""
     sizes = _sizes(fields, tensors)
     head_size, context = sizes["head_size"], sizes["context"]
-    layers = fields.size("block_count", largest=MAX_LAYERS)
-    window = fields.size("attention.sliding_window")
-    is_27b = layers == _LAYERS_OF_27B
+    layers, every = fields.size("block_count", largest=MAX_LAYERS), _EVERY[kind]
+    window = None if kind == "gemma" else _gemma_window(fields, kind)
+    is_27b = layers == _LAYERS_OF_27B.get(kind)
     scaled_size = sizes["size"] // sizes["heads"] if is_27b else head_size
+    rope = _rope(fields, tensors, head_size, context)
+    local_theta = theta_of(fields, "rope.freq_base_swa", 10000.0)
+    has_bounds = kind == "gemma2"
+    score_bound = fields.number("attn_logit_softcapping", 50.0) if has_bounds else None
     return GemmaConfig(
         **sizes,
-        windows=tuple(window if number % 6 else None for number in range(1, layers + 1)),
-        rope=_rope(fields, tensors, head_size, context),
-        local_rope=Rope(head_size, theta_of(fields, "rope.freq_base_swa", 10000.0)),
-        scores=Scores(scaled_size**-0.5),
-        logit_bound=None,
-        normalizes_heads=True,
+        windows=tuple(window if number % every else None for number in range(1, layers + 1)),
+        rope=rope,
+        local_rope=Rope(head_size, local_theta) if kind == "gemma3" else rope,
+        scores=Scores(scaled_size**-0.5, score_bound),
+        logit_bound=fields.number("final_logit_softcapping", 30.0) if has_bounds else None,
+        normalizes_heads=kind == "gemma3",
         norm_offset=0.0,
+        has_result_norms=kind != "gemma",
     )
+
+
+def _gemma_window(fields: Fields, kind: str) -> int:
+    """In tokens. Old files of Gemma 2 do not say it."""
+    return fields.size("attention.sliding_window", 4096 if kind == "gemma2" else None)
+
+
+_READERS: Mapping[str, _Reader] = {
+    "phi2": _phi2, "olmo": _olmo, "olmo2": _olmo2,
+    "gemma": _gemma, "gemma2": _gemma, "gemma3": _gemma,
+}  # fmt: skip
 
 
 def _mixture(fields: Fields, kind: str, layers: int) -> Mixture | None:

@@ -276,7 +276,7 @@ def with_joined_experts(weights: Mapping[str, Weight], config: LlamaConfig) -> d
 
 
 def unfused(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Weight]:
-    """The weights of Phi 3, with a matrix for each projection. In files some have the rows of
+    """The weights of Phi, with a matrix for each projection. In files some have the rows of
     several; those that do not fit stay, and are reported with all others."""
     result = dict[str, Weight]()
     for name, weight in weights.items():
@@ -290,6 +290,7 @@ def unfused(weights: Mapping[str, Weight], config: LlamaConfig) -> dict[str, Wei
 # The ends of names of matrices that have the rows of several, and of these.
 _FUSED = {
     "qkv_proj.weight": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+    "qkv_proj.bias": ("q_proj.bias", "k_proj.bias", "v_proj.bias"),
     "gate_up_proj.weight": ("gate_proj.weight", "up_proj.weight"),
 }
 

@@ -73,6 +73,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3 with experts everywhere": ("Qwen3Moe", EXPERTS | {"norm_topk_prob": True}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "gemma": ("Gemma", {"head_dim": 32}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma3": (
         "Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2,
@@ -90,6 +91,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3 in files": (
         "Gemma3", {"head_dim": 16, "sliding_window": 5, "num_hidden_layers": 7,
                    "query_pre_attn_scalar": 16, "rope_parameters": GEMMA3_ROPES}
+    ),
+    "gemma2 in files": (
+        "Gemma2", {"head_dim": 16, "sliding_window": 5, "num_hidden_layers": 3,
+                   "query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0,
+                   "final_logit_softcapping": 3.0}
     ),
     "gemma2 without bounds": (
         "Gemma2", {"head_dim": 32, "attn_logit_softcapping": None, "final_logit_softcapping": None}

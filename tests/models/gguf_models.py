@@ -13,6 +13,7 @@ from tests.text.tables import tables
 
 NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "model.final_layernorm": "output_norm",
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
@@ -31,8 +32,20 @@ def gguf_name(name: str, arch: str) -> str:
     number, _, part = stem.removeprefix("model.layers.").partition(".")
     if part == "mlp.experts":
         return f"blk.{number}.ffn_{kind.removesuffix('_proj')}_exps.weight"
-    others = OTHERS if arch == "gemma3" else {}
-    return f"blk.{number}.{(NAMES | others)[part]}.{kind}"
+    return f"blk.{number}.{(NAMES | OTHERS.get(arch, {}))[part]}.{kind}"
+
+
+def fused(tensors: dict[str, Any]) -> dict[str, Any]:
+    """As old files of Phi 2 have them: the rows of queries, keys and values in one tensor."""
+    result = dict[str, Any]()
+    for name, (rows, kind) in tensors.items():
+        stem, is_query, end = name.rpartition("attn_q.")
+        if is_query:
+            parts = [tensors[f"{stem}attn_{part}.{end}"][0] for part in "qkv"]
+            result[f"{stem}attn_qkv.{end}"] = np.concatenate(parts), kind
+        elif "attn_k." not in name and "attn_v." not in name:
+            result[name] = rows, kind
+    return result
 
 
 def in_parts(key: str, weight: np.ndarray) -> dict[str, np.ndarray]:
@@ -50,12 +63,16 @@ def neighbours_paired(weight: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
 
 
-OTHERS = {  # of Gemma
-    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+RESULTS = {
+    "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
-}  # fmt: skip
+}
+GEMMA = RESULTS | {"pre_feedforward_layernorm": "ffn_norm"}
+PHI2 = {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+OTHERS = {"gemma2": GEMMA, "gemma3": GEMMA, "olmo2": RESULTS, "phi2": PHI2}
 ARCHITECTURES = {
-    "gemma3_text": "gemma3", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"
+    "gemma3_text": "gemma3", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+    "phi": "phi2",
 }  # fmt: skip
 
 
@@ -63,6 +80,13 @@ def rotations_of(config: Any, arch: str) -> dict[str, Any]:
     """The metadata of rotations and windows."""
     window = getattr(config, "sliding_window", None)
     found = {f"{arch}.attention.sliding_window": window} if window else {}
+    if arch == "gemma2":
+        found |= {
+            f"{arch}.attn_logit_softcapping": config.attn_logit_softcapping,
+            f"{arch}.final_logit_softcapping": config.final_logit_softcapping,
+        }
+    if getattr(config, "clip_qkv", None):
+        found |= {f"{arch}.attention.clamp_kqv": config.clip_qkv}
     if arch != "gemma3":
         ropes = config.rope_parameters
         turned = ropes.get("partial_rotary_factor", 1.0) * (getattr(config, "head_dim", None) or 16)
@@ -75,6 +99,13 @@ def rotations_of(config: Any, arch: str) -> dict[str, Any]:
         f"{arch}.rope.scaling.type": "linear",
         f"{arch}.rope.scaling.factor": full["factor"],
     }
+
+
+def eps_of(config: Any, arch: str) -> dict[str, Any]:
+    """The metadata of normalizations."""
+    if hasattr(config, "rms_norm_eps"):
+        return {f"{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps}
+    return {f"{arch}.attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-5)}
 
 
 def experts_of(config: Any, arch: str) -> dict[str, Any]:
@@ -90,9 +121,9 @@ def experts_of(config: Any, arch: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def written(name: str, path: Path, **changes: Any) -> Any:
+def written(name: str, path: Path, is_fused: bool = False, **changes: Any) -> Any:
     """The model of transformers `name` with a vocabulary of 600 tokens, whose matrices are those
-    that the file at `path` has in Q8_0 and Q4_1; changes: of the metadata."""
+    that the file at `path` has in Q8_0 and Q4_1. is_fused: as `fused`. changes: of the metadata."""
     gguf = pytest.importorskip("gguf")
     model = reference(name, vocab_size=600)
     config = model.config
@@ -106,7 +137,7 @@ def written(name: str, path: Path, **changes: Any) -> Any:
         f"{arch}.attention.head_count": config.num_attention_heads,
         f"{arch}.attention.head_count_kv": config.num_key_value_heads,
         f"{arch}.attention.key_length": getattr(config, "head_dim", None) or 16,
-        f"{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        **eps_of(config, arch),
         f"{arch}.context_length": config.max_position_embeddings,
         **rotations_of(config, arch), **experts_of(config, arch), **tables("smollm"),
     } | changes  # fmt: skip
@@ -119,18 +150,27 @@ def written(name: str, path: Path, **changes: Any) -> Any:
             writer.add_uint32(key, value)
         else:
             writer.add_array(key, list(map(int, value)) if key.endswith("type") else list(value))
+    tensors = dict[str, Any]()
     for key, parameter in model.named_parameters():
         for part, weight in in_parts(key, parameter.detach().numpy()).items():
+            is_turned = arch in ("llama", "olmo") and key.rpartition(".")[0].endswith(
+                ("q_proj", "k_proj")
+            )
             if weight.ndim == 1 or weight.shape[0] == 1:
-                offset = arch == "gemma3"  # of the weights of normalizations
-                writer.add_tensor(gguf_name(part, arch), weight.squeeze() + np.float32(offset))
+                offset = arch.startswith("gemma")  # of the weights of normalizations
+                vector = weight.squeeze() + np.float32(offset)
+                if is_turned:
+                    vector = neighbours_paired(vector, vector.size // 16)
+                tensors[gguf_name(part, arch)] = vector, None
                 continue
             kind = kinds.Q8_0 if weight.shape[0] == 600 else kinds.Q4_1
             blocks = gguf.quants.quantize(np.ascontiguousarray(weight), kind)
             weight[...] = gguf.quants.dequantize(blocks, kind)  # of the model as well
-            if arch == "llama" and part.endswith(("q_proj.weight", "k_proj.weight")):
-                blocks = neighbours_paired(blocks, weight.shape[0] // (config.head_dim or 16))
-            writer.add_tensor(gguf_name(part, arch), blocks, raw_dtype=kind)
+            if is_turned:
+                blocks = neighbours_paired(blocks, weight.shape[0] // 16)
+            tensors[gguf_name(part, arch)] = blocks, kind
+    for part, (values, kind) in (fused(tensors) if is_fused else tensors).items():
+        writer.add_tensor(part, values, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

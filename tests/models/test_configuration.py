@@ -148,10 +148,10 @@ GGUF = {
     "llama.feed_forward_length": 96, "llama.attention.head_count": 4, "llama.context_length": 64,
     "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": 96,
 }  # fmt: skip
-PHI3_GGUF, GEMMA3_GGUF = (
+PHI3_GGUF, GEMMA3_GGUF, GEMMA2_GGUF, OLMO2_GGUF, PHI2_GGUF = (
     {key.replace("llama", kind): value for key, value in GGUF.items()}
     | {"general.architecture": kind}
-    for kind in ("phi3", "gemma3")
+    for kind in ("phi3", "gemma3", "gemma2", "olmo2", "phi2")
 )
 EXPERTS = {"llama.expert_count": 4, "llama.expert_used_count": 2}
 WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -171,6 +171,17 @@ WRONG_GGUF: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "odd part": (PHI3_GGUF | {"phi3.rope.dimension_count": 7}, {}, "dimension_count: 7 of 16 elem"),
     "window": (PHI3_GGUF | {"phi3.attention.sliding_window": 0}, {}, "sliding_window: 0; an int"),
     "no window": (GEMMA3_GGUF, {}, "gemma3.attention.sliding_window: missing"),
+    "window of olmo3": (
+        OLMO2_GGUF | {"olmo2.attention.sliding_window": 8}, {}, "models of this family have no wi"
+    ),
+    "bound of scores": (
+        GEMMA2_GGUF | {"gemma2.attn_logit_softcapping": -1.0}, {}, "logit_softcapping: -1.0; a pos"
+    ),
+    "epsilon": (PHI2_GGUF, {}, "phi2.attention.layer_norm_epsilon: missing"),
+    "heads apart": (
+        PHI2_GGUF | {"phi2.attention.layer_norm_epsilon": 1e-5, "phi2.attention.key_length": 8},
+        {}, "phi2.attention.key_length: 8; heads are parts of a vector",
+    ),
     "counts of experts": ({"llama.expert_count": np.arange(3)}, {}, "expert_count: array"),
     "functions of shares": (
         EXPERTS | {"llama.expert_gating_func": np.arange(3)}, {}, "expert_gating_func: array"
@@ -205,6 +216,26 @@ def test_older_files_of_gemma3_name_its_rotations_by_other_fields() -> None:
 def test_each_sixth_layer_of_gemma3_sees_all() -> None:
     config = from_hugging_face({**GEMMA3, "num_hidden_layers": 7, "sliding_window": 5}, "")
     assert config.windows == (5, 5, 5, 5, 5, None, 5)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_scores_of_the_largest_gemma_have_the_scale_of_a_part_of_the_vector(
+    kind: str, layers: int
+) -> None:
+    """As transformers' configurations of these models say: 1 / sqrt(size / heads)."""
+    metadata = (GEMMA2_GGUF if kind == "gemma2" else GEMMA3_GGUF) | {
+        f"{kind}.attention.sliding_window": 8, f"{kind}.attention.key_length": 32,
+    }  # fmt: skip
+    usual = from_gguf(metadata, {}, "")
+    largest = from_gguf(metadata | {f"{kind}.block_count": layers}, {}, "")
+    assert usual.scores.scale == 32**-0.5
+    assert largest.scores.scale == (64 / 4) ** -0.5
+
+
+def test_old_files_of_gemma2_have_usual_windows_and_bounds() -> None:
+    config = from_gguf(GEMMA2_GGUF | {"gemma2.block_count": 3}, {}, "")
+    assert config.windows == (4096, None, 4096)
+    assert (config.scores.bound, config.logit_bound) == (50.0, 30.0)
 
 
 def test_older_files_of_phi3_name_long_rotations_su() -> None:

@@ -37,13 +37,26 @@ def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-@pytest.mark.parametrize(
-    "name", ["smollm", "llama", "qwen2", "qwen3", "phi3", "phi4", "gemma3 in files"]
-)
+IN_FILES = [
+    "smollm", "llama", "llama with biases", "qwen2", "qwen3", "phi", "phi3", "phi4", "gemma",
+    "gemma2 in files", "gemma3 in files", "olmo", "olmo without bounds", "olmo2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_FILES)
 def test_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
     theirs = written(name, tmp_path / "model.gguf")
     network = models.load(tmp_path / "model.gguf", device="interp").network
-    assert isinstance(network.model.layers[0].mlp.up_proj.weight, Packed)
+    layer = network.model.layers[0].mlp
+    assert isinstance((layer.fc1 if name == "phi" else layer.up_proj).weight, Packed)
+    ours = network(Tensor([PROMPT], device="interp")).numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
+
+
+def test_old_files_of_phi_have_queries_keys_and_values_in_one(tmp_path: Path) -> None:
+    theirs = written("phi", tmp_path / "model.gguf", is_fused=True)
+    network = models.load(tmp_path / "model.gguf", device="interp").network
     ours = network(Tensor([PROMPT], device="interp")).numpy()
     with torch.no_grad():
         np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
