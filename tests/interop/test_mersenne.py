@@ -28,7 +28,7 @@ def test_numbers_and_the_state_after_them_are_pytorchs(
     ours, theirs = (torch.Generator().manual_seed(seed) for _ in range(2))
     for size, probability, is_odd in draws:
         expected = torch.empty(size, dtype=torch.bool).bernoulli_(probability, generator=theirs)
-        drawn = mersenne.bernoulli([size], probability, ours)
+        drawn = mersenne.bernoulli([size], [1], probability, ours)
         assert torch.equal(drawn, expected)
         if is_odd:
             between = [torch.rand(1, generator=generator) for generator in (ours, theirs)]
@@ -45,5 +45,5 @@ def test_a_pytorch_that_draws_otherwise_draws_itself(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(mersenne, "_drawing", lambda: None)
     expected = torch.empty(50, dtype=torch.bool)
     expected.bernoulli_(0.3, generator=torch.Generator().manual_seed(4))
-    drawn: Any = mersenne.bernoulli([50], 0.3, torch.Generator().manual_seed(4))
+    drawn: Any = mersenne.bernoulli([50], [1], 0.3, torch.Generator().manual_seed(4))
     assert torch.equal(drawn, expected)

@@ -474,6 +474,20 @@ def test_random_numbers_are_pytorchs() -> None:
     torch.testing.assert_close(compiled(draw)(x), expected)
 
 
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1)])
+def test_dropout_draws_in_the_order_of_memory(order: tuple[int, int, int]) -> None:
+    """As attention has it, whose result is transposed."""
+
+    def step(x: Any) -> Any:
+        return torch.nn.functional.dropout(x * 2, 0.5).sin()
+
+    x = torch.randn(3, 5, 4).permute(order)
+    torch.manual_seed(5)
+    expected = step(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(step)(x), expected)
+
+
 @pytest.mark.parametrize("draw", [
     torch.bernoulli, lambda p: torch.normal(p, 1.0), lambda p: torch.multinomial(p, 3, True),
     lambda p: torch.nn.functional.rrelu(p - 0.5, training=True), lambda p: p.clone().exponential_(),

@@ -172,8 +172,9 @@ def test_the_interpreter_runs_nothing_of_a_gpu() -> None:
 
 def test_masks_of_dropout_are_drawn_on_the_device_by_its_own_kernel() -> None:
     with FakeTensorMode():
-        mask = dropout_mask([4, 3], 0.5, torch.bfloat16, GPU)
+        mask = dropout_mask([4, 3], [1, 4], 0.5, torch.bfloat16, GPU)
     assert (mask.device, mask.dtype, tuple(mask.shape)) == (GPU, torch.bool, (4, 3))
+    assert mask.stride() == (1, 4)
 
 
 @pytest.mark.parametrize("size", [3, 7])

@@ -15,13 +15,15 @@ aten = torch.ops.aten
 
 
 def dropout_mask(
-    sizes: list[int], p: float, dtype: torch.dtype, device: torch.device
+    sizes: list[int], strides: list[int], p: float, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """Where elements are kept; the same numbers as of ``torch.native_dropout``, whose kernel for
-    GPUs draws others than ``bernoulli_``."""
+    GPUs draws others than ``bernoulli_``. Both draw in the order of memory, which the strides of
+    the mask say."""
     if device.type == "cpu":
-        return bernoulli(sizes, 1 - p)
-    return torch.native_dropout(torch.ones(sizes, dtype=dtype, device=device), p, True)[1]
+        return bernoulli(sizes, strides, 1 - p)
+    kept = torch.empty_strided(sizes, strides, dtype=dtype, device=device).fill_(1)
+    return torch.native_dropout(kept, p, True)[1]
 
 
 def is_draw(node: fx.Node) -> bool:
@@ -50,7 +52,8 @@ def _replace_dropout(graph: fx.Graph, node: fx.Node, x: fx.Node, p: float) -> No
         return new
 
     with graph.inserting_before(node):
-        arguments = (list(value.shape), p, value.dtype, value.device)
+        sizes, strides = list(mask_value.shape), list(mask_value.stride())
+        arguments = (sizes, strides, p, value.dtype, value.device)
         mask = call(dropout_mask, arguments, mask_value)
         factor = call(aten._to_copy.default, (mask,), value)
         kept = call(aten.mul.Tensor, (x, factor), value)

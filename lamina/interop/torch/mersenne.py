@@ -25,11 +25,13 @@ _PROBED = 1001  # numbers: more than three blocks of words
 
 
 def bernoulli(
-    sizes: Sequence[int], probability: float, generator: torch.Generator = torch.default_generator
-) -> torch.Tensor:
-    """True with a probability, of shape `sizes`: the same as ``bernoulli_`` gives, and the same
-    state of the generator after it."""
-    result = torch.empty(sizes, dtype=torch.bool)
+    sizes: Sequence[int], strides: Sequence[int], probability: float,
+    generator: torch.Generator = torch.default_generator,
+) -> torch.Tensor:  # fmt: skip
+    """True with a probability, of shape `sizes` and without gaps between its elements: the same as
+    ``bernoulli_`` gives, which draws in the order of memory, and the same state of the generator
+    after it."""
+    result = torch.empty_strided(sizes, strides, dtype=torch.bool)
     draw = _drawing()
     if draw is None:
         return result.bernoulli_(probability, generator=generator)
@@ -63,7 +65,7 @@ def _drawing() -> Callable[..., Any] | None:
 
 def _draws_alike(draw: Callable[..., Any]) -> bool:
     ours, theirs = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
-    drawn = torch.empty(_PROBED, dtype=torch.bool)
+    drawn = torch.empty(_PROBED, dtype=torch.bool).reshape(-1, 7).t()
     expected = torch.empty_like(drawn).bernoulli_(0.5, generator=theirs)
     if ours.get_state().numel() < 8 * (3 + 624):  # bytes of what the text in C reads
         return False
