@@ -273,6 +273,16 @@ def test_resizing_with_antialias_has_a_row(mode: str) -> None:
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
+def test_the_sign_of_nan_is_zero() -> None:
+    """And so is the derivative of its magnitude."""
+    x = torch.tensor([math.nan, -3.0, -0.0, 5.0])
+    check(lambda x: (x.sign(), x.sgn(), x.int().sign(), (x > 0).sign()), x)
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    compiled(torch.abs)(ours).sum().backward()
+    theirs.abs().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 def test_slopes_of_limits_pass_nan_on() -> None:
     x = torch.tensor([-1.0, float("nan"), 2.0])
     for function in (torch.relu, torch.nn.functional.hardtanh):

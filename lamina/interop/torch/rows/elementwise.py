@@ -44,6 +44,11 @@ def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     return x if high is None else lm.minimum(x, high)
 
 
+def _sign(x: Tensor) -> Tensor:
+    """That of NaN is 0, as in PyTorch; but that of a complex NaN, which is NaN."""
+    return lm.sign(x) if x.dtype.is_complex else lm.where(lm.isnan(x), lm.zeros_like(x), lm.sign(x))
+
+
 def _gelu_backward(upstream: Tensor, x: Tensor, *, approximate: str = "none") -> Any:
     return vjp(lambda x: lm.gelu(x, approximate), [x], upstream)[0]
 
@@ -87,7 +92,7 @@ _UNARY: dict[str, Row] = {
     "lgamma": lm.lgamma, "log": lm.log, "log10": lm.log10, "log1p": lm.log1p, "log2": lm.log2,
     "logical_not": lm.logical_not, "mish": lm.mish, "neg": lm.negative,
     "reciprocal": lm.reciprocal, "relu": lm.relu, "round": lm.round, "rsqrt": lm.rsqrt,
-    "sgn": lm.sign, "sigmoid": lm.sigmoid, "sign": lm.sign, "signbit": lm.signbit,
+    "sgn": _sign, "sigmoid": lm.sigmoid, "sign": _sign, "signbit": lm.signbit,
     "silu": lm.silu, "sin": lm.sin, "sinc": lm.sinc, "sinh": lm.sinh, "special_entr": lm.entr,
     "special_erfcx": lm.erfcx, "special_i0e": lm.i0e, "special_i1": lm.i1, "special_i1e": lm.i1e,
     "special_log_ndtr": lm.log_ndtr, "special_ndtri": lm.ndtri, "sqrt": lm.sqrt, "tan": lm.tan,
