@@ -273,25 +273,6 @@ def test_resizing_with_antialias_has_a_row(mode: str) -> None:
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
-def test_the_sign_of_nan_is_zero() -> None:
-    """And so is the derivative of its magnitude."""
-    x = torch.tensor([math.nan, -3.0, -0.0, 5.0])
-    check(lambda x: (x.sign(), x.sgn(), x.int().sign(), (x > 0).sign()), x)
-    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
-    compiled(torch.abs)(ours).sum().backward()
-    theirs.abs().sum().backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-def test_slopes_of_limits_pass_nan_on() -> None:
-    x = torch.tensor([-1.0, float("nan"), 2.0])
-    for function in (torch.relu, torch.nn.functional.hardtanh):
-        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-        compiled(function)(ours).sum().backward()
-        function(theirs).sum().backward()
-        torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
-
-
 @pytest.mark.usefixtures("on_cpu")
 def test_indices_by_tensors_are_programs_whatever_the_sizes() -> None:
     """PyTorch marks them as depending on data, as masks do."""
@@ -469,45 +450,6 @@ def test_other_sizes_compile_again() -> None:
     for size in (3, 5, 8, 5):
         x = torch.randn(size, 4, size + 1)
         torch.testing.assert_close(run(x), (x.softmax(-1) @ x.mT) / size)
-
-
-def test_random_numbers_are_pytorchs() -> None:
-    def draw(x: Any) -> Any:
-        first = torch.nn.functional.dropout(x, 0.3)
-        noise = torch.rand_like(x) + torch.randn(x.shape)
-        return torch.nn.functional.dropout(first + noise, 0.5)
-
-    x = torch.randn(64)
-    torch.manual_seed(5)
-    expected = draw(x)
-    torch.manual_seed(5)
-    torch.testing.assert_close(compiled(draw)(x), expected)
-
-
-@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1)])
-def test_dropout_draws_in_the_order_of_memory(order: tuple[int, int, int]) -> None:
-    """As attention has it, whose result is transposed."""
-
-    def step(x: Any) -> Any:
-        return torch.nn.functional.dropout(x * 2, 0.5).sin()
-
-    x = torch.randn(3, 5, 4).permute(order)
-    torch.manual_seed(5)
-    expected = step(x)
-    torch.manual_seed(5)
-    torch.testing.assert_close(compiled(step)(x), expected)
-
-
-@pytest.mark.parametrize("draw", [
-    torch.bernoulli, lambda p: torch.normal(p, 1.0), lambda p: torch.multinomial(p, 3, True),
-    lambda p: torch.nn.functional.rrelu(p - 0.5, training=True), lambda p: p.clone().exponential_(),
-])  # fmt: skip
-def test_random_numbers_of_float64_are_pytorchs(draw: Callable[..., Any]) -> None:
-    p = torch.rand(64, dtype=torch.float64)
-    torch.manual_seed(5)
-    expected = draw(p)
-    torch.manual_seed(5)
-    torch.testing.assert_close(compiled(draw)(p), expected)
 
 
 def test_autocast_and_checkpoints() -> None:

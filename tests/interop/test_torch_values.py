@@ -1,0 +1,79 @@
+"""Values and derivatives of PyTorch programs at the edges of operations, beside PyTorch's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
+
+from torch._functorch import config as functorch  # noqa: E402
+
+from lamina.interop.torch import backend  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Every graph is compiled here."""
+    torch.manual_seed(0)
+    with functorch.patch(enable_autograd_cache=False):
+        yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+def check(function: Callable[..., Any], *arguments: Any) -> None:
+    """Values, strides, and derivatives by the arguments that require one, from one seed."""
+    outcomes = []
+    for run in (function, compiled(function)):
+        torch.manual_seed(5)
+        copies = [one.detach().clone().requires_grad_(one.requires_grad) for one in arguments]
+        results = torch.utils._pytree.tree_leaves(run(*copies))
+        smooth = [result for result in results if result.requires_grad]
+        if smooth:
+            torch.autograd.backward(smooth, [torch.ones_like(result) for result in smooth])
+        outcomes.append((results, [one.grad for one in copies]))
+    (expected, slopes), (values, gradients) = outcomes
+    torch.testing.assert_close(values, expected, equal_nan=True, check_stride=True)
+    torch.testing.assert_close(gradients, slopes, equal_nan=True)
+
+
+def test_the_sign_of_nan_is_zero() -> None:
+    """And so is the derivative of its magnitude."""
+    x = torch.tensor([math.nan, -3.0, -0.0, 5.0], requires_grad=True)
+    check(lambda x: (x.sign(), x.sgn(), x.int().sign(), (x > 0).sign(), x.abs()), x)
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.nn.functional.hardtanh])
+def test_slopes_of_limits_pass_nan_on(function: Callable[..., Any]) -> None:
+    check(function, torch.tensor([-1.0, math.nan, 2.0], requires_grad=True))
+
+
+def test_random_numbers_are_pytorchs() -> None:
+    def draw(x: Any) -> Any:
+        first = torch.nn.functional.dropout(x, 0.3)
+        noise = torch.rand_like(x) + torch.randn(x.shape)
+        return torch.nn.functional.dropout(first + noise, 0.5)
+
+    check(draw, torch.randn(64))
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1)])
+def test_dropout_draws_in_the_order_of_memory(order: tuple[int, int, int]) -> None:
+    """As attention has it, whose result is transposed."""
+    x = torch.randn(3, 5, 4).permute(order).requires_grad_()
+    check(lambda x: torch.nn.functional.dropout(x * 2, 0.5).sin(), x)
+
+
+@pytest.mark.parametrize("draw", [
+    torch.bernoulli, lambda p: torch.normal(p, 1.0), lambda p: torch.multinomial(p, 3, True),
+    lambda p: torch.nn.functional.rrelu(p - 0.5, training=True), lambda p: p.clone().exponential_(),
+])  # fmt: skip
+def test_random_numbers_of_float64_are_pytorchs(draw: Callable[..., Any]) -> None:
+    check(draw, torch.rand(64, dtype=torch.float64))
