@@ -33,7 +33,7 @@ class AccumulatorPrinter(FillPrinter):
         for identity, dtype in zip(identities, dtypes, strict=True):
             mask = 8 if dtype is bool_ and lanes > 1 else 0  # of as many bits as a bool in memory
             vector = Value("", dtype, lanes, mask)
-            text = self.widened(self.literal(const(identity, dtype)), vector)
+            text = self.language.widened(self.language.literal(const(identity, dtype)), vector)
             started.append(self.declared_at(depth, vector._replace(text=text), name))
         return tuple(started)
 
@@ -48,7 +48,7 @@ class AccumulatorPrinter(FillPrinter):
         """The monoid's combine of two accumulators: of sums the expression ``(left + right)``."""
         first, second, results = monoid.formula(tuple(value.dtype for value in left))
         if monoid.op is not None:  # one expression, so that the compiler sees a multiply-add
-            return (self.operation(results[0], [*left, *right]),)
+            return (self.language.operation(results[0], [*left, *right]),)
         known = dict(zip(first + second, left + right, strict=True))
         return self.formula(results, known)
 
@@ -57,10 +57,11 @@ class AccumulatorPrinter(FillPrinter):
         each HOLE; what is computed on the way is added to it."""
         for node in toposort(results):
             if node.op is Op.CONST:
-                known[node] = self.literal(node)
+                known[node] = self.language.literal(node)
             elif node not in known:
                 operands = [known[operand] for operand in node.src]
-                known[node] = self.declare(self.operation(node, operands), node.op.name.lower())
+                result = self.language.operation(node, operands)
+                known[node] = self.declare(result, node.op.name.lower())
         return tuple(known[result] for result in results)
 
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
@@ -70,7 +71,7 @@ class AccumulatorPrinter(FillPrinter):
     def assign(self, targets: Values, values: Values) -> None:
         """Print assignments of `values` to variables."""
         for target, value in zip(targets, values, strict=True):
-            self.line(f"{self.guard}{target.text} = {self.widened(value, target)};")
+            self.line(f"{self.guard}{target.text} = {self.language.widened(value, target)};")
 
     # Several as one.
 
@@ -109,7 +110,8 @@ class AccumulatorPrinter(FillPrinter):
             vectors = self._halved(monoid, vectors, count // len(vectors))
         (joined,) = vectors
         results = [
-            tuple(self.lane(component, number) for component in joined) for number in range(count)
+            tuple(self.language.lane(component, number) for component in joined)
+            for number in range(count)
         ]
         return results + (self.across(monoid, rest) if rest else [])
 
@@ -126,13 +128,13 @@ class AccumulatorPrinter(FillPrinter):
         monoid: Monoid = node.arg.monoid
         dtypes = tuple(term.dtype for term in terms)
         identities = [
-            self.literal(const(identity, dtype))
+            self.language.literal(const(identity, dtype))
             for identity, dtype in zip(monoid.identity(dtypes), dtypes, strict=True)
         ]
         name, distance = monoid_name(monoid), 1
         while distance < terms[0].lanes:
             before = tuple(
-                self.declare(self.moved_up(term, distance, identity), "before")
+                self.declare(self.language.moved_up(term, distance, identity), "before")
                 for term, identity in zip(terms, identities, strict=True)
             )
             combined = self.combined(monoid, before, terms)
@@ -146,10 +148,10 @@ class AccumulatorPrinter(FillPrinter):
         halved = []
         for first in range(0, len(vectors), 2):
             components = [list(pair) for pair in zip(*vectors[first : first + 2], strict=True)]
-            sides = [
-                tuple(self.declare(self.half(pair, side, run), "half") for pair in components)
-                for side in (0, 1)
-            ]
+            sides = []
+            for side in (0, 1):
+                halves = [self.language.half(pair, side, run) for pair in components]
+                sides.append(tuple(self.declare(half, "half") for half in halves))
             halved.append(self.tree(monoid, sides))
         return halved
 

@@ -98,7 +98,8 @@ class BlockPrinter(AccumulatorPrinter):
 
     def started_total(self, like: Value, depth: int) -> Total:
         """Declare a total of 0, of values such as `like`, in the open scope of number `depth`."""
-        zero = like._replace(text=self.widened(self.literal(const(0.0, like.dtype)), like))
+        scalar = self.language.literal(const(0.0, like.dtype))
+        zero = like._replace(text=self.language.widened(scalar, like))
         names = [node.arg.name for node in blocks.STATE]
         return Total(tuple(self.declared_at(depth, zero, name) for name in names))
 

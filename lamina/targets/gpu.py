@@ -20,6 +20,8 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import Axes, Nest, scatter_indices
 from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
+from lamina.schedule.gpu.pipelining import is_back_to_back
+from lamina.targets.c.operations import CLanguage
 from lamina.targets.collectives import collectives_before
 from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.language import Point, Value
@@ -48,13 +50,15 @@ class GpuPrinter(ThreadPrinter):
     # What blocks do with tiles, where the dialect of tile programs says it: printed instead of the
     # nest's loops.
     program: TileProgram | None = None
-    max_inlined = inf  # the texts of GPUs have no functions out of line
 
-    def __init__(self, nest: Nest, name: str, target: Target) -> None:
-        super().__init__(nest, name, target)
+    def __init__(
+        self, nest: Nest, name: str, target: Target, language: CLanguage | None = None
+    ) -> None:
+        # The texts of GPUs have no functions out of line.
+        super().__init__(nest, name, target, language or CLanguage(max_inlined=inf))
         # One product fills two tiles. Of more, each takes the results of the one before, which
         # stay in registers.
-        self.is_back_to_back = len(nest.tiles) > 2
+        self.is_back_to_back = bool(nest.atom) and is_back_to_back(nest)
         if nest.atom or self.keeps_row:
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
         self.shared_bytes = 0  # of shared memory that the launch gives a block
@@ -188,7 +192,8 @@ class GpuPrinter(ThreadPrinter):
             lines += self.alignments(pointers)
         lines += scratch
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
-        lines.append(f"{self._worker_macro()}({word}, {self.threads}, {workers});")
+        macro = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
+        lines.append(f"{macro}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")
         of_row = f"THREAD / {self.row_threads}" if self.has_neighbours else "THREAD"
         lines += self.indices(self.rows_inside, of_row)
@@ -196,12 +201,6 @@ class GpuPrinter(ThreadPrinter):
             in_row = f"% {self.row_threads}" if self.has_neighbours else f"/ {self.block_rows}"
             lines.append(f"const {self.index} thread_in_row = THREAD {in_row};")
         return lines
-
-    def _worker_macro(self) -> str:
-        """The macro of `gpu.c` or of a text of tiles that says which worker this is."""
-        if self.nest.tiles:
-            return "EACH_TILE"
-        return "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
 
     def alignments(self, pointers: list[str]) -> list[str]:
         """Lines that say that arrays are aligned, so that the compiler reads several elements at

@@ -1,10 +1,9 @@
-"""What the printers of loops and values ask of a language: types, expressions, reads and stores."""
+"""What the printers of loops and values ask of a language: the texts of types and expressions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from lamina.core.dtypes import DType
-from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 
 Point = dict[Node, int]  # unrolled axis -> index
@@ -27,7 +26,7 @@ Values = tuple[Value, ...]  # the components of one reduction: of an argmax, the
 
 
 class Language(Protocol):
-    """What a language spells. A printer of kernels is one: it prints by its own methods."""
+    """How values are spelled. A printer has one."""
 
     def type(self, value: Value) -> str:
         """The type of a variable that holds `value`."""
@@ -63,12 +62,4 @@ class Language(Protocol):
 
     def lane_numbers(self, lanes: int, dtype: DType) -> Value:
         """The vector 0, 1, ..., lanes - 1 of an integer dtype."""
-        ...
-
-    def load(self, node: Node, point: Point) -> Value:
-        """What a LOAD reads at `point`."""
-        ...
-
-    def store(self, store: Store, value: Value, point: Point) -> None:
-        """Print a store of `value` at `point`."""
         ...

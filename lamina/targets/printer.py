@@ -17,7 +17,7 @@ from lamina.ir.kernel import Store, bounds, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import Nest
-from lamina.targets.language import Point, Value
+from lamina.targets.language import Language, Point, Value
 from lamina.targets.parts import Vector
 from lamina.targets.scopes import Key, ScopePrinter
 
@@ -43,8 +43,8 @@ class ValuePrinter(ScopePrinter):
     # they print the loads of all of its points at once.
     batch: Sequence[Point] = ()
 
-    def __init__(self, nest: Nest) -> None:
-        super().__init__(nest)
+    def __init__(self, nest: Nest, language: Language) -> None:
+        super().__init__(nest, language)
         self.staged = {fill.value: fill for fill in nest.fills}
         self.filled = frozenset[Node]()
         self.stored_late = set[Node]()
@@ -57,7 +57,7 @@ class ValuePrinter(ScopePrinter):
         """`node` at `point`, printed in its home scope when it is first needed, or read from
         scratch memory once that holds it."""
         if node.op is Op.CONST:
-            return self.literal(node)
+            return self.language.literal(node)
         depth = self.home(node)
         key = self.key(node, point)
         cache = self.scopes[depth].cache
@@ -86,7 +86,7 @@ class ValuePrinter(ScopePrinter):
         del self.vectors[axis]
         self.unrolled[axis] = unrolled
         vector = self.scopes[self.home(node)].cache.get(key)
-        return None if vector is None else self.lane(vector, number)
+        return None if vector is None else self.language.lane(vector, number)
 
     def _compute(self, node: Node, point: Point, key: Key) -> None:
         """Print `node` in the innermost scope, its home, and remember it there as `key`."""
@@ -115,7 +115,7 @@ class ValuePrinter(ScopePrinter):
     def elementwise(self, node: Node, point: Point) -> Value:
         """An elementwise operation at `point`, as an expression that no variable holds yet."""
         operands = self._in_int32(node) if _takes_indices(node) else node.src
-        return self.operation(node, [self.value(operand, point) for operand in operands])
+        return self.language.operation(node, [self.value(operand, point) for operand in operands])
 
     def _in_int32(self, node: Node) -> tuple[Node, ...]:
         """The operands of what `_takes_indices`, as int32 where they are vectors: of int64, the
@@ -176,8 +176,10 @@ class ValuePrinter(ScopePrinter):
             lanes = self.lanes_of(term)
             if lanes == 1:  # it is in the text already
                 continue
-            is_axis = term.op is Op.AXIS
-            vector = self.lane_numbers(lanes, dtype) if is_axis else self.value(term, point)
+            if term.op is Op.AXIS:
+                vector = self.language.lane_numbers(lanes, dtype)
+            else:
+                vector = self.value(term, point)
             scaled = vector._replace(text=f"({vector.text} * ({kind}){factor})")
             step = self.declare(scaled, "step")
             total = self.declare(step._replace(text=f"({step.text} + {total.text})"), "index")
@@ -191,6 +193,14 @@ class ValuePrinter(ScopePrinter):
 
     def scan(self, node: Node, point: Point) -> None:
         """Print a step of a scan: its running value at `point`."""
+        raise NotImplementedError
+
+    def load(self, node: Node, point: Point) -> Value:
+        """What a LOAD reads at `point`, as an expression."""
+        raise NotImplementedError
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        """Print a store of `value` at `point`."""
         raise NotImplementedError
 
     # Stores.

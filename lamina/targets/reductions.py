@@ -24,7 +24,7 @@ from lamina.targets import blocks
 from lamina.targets.accumulators import component
 from lamina.targets.block_sums import BlockPrinter, Total
 from lamina.targets.blocks import Cut
-from lamina.targets.language import Point, Value, Values
+from lamina.targets.language import Language, Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import NestPart, Unrolled, Vector
 
@@ -95,12 +95,12 @@ class Work:
 
 
 class NestPrinter(BlockPrinter):
-    """Prints one nest; a subclass spells operations."""
+    """Prints one nest; a subclass prints loads and stores."""
 
     many_sums = MANY_SUMS
 
-    def __init__(self, nest: Nest) -> None:
-        super().__init__(nest)
+    def __init__(self, nest: Nest, language: Language) -> None:
+        super().__init__(nest, language)
         self.waiting: list[Store] = []  # those not yet printed for the open rows
         self.blocked_scans: BlockedScans | None = None
 
@@ -447,7 +447,7 @@ class NestPrinter(BlockPrinter):
         monoid, lanes = node.arg.monoid, self.lanes_of(node)
         vectors = [operand._replace(lanes=lanes) for operand in operands]
         steps = self.running(node, tuple(
-            vector._replace(text=self.widened(operand, vector))
+            vector._replace(text=self.language.widened(operand, vector))
             for operand, vector in zip(operands, vectors, strict=True)
         ))  # fmt: skip
         ends = self.scan_ends(node, point)
@@ -459,7 +459,7 @@ class NestPrinter(BlockPrinter):
             so_far = ends
             values = self.combined(monoid, so_far, steps)
         self.keep(node, point, tuple(self.declare(value, "scan") for value in values))
-        last = tuple(self.lane(step, lanes - 1) for step in steps)
+        last = tuple(self.language.lane(step, lanes - 1) for step in steps)
         self.update(monoid, so_far, last)
 
     def scan_ends(self, node: Node, point: Point) -> Values:

@@ -57,7 +57,7 @@ class Scope:
     scan_totals: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
 
 
-class ScopePrinter(Partitioner, Language):
+class ScopePrinter(Partitioner):
     """Prints lines, variables and loops.
 
     Each open axis is in one of three tables, by how it runs. `text_of` has the text of an index: of
@@ -67,8 +67,9 @@ class ScopePrinter(Partitioner, Language):
 
     index = "i64"  # the type of an index
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Nest, language: Language) -> None:
         super().__init__(nest)
+        self.language = language  # how values are spelled
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # open axis -> number of the scope that it is open in
         self.text_of: dict[Node, int | str] = {}
@@ -95,7 +96,7 @@ class ScopePrinter(Partitioner, Language):
         the expression ``(a + b)`` and "add" the line ``const f32 add_3 = (a + b);``."""
         name = self.fresh_name(what)
         qualifier = "" if mutable else "const "
-        self.line(f"{qualifier}{self.type(value)} {name} = {value.text};")
+        self.line(f"{qualifier}{self.language.type(value)} {name} = {value.text};")
         return value._replace(text=name)
 
     @contextmanager

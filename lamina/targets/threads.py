@@ -42,6 +42,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of, serial_axes
 from lamina.targets.blocks import Cut
+from lamina.targets.c.operations import CLanguage
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
@@ -95,7 +96,7 @@ class ThreadPrinter(CPrinter):
 
     many_sums = MANY_SUMS_OF_WARP
 
-    def __init__(self, nest: Nest, name: str, target: Target) -> None:
+    def __init__(self, nest: Nest, name: str, target: Target, language: CLanguage) -> None:
         # There are no vectors and no dot products in the text: the GPU's compiler joins accesses.
         # The steps of a scan that would be lanes are a loop, as each waits for the one before.
         in_order = serial_axes(nest.kernel)
@@ -105,7 +106,7 @@ class ThreadPrinter(CPrinter):
             if nest.bound(axis) in ("vector", "dot")
         }
         nest = replace(nest, binding={**nest.binding, **unrolled})
-        super().__init__(nest, name, set())
+        super().__init__(nest, name, language)
         self.target = target
         bound_to_threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
         self.rows_inside = [axis for axis in bound_to_threads if axis in self.launch_axes]

@@ -24,6 +24,7 @@ from lamina.runtime.buffer import Buffer
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.knobs import CpuKnobs
 from lamina.targets.c.dots import DotPrinter
+from lamina.targets.c.operations import CLanguage
 from tests.generators import leaf
 from tests.programs import (
     RandomProgram,
@@ -93,7 +94,7 @@ def test_a_negated_literal_is_no_decrement() -> None:
     axis = ix.axis(0, 8)
     store = Store(0, axis, Node(Op.NEG, (const(-1.0, float32),)), (axis,))
     kernel = Kernel((Parameter(float32, 8, True),), (store,), 1)
-    text, _ = DotPrinter(apply(kernel, ()), "negate", set()).print()
+    text, _ = DotPrinter(apply(kernel, ()), "negate", CLanguage()).print()
     assert "1.0" in text
     assert "--" not in text
 

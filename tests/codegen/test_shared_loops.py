@@ -9,6 +9,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.nest import Nest
+from lamina.targets.c.operations import CLanguage
 from lamina.targets.c.printer import CPrinter
 
 ROW, COLUMN = ix.axis(0, 8), ix.axis(1, 12, reduce=True)
@@ -29,7 +30,8 @@ def printed(summand: Node, element: Node, result: int = 3, *, sum_first: bool = 
         Store(result, ix.row_major((ROW, COLUMN)), element, (ROW, COLUMN)),
     )
     stores = stores if sum_first else stores[::-1]
-    text, _ = CPrinter(Nest(Kernel(parameters, stores, 1), (ROW, COLUMN), {}), "f", set()).print()
+    nest = Nest(Kernel(parameters, stores, 1), (ROW, COLUMN), {})
+    text, _ = CPrinter(nest, "f", CLanguage()).print()
     return [line.strip() for line in text.splitlines()]
 
 

@@ -11,20 +11,20 @@ from lamina import TensorSpec
 from lamina.errors import CompileError
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda.language import CudaLanguage
 from lamina.targets.language import Value
 
 
 @pytest.mark.usefixtures("nvrtc")
 def test_a_refused_kernel_is_named_with_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = CudaPrinter.operation
+    right = CudaLanguage.operation
 
-    def wrong(self: CudaPrinter, node: Node, operands: list[Value]) -> Value:
+    def wrong(self: CudaLanguage, node: Node, operands: list[Value]) -> Value:
         if node.op is not Op.ATAN:  # other programs, such as one that draws a random key
             return right(self, node, operands)
         return operands[0]._replace(text="(1.0f +)")
 
-    monkeypatch.setattr(CudaPrinter, "operation", wrong)
+    monkeypatch.setattr(CudaLanguage, "operation", wrong)
     program = lm.jit(lm.atan).lower(TensorSpec((3,)), device="cuda:0")
     with pytest.raises(CompileError) as caught:
         program.compile()

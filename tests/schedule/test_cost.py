@@ -28,6 +28,7 @@ from lamina.schedule.cost.operations import demand_of, total
 from lamina.schedule.cost.traffic import Traffic
 from lamina.schedule.cost.walk import walk
 from lamina.targets.c.dots import DotPrinter
+from lamina.targets.c.operations import CLanguage
 from tests.generators import random_graph
 from tests.schedule.machines import RATES, TARGET, target_of
 from tests.schedule.touched import is_affine, lines_of, touched
@@ -335,7 +336,7 @@ def test_loads_are_as_many_as_the_kernel_has(name: str) -> None:
         planned = lm.jit(function).lower(*map(lm.TensorSpec, shapes)).planned
     for plan in planned.plans.values():
         assert isinstance(plan.nest, Nest)
-        text, _ = DotPrinter(plan.nest, "kernel", set()).print()
+        text, _ = DotPrinter(plan.nest, "kernel", CLanguage()).print()
         loads, stores = accesses_of(plan.nest)
         printed = re.findall(r" load_\d+ = (?!columns)|TRANSPOSED\(\w+, \w+, (\d+)", text)
         assert sum(load.copies for load in loads) == sum(int(rows or 1) for rows in printed)
@@ -362,7 +363,7 @@ def test_four_bytes_of_a_dot_product_are_lanes_of_one_load(schedule: str, lanes:
         specs = lm.TensorSpec((64, 4), lm.uint8), lm.TensorSpec((4,), lm.int8)
         (plan,) = lm.jit(dot_product).lower(*specs).planned.plans.values()
     assert isinstance(plan.nest, Nest)
-    text, _ = DotPrinter(plan.nest, "kernel", set()).print()
+    text, _ = DotPrinter(plan.nest, "kernel", CLanguage()).print()
     loads, _ = accesses_of(plan.nest)
     assert {load.parameter: load.lanes for load in loads} == {0: lanes, 1: 4}
     assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text)) == 2
@@ -447,7 +448,7 @@ def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
     store = Store(1, row, load, (row,), condition)
     parameters = Parameter(lm.float32, 16), Parameter(lm.float32, 16, written=True)
     nest = apply(Kernel(parameters, (store,), rows=1), (Bind(0, "vector"),))
-    text, _ = DotPrinter(nest, "kernel", set()).print()
+    text, _ = DotPrinter(nest, "kernel", CLanguage()).print()
     loads, stores = accesses_of(nest)
     assert [(load.lanes, load.copies) for load in loads] == [(16, 1)]
     assert [(store.lanes, store.copies) for store in stores] == [(1, 16)]

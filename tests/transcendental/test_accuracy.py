@@ -31,7 +31,7 @@ from lamina.ir.interpreter import NUMPY
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.compiler import Compiler
-from lamina.targets.c.printer import CPrinter
+from lamina.targets.c.operations import MAX_INLINED
 from tests.codegen.running import leaf, run
 from tests.elementwise_cases import CASES
 from tests.transcendental import c_check
@@ -259,6 +259,6 @@ def test_a_kernel_calls_functions_beyond_the_inlined_ones() -> None:
     uses = re.findall(r"= (\w*)sin_f32x", text)
     assert len(uses) > 160
     kernels = re.findall(r"^KERNEL\(map", text, re.MULTILINE)
-    assert uses.count("") == CPrinter.max_inlined * len(kernels)
+    assert uses.count("") == MAX_INLINED * len(kernels)
     assert set(uses) == {"", "called_"}
     np.testing.assert_allclose(sines(argument).numpy(), want, atol=2e-6)

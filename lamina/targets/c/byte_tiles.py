@@ -134,10 +134,10 @@ class ByteTilePrinter(DotPrinter):
 
     def _print_tiles(self, tile: _ByteTile, part: NestPart, sums: Sequence[Accumulation]) -> None:
         """Print the loops of one part, and what they come to for each of `sums`."""
-        self.needed.add((BYTE_TILES, 0))
+        self.language.use_text(BYTE_TILES, 0)
         first, reduction = tile.rows.first, sums[0].reduction
         vectors = [each.point for each in sums if each.point[tile.row] == first]
-        kind = self.vector_type("i32", tile.lanes)
+        kind = self.language.vector_type("i32", tile.lanes)
         names = [self.fresh_name("tile") for _ in vectors]
         for name in names:
             self.line(f"{kind} {name}[{tile.rows.copies}];")

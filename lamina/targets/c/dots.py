@@ -25,7 +25,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.targets.c.memory import TRANSPOSES, index_and_condition
-from lamina.targets.c.operations import ELEMENTS, TYPES
+from lamina.targets.c.operations import ELEMENTS, TYPES, CLanguage
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.parts import LoopPart, Vector, Word
@@ -47,8 +47,8 @@ class _Strides:
 class DotPrinter(CPrinter):
     """One kernel function, which may have axes bound to ``dot``."""
 
-    def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
-        super().__init__(nest, name, needed)
+    def __init__(self, nest: Nest, name: str, language: CLanguage) -> None:
+        super().__init__(nest, name, language)
         # Of open axes bound to ``dot``, and of byte axes: the bytes of a word that are there.
         self.bytes_there: dict[Node, int] = {}
 
@@ -79,9 +79,10 @@ class DotPrinter(CPrinter):
             super().add(reduction, running, contribution)
             return
         (total,) = running
-        self.needed.add((DOTS, total.lanes))
+        self.language.use_text(DOTS, total.lanes)
         factors = ", ".join(f"{TYPES[factor.dtype]}, {factor.text}" for factor in contribution)
-        self.line(f"{self.guard}{total.text} = DOT({self.type(total)}, {total.text}, {factors});")
+        kind = self.language.type(total)
+        self.line(f"{self.guard}{total.text} = DOT({kind}, {total.text}, {factors});")
 
     # Byte vectors.
 
@@ -111,7 +112,7 @@ class DotPrinter(CPrinter):
         # `value` looks up what is in scratch memory by its node, which is another one along bytes.
         loads = {fill.value: load_of(fill) for fill in self.nest.fills if fill.value in self.filled}
         with self._along_bytes(ix.replaced(value, loads), dot_axis) as along_bytes:
-            self.needed.add((DOTS, self._words(self._byte_axis())))
+            self.language.use_text(DOTS, self._words(self._byte_axis()))
             return super().value_of_root(along_bytes, point)
 
     @contextmanager
@@ -215,7 +216,7 @@ class DotPrinter(CPrinter):
         for byte, lane_point in enumerate(self.each_lane(byte_axis, point)):
             if byte % WORD < self.bytes_there[byte_axis]:
                 texts[byte] = self.value(node, lane_point).text
-        kind = self.vector_type(ELEMENTS[node.dtype], count)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], count)
         return Value(f"({kind}){{{', '.join(texts)}}}", node.dtype, count)
 
     def _load_in_turns(self, node: Node, place: str, stride: int, byte_axis: Node) -> Value:
@@ -227,8 +228,8 @@ class DotPrinter(CPrinter):
         *(i8x16r *)(p1 + 256 * k_outer + 192))``.
         """
         words = self._words(byte_axis)
-        kind = self.vector_type(ELEMENTS[node.dtype], WORD * words)
-        row_kind = self.vector_type("i8", words)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], WORD * words)
+        row_kind = self.language.vector_type("i8", words)
         there = self.bytes_there[byte_axis]
         rows = [f"*({row_kind}r *)({place} + {stride * row})" for row in range(there)]
         rows += [f"({row_kind}){{0}}"] * (WORD - there)
@@ -240,8 +241,8 @@ class DotPrinter(CPrinter):
         of 16 words; columns of a square of words; or one by one."""
         words = self._words(self._byte_axis())
         count = WORD * words
-        kind = self.vector_type(ELEMENTS[node.dtype], count)
-        self.needed.add((DOTS, words))
+        kind = self.language.vector_type(ELEMENTS[node.dtype], count)
+        self.language.use_text(DOTS, words)
         if words == 1 or strides.of_words == WORD:
             self.prefetch(node, point, place)
             return Value(f"WORDS_AT({kind}, {words}, {place})", node.dtype, count)
@@ -251,7 +252,7 @@ class DotPrinter(CPrinter):
         every_word = ", ".join(
             f"WORD_AT({place} + {strides.of_words * number})" for number in range(words)
         )
-        text = f"({kind})({self.vector_type('i32', words)}){{{every_word}}}"
+        text = f"({kind})({self.language.vector_type('i32', words)}){{{every_word}}}"
         return Value(text, node.dtype, count)
 
     def _rows_of_words(self, load: Node, words: int) -> Node | None:
@@ -273,9 +274,9 @@ class DotPrinter(CPrinter):
         """
         byte_axis = self._byte_axis()
         words = self._words(byte_axis)
-        word_kind = self.vector_type("i32", words)
-        kind = self.vector_type(ELEMENTS[node.dtype], WORD * words)
-        self.needed.add((TRANSPOSES, words))
+        word_kind = self.language.vector_type("i32", words)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], WORD * words)
+        self.language.use_text(TRANSPOSES, words)
         first = self._place(node, point | {rows: 0}, byte_axis, strides)
         name = self.fresh_name("columns")
         self.line(f"WORDS_TRANSPOSED({word_kind}, {name}, {words}, {first}, {strides.of_words})")

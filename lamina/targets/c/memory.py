@@ -22,7 +22,7 @@ from lamina.loops.nest import (
     is_of_constants,
     near_reads,
 )
-from lamina.targets.c.operations import ELEMENTS, CSpelling
+from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Unrolled
 from lamina.targets.reductions import Accumulation, NestPrinter, Work
@@ -67,12 +67,13 @@ class Access:
     stride: int | None
 
 
-class MemoryPrinter(CSpelling, NestPrinter):
+class MemoryPrinter(NestPrinter):
     """Prints loads and stores."""
 
-    def __init__(self, nest: Nest, needed: set[tuple[str, int]]) -> None:
-        CSpelling.__init__(self, needed)
-        NestPrinter.__init__(self, nest)
+    language: CLanguage
+
+    def __init__(self, nest: Nest, language: CLanguage) -> None:
+        super().__init__(nest, language)
         self.streamed: list[int] = []  # the parameters that are stored past the caches
         self._by_lanes = 0  # vectors so far that are read or written lane by lane
 
@@ -160,10 +161,10 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def _load_masked(self, node: Node, place: str, mask: str, lanes: int) -> Value:
         """``masked_f32x16(p0 + i, mask)``, or of lanes that lie apart."""
         stride = self.access(index_and_condition(node)[0]).stride
-        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
         text = f"masked_{kind}({place}, {mask})"
         if stride in (2, 3, 4) and near_reads(stride, node.dtype, lanes):
-            self.needed.add((STRIDES, lanes))
+            self.language.use_text(STRIDES, lanes)
             text = f"masked_{PICKING[stride]}_{kind}({place}, {mask})"
         elif stride != 1:
             text = f"masked_apart_{kind}({place}, {stride}, {mask})"
@@ -172,9 +173,9 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def _lanes_apart(self, dtype: DType, place: str, access: Access) -> str:
         """The call of a function that reads lanes which lie a stride apart: by shuffles, or lane by
         lane where these are many; "" where lanes are read in the text of the kernel."""
-        kind = self.vector_type(ELEMENTS[dtype], access.lanes)
+        kind = self.language.vector_type(ELEMENTS[dtype], access.lanes)
         if access.stride and near_reads(access.stride, dtype, access.lanes):
-            self.needed.add((STRIDES, access.lanes))
+            self.language.use_text(STRIDES, access.lanes)
             return f"{PICKING[access.stride]}_{kind}({place})"
         if self._calls_for_lanes(access, dtype):
             return f"load_apart_{kind}({place}, {access.stride})"
@@ -192,7 +193,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def _load_by_lanes(self, node: Node, point: Point, axis: Node, lanes: int) -> Value:
         """``(f32x4){load_1, load_2, load_3, load_4}``, of four scalars that are loaded before."""
         elements = [self.value(node, lane).text for lane in self.each_lane(axis, point)]
-        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
         return self._loaded(f"({kind}){{{', '.join(elements)}}}", node.dtype, lanes)
 
     def _calls_for_lanes(self, access: Access, dtype: DType) -> bool:
@@ -211,7 +212,7 @@ class MemoryPrinter(CSpelling, NestPrinter):
         """``*(f32x8r *)(p0 + 8 * i)``; a condition, if there is one, holds for all lanes or none:
         ``(lt_3 ? (f32x8)*(f32x8r *)(p0 + 8 * i) : (f32x8){0})``."""
         _, condition = index_and_condition(node)
-        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
         text = f"*({kind}r *)({place})"
         self.prefetch(node, point, place)
         if self._is_shared_by_rows(node):
@@ -229,7 +230,8 @@ class MemoryPrinter(CSpelling, NestPrinter):
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
         """What memory holds, as a value: a vector of bytes that are bools becomes a mask."""
         if dtype is bool_ and lanes > 1:
-            return Value(f"({self.vector_type('i8', lanes)})({text} != 0)", dtype, lanes, 8)
+            kind = self.language.vector_type("i8", lanes)
+            return Value(f"({kind})({text} != 0)", dtype, lanes, 8)
         return Value(text, dtype, lanes)
 
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
@@ -286,10 +288,10 @@ class MemoryPrinter(CSpelling, NestPrinter):
         """
         index, condition = index_and_condition(node)
         lanes = access.lanes
-        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
         holds = self.value(condition, point).text if condition is not ix.TRUE else "1"
         first = f"p{node.arg.parameter} + {self.index_text(index, point | {rows: 0})}"
-        self.needed.add((TRANSPOSES, lanes))
+        self.language.use_text(TRANSPOSES, lanes)
         name = self.fresh_name("columns")
         arguments = f"{kind}, {name}, {lanes}, {first}, {access.stride}, {holds}"
         self.line(f"TRANSPOSED({arguments})")
@@ -485,13 +487,13 @@ class MemoryPrinter(CSpelling, NestPrinter):
         is_plain = store.condition is ix.TRUE and store.monoid is None and not store.atomic
         if access.axis is not None and access.stride != 1:
             if is_plain and self._calls_for_lanes(access, dtype):
-                kind = self.vector_type(ELEMENTS[dtype], access.lanes)
+                kind = self.language.vector_type(ELEMENTS[dtype], access.lanes)
                 place = f"p{store.parameter} + {self.index_text(store.index, point)}"
-                text = self.widened(value, Value("", dtype, access.lanes))
+                text = self.language.widened(value, Value("", dtype, access.lanes))
                 self.line(f"store_apart_{kind}({place}, {access.stride}, {text});")
                 return
             for number, lane in enumerate(self.each_lane(access.axis, point)):
-                self.store(store, self.lane(value, number), lane)
+                self.store(store, self.language.lane(value, number), lane)
         elif access.lanes > 1:
             self._store_vector(store, value, point, access.lanes)
         else:
@@ -513,10 +515,10 @@ class MemoryPrinter(CSpelling, NestPrinter):
             raise FormatError("atomic: this target has no such operation on vectors")
         dtype, array = store.value.dtype, f"p{store.parameter}"
         start = self.index_text(store.index, point)
-        kind = self.vector_type(ELEMENTS[dtype], lanes)
+        kind = self.language.vector_type(ELEMENTS[dtype], lanes)
         target = f"*({kind}u *)({array} + {start})"
         old = self._loaded(target, dtype, lanes)
-        text = self.widened(self._updated(store, old, value), old)
+        text = self.language.widened(self._updated(store, old, value), old)
         if old.mask:  # in memory true is 1
             text = f"({kind})({text}) & 1"
         line = f"{target} = {text};"

@@ -8,7 +8,6 @@ function of the texts beside this file, named after the operation and the type o
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from lamina.core.dtypes import SHORT, DType, bool_, float32, float64, int32
 from lamina.ir.interpreter import fold_constant
@@ -36,19 +35,29 @@ SIGNS = {
     Op.ADD: "+", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.AND: "&", Op.OR: "|",
     Op.XOR: "^", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
 }  # fmt: skip
+# Transcendental functions that a kernel inlines: the first ones, as whole tiles come before
+# the rows and columns left over. It calls the others, which takes 10 to 20 % longer, as GCC's
+# time grows faster than the length of a kernel. 16 are four vectors of four functions.
+MAX_INLINED = 16
 
 
-class CSpelling(Language):
-    """What C spells, but for loads and stores."""
+class CLanguage(Language):
+    """How C spells the values of one kernel, and which helper texts these need.
 
-    # Transcendental functions that a kernel inlines: the first ones, as whole tiles come before
-    # the rows and columns left over. It calls the others, which takes 10 to 20 % longer, as GCC's
-    # time grows faster than the length of a kernel. 16 are four vectors of four functions.
-    max_inlined: ClassVar[float] = 16
+    needed: paths of helper texts, and the lanes that each is needed for. max_inlined: see
+    MAX_INLINED
+    """
 
-    def __init__(self, needed: set[tuple[str, int]]) -> None:
-        self.needed = needed  # paths of helper texts, and the lanes that each is needed for
+    def __init__(
+        self, needed: set[tuple[str, int]] | None = None, max_inlined: float = MAX_INLINED
+    ) -> None:
+        self.needed = set[tuple[str, int]]() if needed is None else needed
+        self.max_inlined = max_inlined
         self.transcendental = 0  # functions of vectors in the text so far
+
+    def use_text(self, path: str, lanes: int) -> None:
+        """Note that a helper text is needed for so many lanes; 0 if it has nothing of lanes."""
+        self.needed.add((path, lanes))
 
     # Types and constants.
 
@@ -59,7 +68,7 @@ class CSpelling(Language):
 
     def vector_type(self, element: str, lanes: int) -> str:
         """The type of vectors, such as ``f32x8``, which `vectors.c` defines."""
-        self.needed.add((VECTORS, lanes))
+        self.use_text(VECTORS, lanes)
         return f"{element}x{lanes}"
 
     def literal(self, node: Node) -> Value:
@@ -143,10 +152,10 @@ class CSpelling(Language):
 
 # The text of an operation on operands. The last argument is the result, with no text yet: it says
 # the lanes and the mask that the text has to have.
-Spelling = Callable[[CSpelling, Node, list[Value], Value], str]
+Spelling = Callable[[CLanguage, Node, list[Value], Value], str]
 
 
-def _infix(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _infix(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """Two operands with a sign between them; masks as operands become as wide as the result."""
     left, right = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
@@ -156,19 +165,19 @@ def _infix(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
     return f"({left} {SIGNS[node.op]} {right})"
 
 
-def _max_or_min(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _max_or_min(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A function; of bools a sign: the maximum is ``(a | b)``."""
     spell = _infix if out.dtype is bool_ else _function
     return spell(c, node, operands, out)
 
 
-def _function(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _function(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A function of vectors where a text has one; else a function of scalars, lane by lane:
     ``max_f32x8(a, b)``, but ``(f64x2){pow_f64(a[0], b[0]), pow_f64(a[1], b[1])}``."""
     name = node.op.name.lower()
     text = _text_of_function(node.op, out)
     if text:
-        c.needed.add((text, out.lanes))
+        c.use_text(text, out.lanes)
         name = c.called_name(node.op)
     if text or node.op in IN_VECTORS or out.lanes == 1:
         arguments = [c.widened(operand, out) for operand in operands]
@@ -190,7 +199,7 @@ def _text_of_function(op: Op, out: Value) -> str:
     return ""
 
 
-def _shift(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _shift(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A function: one number shifts all lanes, ``shl_i32x8(a, n)``, or each lane has its own."""
     value, count = operands
     if count.lanes == 1:
@@ -198,7 +207,7 @@ def _shift(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
     return _function(c, node, operands, out)
 
 
-def _where(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _where(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """C's choice where one condition decides for all lanes, else a function of a mask as wide as
     the result."""
     condition, yes, no = operands
@@ -209,13 +218,13 @@ def _where(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
     return f"where_{c.type(out)}({mask}, {c.widened(yes, out)}, {c.widened(no, out)})"
 
 
-def _cast(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _cast(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A cast of C, or of all lanes at once; small floats, which C lacks, have functions."""
     (value,) = operands
     if out.dtype is bool_:  # of a vector a mask, of which C makes the elements as wide as `value`
         return f"({value.text} != 0)"
     if value.dtype.is_small or out.dtype.is_small:
-        c.needed.add((FLOATS, out.lanes))
+        c.use_text(FLOATS, out.lanes)
         lanes = f"x{out.lanes}" if out.lanes > 1 else ""
         return f"{SHORT[value.dtype]}_to_{SHORT[out.dtype]}{lanes}({value.text})"
     if out.lanes == 1:
@@ -223,7 +232,7 @@ def _cast(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
     return f"__builtin_convertvector({_convertible(c, value, out)}, {c.type(out)})"
 
 
-def _convertible(c: CSpelling, value: Value, out: Value) -> str:
+def _convertible(c: CLanguage, value: Value, out: Value) -> str:
     """A vector that compilers convert to the dtype of `out` all lanes at once."""
     if value.dtype is bool_:  # true is -1 in a mask, and & 1 makes it 1
         mask = c.widened(value, out._replace(dtype=bool_, mask=out.dtype.bits))
@@ -235,18 +244,18 @@ def _convertible(c: CSpelling, value: Value, out: Value) -> str:
     return value.text
 
 
-def _negative(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _negative(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A space, as -- before a literal would be a decrement."""
     return f"(- {operands[0].text})"
 
 
-def _not(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _not(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """Of a bool !, of a mask or an integer ~."""
     sign = "!" if out.dtype is bool_ and not out.mask else "~"
     return f"({sign}{operands[0].text})"
 
 
-def _bitcast(c: CSpelling, node: Node, operands: list[Value], out: Value) -> str:
+def _bitcast(c: CLanguage, node: Node, operands: list[Value], out: Value) -> str:
     """A macro of the prelude. What may be widened is made opaque: see `vectors.c`."""
     (value,) = operands
     bits = f"BITS({c.type(value)}, {c.type(out)}, {value.text})"

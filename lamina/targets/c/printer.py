@@ -26,7 +26,7 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.targets.c.memory import MemoryPrinter
-from lamina.targets.c.operations import ELEMENTS
+from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Condition, Fixed, NestPart
 from lamina.targets.printer import LOOKUP_LANES, digit_of
@@ -36,8 +36,8 @@ from lamina.targets.scopes import Scope
 class CPrinter(MemoryPrinter):
     """One kernel function."""
 
-    def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
-        super().__init__(nest, needed)
+    def __init__(self, nest: Nest, name: str, language: CLanguage) -> None:
+        super().__init__(nest, language)
         self.function = name
 
     def print(self) -> tuple[str, int]:
@@ -97,11 +97,12 @@ class CPrinter(MemoryPrinter):
         lanes = self.lanes_of(node)
         if digit is None or (node.dtype, lanes) != (float32, LOOKUP_LANES):
             return super().elementwise(node, point)
-        table = ", ".join(self.literal(number).text for number in _lookup_table(node, digit))
+        constants = map(self.language.literal, _lookup_table(node, digit))
+        table = ", ".join(constant.text for constant in constants)
         bits = digit.src[0]  # before the ``& 15``: a lookup takes the last four bits itself
         if bits.op is Op.SHR and bits.dtype.bits < 32:  # as int32: processors do not shift bytes
             bits = Node(Op.SHR, tuple(cast(operand, int32) for operand in bits.src))
-        kind = self.vector_type("f32", lanes)
+        kind = self.language.vector_type("f32", lanes)
         places = self.value(cast(bits, int32), point)
         return Value(f"lookup_{kind}(({kind}){{{table}}}, {places.text})", float32, lanes)
 

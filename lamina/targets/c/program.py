@@ -30,7 +30,7 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
 from lamina.targets.c.byte_tiles import BYTE_TILES, ByteTilePrinter
-from lamina.targets.c.operations import VECTORS
+from lamina.targets.c.operations import VECTORS, CLanguage
 from lamina.targets.helpers import HelperText, used_parts
 from lamina.targets.texts import helper_text
 
@@ -111,7 +111,7 @@ class _ProgramPrinter:
             self.needed.add((SORTS, 0))
             self.texts[name] = _sort_text(name, nest)
             return Function(name, nest.rows)
-        self.texts[name], chunks = ByteTilePrinter(nest, name, self.needed).print()
+        self.texts[name], chunks = ByteTilePrinter(nest, name, CLanguage(self.needed)).print()
         return Function(name, chunks)
 
     def _place(self, slot: Slot) -> str:

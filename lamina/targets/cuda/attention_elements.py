@@ -226,7 +226,7 @@ class AttentionElementPrinter(ProgramPrinter):
 
     def _scaled_maximum(self, half: int, factor: float) -> Value:
         """The maximum of one of the two rows of a thread, of exponents with their factor."""
-        text = f"row_max[{half}] * {self.literal(const(factor, float32)).text}"
+        text = f"row_max[{half}] * {self.language.literal(const(factor, float32)).text}"
         return self.declare(Value(text, float32), "max")
 
     def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:

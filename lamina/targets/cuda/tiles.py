@@ -9,7 +9,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, Atom
-from lamina.targets.c.operations import ELEMENTS
+from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.language import Point, Value
@@ -21,8 +21,8 @@ from lamina.tiles.decisions import ResultSide, RowLayout, name_of_lines
 class TilePrinter(GpuPrinter):
     """One kernel, if it has products in tiles; a subclass prints what these add up to."""
 
-    def __init__(self, nest: Nest, name: str, target: Target) -> None:
-        super().__init__(nest, name, target)
+    def __init__(self, nest: Nest, name: str, target: Target, language: CLanguage) -> None:
+        super().__init__(nest, name, target, language)
         # The number of the sum with which what `results` collects begins: 16 in the second slice.
         self.first_result = 0
         self.row_stores: dict[Store, RowStore] = {}
