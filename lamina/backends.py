@@ -56,9 +56,9 @@ from lamina.schedule.gpu.scatters import SCATTERS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import program as c
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda import program as cuda
 from lamina.targets.legalize import legalize
-from lamina.targets.metal.printer import MetalPrinter
+from lamina.targets.metal import printer as metal
 from lamina.tiles.stage import TilePrograms, with_pipelining
 
 Printed = tuple[Source, tuple[GpuLaunch, ...]]
@@ -197,7 +197,7 @@ CUDA = Backend(
     schedule=lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
     print=lambda program, plans, tiles, options:
-        gpu.print_program(CudaPrinter, target_of(options), program, plans, tiles),
+        gpu.print_program(cuda.CUDA, target_of(options), program, plans, tiles),
     compile=cubins,
 )  # fmt: skip
 METAL = Backend(
@@ -210,7 +210,7 @@ METAL = Backend(
     schedule=lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "", knobs),
     print=lambda program, plans, tiles, options:
-        gpu.print_program(MetalPrinter, target_of(options), program, plans, tiles),
+        gpu.print_program(metal.METAL, target_of(options), program, plans, tiles),
     compile=no_compiler,
 )  # fmt: skip
 BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}

@@ -4,7 +4,8 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 `prelude.cu` is that of CUDA. `threads.py` prints what the threads of a row share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import ClassVar
 
@@ -13,12 +14,12 @@ from lamina.core.exchange import Exchange
 from lamina.core.target import Target
 from lamina.errors import DeviceError
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, free_axes, points
+from lamina.ir.kernel import AnyKernel, Collective, SortKernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Axes, Nest, scatter_indices
-from lamina.runtime.buffer import Launch, TensorMap
+from lamina.runtime.buffer import Launch
 from lamina.runtime.source import Source
 from lamina.schedule.gpu.pipelining import is_back_to_back
 from lamina.targets.c.operations import CLanguage
@@ -40,16 +41,34 @@ FEW = 8
 FEW_BACK_TO_BACK = 32
 
 
+@dataclass(frozen=True)
+class PrintedKernel:
+    """The function of a kernel, how to launch it but for its arguments, and the texts below
+    targets/ that it needs besides those of every program, each after what it needs."""
+
+    text: str
+    launch: Launch
+    helper_texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A dialect of C++ for GPUs.
+
+    preludes         texts of every program, below targets/
+    print_kernel     prints a nest, by its name, for a target: by its tile program, if it has one
+    has_collectives  whether an engine moves arrays of the device
+    """
+
+    preludes: tuple[str, ...]
+    print_kernel: Callable[[Nest, str, Target, TileProgram | None], PrintedKernel]
+    has_collectives: bool = False
+
+
 class GpuPrinter(ThreadPrinter):
-    """One kernel of a program for a GPU."""
+    """One kernel of a program for a GPU, as the loops of its nest."""
 
-    preludes: ClassVar[tuple[str, ...]]  # below targets/, of every program
-    has_collectives: ClassVar[bool] = False  # whether an engine moves arrays of the device
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
-
-    # What blocks do with tiles, where the dialect of tile programs says it: printed instead of the
-    # nest's loops.
-    program: TileProgram | None = None
 
     def __init__(
         self, nest: Nest, name: str, target: Target, language: CLanguage | None = None
@@ -61,18 +80,8 @@ class GpuPrinter(ThreadPrinter):
         self.is_back_to_back = bool(nest.atom) and is_back_to_back(nest)
         if nest.atom or self.keeps_row:
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
-        self.shared_bytes = 0  # of shared memory that the launch gives a block
-        self.has_all_registers = False  # may a block use all of its multiprocessor?
-        self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
-        # Results so far, of each store that is done by whole rows.
-        self.results: dict[Store, list[str]] = {}
         # The loop whose iterations lanes vote on, while stores inside it are printed (see `loops`).
         self.hit_loop: Node | None = None
-
-    def tile_texts(self) -> tuple[str, ...]:
-        """The texts below targets/ for tiles and atomic operations that this kernel has, each after
-        what it needs."""
-        return ()
 
     # Loops of few hits.
 
@@ -153,25 +162,38 @@ class GpuPrinter(ThreadPrinter):
 
     # The function.
 
-    def print_kernel(self) -> tuple[str, Launch]:
-        """The kernel's function, and how to launch it but for its arguments."""
+    def helper_texts(self) -> tuple[str, ...]:
+        """The texts below targets/ that the kernel needs besides those of every program."""
+        return ()
+
+    def print_kernel(self) -> PrintedKernel:
+        """The kernel's function."""
         workers = points(self.grid)
         blocks = workers if self.cooperates else ceil(workers / self.threads)
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch, workers))
-        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes)
-        return f"{self.head(pointers)} {{\n{body}}}", launch
+        text = f"{self.head(pointers, self.threads)} {{\n{body}}}"
+        launch = Launch(self.function, blocks, self.threads, ())
+        return PrintedKernel(text, launch, self.helper_texts())
 
-    def head(self, pointers: list[str]) -> str:
+    def head(
+        self,
+        pointers: list[str],
+        threads: int,
+        maps: Iterable[str] = (),
+        *,
+        has_all_registers: bool = False,
+    ) -> str:
         """The head of the function: ``KERNEL(64) scan0_64x128(POINTER(const f32, 0), POINTER(f32,
-        1) PLACE)``. Arrays beyond the `direct` ones are in a table, and maps come last."""
+        1) PLACE)``. Arrays beyond the `direct` ones are in a table, and maps of the copy engine
+        come last. has_all_registers: may a block use all of its multiprocessor?"""
         arguments = [f"POINTER({pointer})" for pointer in pointers[: self.direct]]
         if len(pointers) > self.direct:
             arguments.append(f"TABLE({self.direct})")
-        arguments += [f"MAP({name})" for name in self.maps]
+        arguments += [f"MAP({name})" for name in maps]
         # The second bound is how many blocks have to fit into a multiprocessor at least: where one
         # is enough, its threads may use all registers.
-        bounds = f"{self.threads}, 1" if self.has_all_registers else f"{self.threads}"
+        bounds = f"{threads}, 1" if has_all_registers else f"{threads}"
         return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
     def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
@@ -221,13 +243,13 @@ class GpuPrinter(ThreadPrinter):
 
 
 def print_program(
-    printer: type[GpuPrinter], target: Target, program: Program,
+    dialect: Dialect, target: Target, program: Program,
     plans: Mapping[AnyKernel, Plan], tiles: TilePrograms,
 ) -> tuple[Source, tuple[Launch, ...]]:  # fmt: skip
-    """The translation unit of a program in the dialect of a printer, and its launches."""
+    """The translation unit of a program in a dialect, and its launches."""
     kernels: dict[str, str] = {}
     launch_of: dict[AnyKernel, Launch] = {}  # without arguments
-    tile_texts: dict[str, None] = {}  # each once, in the order in which kernels need them
+    kernel_texts: dict[str, None] = {}  # each once, in the order in which kernels need them
     sort_texts: tuple[str, ...] = ()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
@@ -236,22 +258,21 @@ def print_program(
         elif isinstance(nest, Collective):
             launch_of[kernel] = Launch(name, 0, 0, ())
         else:
-            kernel_printer = printer(nest, name, target)
-            kernel_printer.program = tiles.get(kernel)
-            kernels[name], launch_of[kernel] = kernel_printer.print_kernel()
-            tile_texts |= dict.fromkeys(kernel_printer.tile_texts())
+            printed = dialect.print_kernel(nest, name, target, tiles.get(kernel))
+            kernels[name], launch_of[kernel] = printed.text, printed.launch
+            kernel_texts |= dict.fromkeys(printed.helper_texts)
     launches = []
     exchanges: list[Exchange] = []
     for launch, after in zip(program.launches, collectives_before(program), strict=True):
         arguments = tuple(program.location(slot) for slot in launch.slots)
-        printed = launch_of[launch.kernel]._replace(arguments=arguments, after=after)
+        ready = launch_of[launch.kernel]._replace(arguments=arguments, after=after)
         if isinstance(launch.kernel, Collective):
-            printed = printed._replace(exchange=len(exchanges))
+            ready = ready._replace(exchange=len(exchanges))
             exchanges.append(launch.kernel.exchange)
-        launches.append(printed)
-    if exchanges and not printer.has_collectives:
+        launches.append(ready)
+    if exchanges and not dialect.has_collectives:
         raise DeviceError(f"{exchanges[0]}: no engine moves arrays of this device: use the CPU")
-    texts = (*printer.preludes, *tile_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
+    texts = (*dialect.preludes, *kernel_texts, "c/arithmetic.c", "gpu.c", *sort_texts)
     helpers = used_parts([HelperText(helper_text(text)) for text in texts], kernels.values())
     return Source(helpers, kernels, exchanges=tuple(exchanges)), tuple(launches)
 

@@ -8,7 +8,7 @@ An unrolled axis and the lanes of a vector open no scope. What depends on an unr
 printed once for each of its indices; a *point* gives an index to every unrolled axis.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -85,6 +85,10 @@ class ScopePrinter(Partitioner):
     def line(self, text: str) -> None:
         """Print a line into the innermost scope."""
         self.scopes[-1].lines.append(text)
+
+    def lines(self, texts: Iterable[str]) -> None:
+        """Print lines into the innermost scope."""
+        self.scopes[-1].lines += texts
 
     def fresh_name(self, what: str) -> str:
         """A variable that is new in the kernel: ``load_1``, ``sum_2``, numbered all alike."""

@@ -342,16 +342,17 @@ class ThreadPrinter(CPrinter):
                 guard += f"if ({self.axis_name(axis)} == {self.text_of[axis]}) "
         if guard:
             line = self.scopes[-1].lines.pop()
-            # The other threads of the row have read what is overwritten. Where tiles are filled,
-            # some threads do nothing else, and have returned: all others would wait for ever.
-            if by_first and not self.nest.tiles and store.parameter in self.read:
+            # The other threads of the row have read what is overwritten.
+            if by_first and store.parameter in self.read:
                 self.line("BARRIER;")
             self.line(f"{guard}{{ {line} }}")
 
     def _is_stored_by_first_thread(self) -> bool:
-        """Have all threads of a row what is stored here? They do outside of shared loops. The first
-        threads of the rows of a block are the threads 0 to `block_rows` - 1, unless neighbours
-        share a row."""
+        """Have all threads of a row what is stored here? They do outside of shared loops, but for
+        products in tiles, each of whose results one thread has. The first threads of the rows of a
+        block are the threads 0 to `block_rows` - 1, unless neighbours share a row."""
+        if self.nest.atom:
+            return False
         in_shared_loop = any(axis in self.depth_of for axis in self.shared_loops)
         has_several_threads = self.threads > self.block_rows
         return self.cooperates and has_several_threads and not in_shared_loop

@@ -15,7 +15,7 @@ from lamina.core.dtypes import DType
 from lamina.core.target import CUDA
 from lamina.frontend.lowered import Lowered
 from lamina.runtime.cuda import compile_source
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda.program import print_kernel
 from lamina.tiles.program import TileError, TileProgram
 from lamina.tiles.text import parse, to_text
 from tests.cuda.test_frames import frame_bytes
@@ -69,10 +69,7 @@ def printed(lowered_function: Lowered, program: TileProgram, arch: str = "sm_90a
     """The text of the only kernel with products back to back, of a changed program."""
     (kernel,) = programs_of(lowered_function)
     plan = lowered_function.planned.plans[kernel]
-    kernel_printer = CudaPrinter(plan.nest, plan.name, CUDA[arch])
-    kernel_printer.program = program
-    text, _ = kernel_printer.print_kernel()
-    return text
+    return print_kernel(plan.nest, plan.name, CUDA[arch], program).text
 
 
 def test_a_program_decides_what_is_printed() -> None:

@@ -17,7 +17,7 @@ from lamina.frontend.lowered import Lowered
 from lamina.runtime.cuda import compile_source
 from lamina.runtime.source import KERNELS as BEFORE_KERNELS
 from lamina.targets.cuda import printer
-from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda.program import print_kernel
 from lamina.tiles import decisions
 from lamina.tiles.program import Epilogue, Fill, Mma, TileError, TileProgram, statements
 from lamina.tiles.text import parse, to_text
@@ -134,10 +134,8 @@ def test_a_program_decides_what_is_printed() -> None:
     assert any(isinstance(one, Mma) and one.running == 1 for one in every)
 
     def printed(changed: TileProgram) -> str:
-        kernel_printer = CudaPrinter(plan.nest, plan.name, lm.core.target.DEFAULT_CUDA)
-        kernel_printer.program = changed
-        text, _ = kernel_printer.print_kernel()
-        return text
+        target = lm.core.target.DEFAULT_CUDA
+        return print_kernel(plan.nest, plan.name, target, changed).text
 
     text = to_text(program)
     assert printed(program) == kernel_of(of).strip()
@@ -170,7 +168,6 @@ def test_a_program_that_has_no_text_is_refused() -> None:
         ("      acquire empty\n", "no parity"),
         ("      map v9: f32 = cast sums\n", "no text for Map"),
     ):
-        kernel_printer = CudaPrinter(plan.nest, plan.name, lm.core.target.DEFAULT_CUDA)
-        kernel_printer.program = parse(text.replace(waits, waits + more))
+        changed = parse(text.replace(waits, waits + more))
         with pytest.raises(TileError, match=says):
-            kernel_printer.print_kernel()
+            print_kernel(plan.nest, plan.name, lm.core.target.DEFAULT_CUDA, changed)

@@ -1,5 +1,5 @@
 """CUDA C++ of the arithmetic of products back to back, such as attention: what is computed from the
-sums of inner products, which tiles of keys a mask leaves out, and what follows the last tile.
+sums of inner products, and what follows the last tile.
 
 A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
 of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
@@ -20,8 +20,7 @@ Four threads side by side, the lanes 0 to 3, have all columns of a row. Its regi
     row_sums0   other sums of a row
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from math import e, log2
 
 from lamina.core.dtypes import bool_, float32
@@ -32,100 +31,42 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import LoopReduce, Op
 from lamina.ir.products import uncast_factors
 from lamina.schedule.gpu.attention import before_rounding, scaled
-from lamina.targets.cuda.programs import ProgramPrinter
-from lamina.targets.cuda.tiles import call
+from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.language import Point, Value, Values
-from lamina.tiles.attention import BackToBackParts, MaskBound
+from lamina.tiles.attention import BackToBackParts
 from lamina.tiles.program import SHIFT_THRESHOLD
 
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
 
 
-class AttentionElementPrinter(ProgramPrinter):
-    """One kernel; if it has products back to back, prints what is computed between these."""
+class ElementPrinter:
+    """Prints what is computed from the elements of products back to back. parts: of their nest"""
 
-    @cached_property
-    def parts(self) -> BackToBackParts:
-        """What the kernel consists of."""
-        return BackToBackParts(self.nest)
-
-    # Masks.
-
-    def print_bounds(self, of_group: bool) -> None:
-        """Print which tiles of keys pass by: those from `first` on, below `stop`, one at least.
-        The others are masked as a whole, as `StepRanges` (lamina/tiles/orders.py) has it. With
-        `of_group`, a warpgroup computes those from `from` on, below `to`.
-
-        Of a causal mask, with tiles of 64 keys and 128 queries to a block:
-
-            const i32 lowest0 = 128 * (-1 * row_band) + -127;
-            const i32 group_lowest0 = lowest0 + -64 * (group - 1);
-            const i32 first = 0, stop = max(min(64, (64 - lowest0) / 64), first + 1);
-            const i32 from = first, to = max(min(stop, (64 - group_lowest0) / 64), from + 1);
-        """
-        masks, steps = self.parts.masks, self.parts.reductions.keys.tile.arg.size
-        groups = self.parts.warpgroups
-        first, begin, stop, end = ["0"], ["first"], [str(steps)], ["stop"]
-        for number, mask in enumerate(masks):
-            place = self.index_text(mask.place, {})
-            self.line(f"const {self.index} lowest{number} = {place} + {mask.low};")
-            names = [f"lowest{number}"]
-            if of_group:
-                names.append(f"group_lowest{number}")
-                least = "group" if mask.by_warpgroup >= 0 else f"(group - {groups - 1})"
-                lowest = f"lowest{number} + {mask.by_warpgroup} * {least}"
-                self.line(f"const {self.index} group_lowest{number} = {lowest};")
-            bounds = (stop, end) if mask.slope > 0 else (first, begin)
-            for bound, name in zip(bounds, names, strict=False):
-                if mask.slope > 0:
-                    bound.append(f"({mask.slope} - {name}) / {mask.slope}")
-                else:
-                    bound.append(f"({name} + {-mask.slope - 1}) / {-mask.slope}")
-        last = str(steps - 1)
-        self._print_range("first", _least([_most(first), last] if masks else first), "stop", stop)
-        if of_group:
-            begin_text = _least([_most(begin), "stop - 1"]) if masks else "first"
-            self._print_range("from", begin_text, "to", end)
-
-    def _print_range(self, first: str, begin: str, stop: str, ends: list[str]) -> None:
-        end = _least(ends)
-        if self.parts.masks:
-            end = f"max({end}, {first} + 1)"
-        self.line(f"const {self.index} {first} = {begin}, {stop} = {end};")
-
-    def _masked_tests(self) -> list[str]:
-        """For each mask, a test that is true if a tile may have masked elements for a group."""
-        groups = self.parts.warpgroups
-        return [
-            self._masked_test(mask, "group" if mask.by_warpgroup < 0 else f"(group - {groups - 1})")
-            for mask in self.parts.masks
-        ]
-
-    def _masked_test(self, mask: MaskBound, most: str) -> str:
-        place = self.index_text(mask.place, {})
-        tile = self.axis_name(self.parts.reductions.keys.tile)
-        return f"{place} + {mask.high} + {mask.by_warpgroup} * {most} + {mask.slope} * {tile} > 0"
+    def __init__(self, printer: CudaPrinter, parts: BackToBackParts) -> None:
+        self.printer = printer
+        self.line, self.block = printer.line, printer.block
+        self.parts = parts
 
     # What is computed from the sums of inner products.
 
-    def print_elements(self) -> None:
+    def print_elements(self, masked: Sequence[str]) -> None:
         """Print the function that computes, for a tile of keys, the left factors of outer products
         and what else is summed up, once `ready` has waited for inner products. In tiles without
-        masked elements the conditions of masks are known."""
+        masked elements the conditions of masks are known: none of the tests `masked` is true."""
         reductions, keys = self.parts.reductions, self.parts.reductions.keys
         # Inner products stand for themselves, so that conditions beneath them stay as they are.
         known = {node: node for node in reductions.inner}
         for mask in self.parts.masks:
             known[mask.condition] = const(not mask.masks_where, bool_)
-        tests = self._masked_tests()
         indices, unrolled = (keys.tile, keys.lane), (keys.column_group, keys.neighbour)
-        tile = self.axis_name(keys.tile)
-        head = f"const auto elements = [&](const {self.index} {tile}, auto ready) INLINED {{"
+        tile = self.printer.axis_name(keys.tile)
+        arguments = f"const {self.printer.index} {tile}, auto ready"
+        head = f"const auto elements = [&]({arguments}) INLINED {{"
         with self.block(head, (), "};"):
-            if tests:
-                with self.block(f"if ({' || '.join(tests)}) {{", indices, "}", unrolled):
+            if masked:
+                with self.block(f"if ({' || '.join(masked)}) {{", indices, "}", unrolled):
                     self._print_tile_elements({})
-            head = "else {" if tests else "{"
+            head = "else {" if masked else "{"
             with self.block(head, indices, "}", unrolled):
                 self._print_tile_elements(known)
 
@@ -140,11 +81,11 @@ class AttentionElementPrinter(ProgramPrinter):
         keys, row_half = reductions.keys, self.parts.registers.row_half
         elements = {
             4 * point[keys.column_group] + 2 * point[row_half] + point[keys.neighbour]: point
-            for point in self.points((keys.column_group, row_half, keys.neighbour))
+            for point in self.printer.points((keys.column_group, row_half, keys.neighbour))
         }
         for number, reduction in enumerate(reductions.inner):
             for element, point in elements.items():
-                self.keep(reduction, point, (Value(f"inner{number}[{element}]", float32),))
+                self.printer.keep(reduction, point, (Value(f"inner{number}[{element}]", float32),))
         self.line("ready();")
         factor, exponent = scaled(ix.replaced(reductions.exp_factor.exponent, known))
         shift = reductions.exp_factor.shift
@@ -167,7 +108,7 @@ class AttentionElementPrinter(ProgramPrinter):
         reductions, row_half = self.parts.reductions, self.parts.registers.row_half
         for number, reduction in enumerate(reductions.of_rows):
             term = ix.replaced(reduction.src[0], known)
-            for half, row in enumerate(self.points((row_half,))):
+            for half, row in enumerate(self.printer.points((row_half,))):
                 sum_so_far = f"row_sums{number}[{half}]"
                 added = self._joined(ADD, term, row)
                 if reductions.exp_factor.row_max is None:
@@ -179,7 +120,8 @@ class AttentionElementPrinter(ProgramPrinter):
             (left,) = (node for node in factors if row_half in free_axes(node))
             value = ix.replaced(before_rounding(left), known)
             for element, point in elements.items():
-                self.line(f"parts{number}[{element}] = {self.value_of_root(value, point).text};")
+                text = self.printer.value_of_root(value, point).text
+                self.line(f"parts{number}[{element}] = {text};")
 
     def _print_shift(self, factor: float, exponent: Node) -> Node:
         """Print the maximum of each row so far and the shift from this tile on; return a node that
@@ -202,12 +144,12 @@ class AttentionElementPrinter(ProgramPrinter):
         so_far = Node(Op.LOOP_SCAN, (row_max, keys.tile), LoopReduce(MAX))
         shift = Node(Op.LOOP_SCAN, (exp_factor.shift, keys.tile), LoopReduce(MAX))
         wanted = ix.replaced(exp_factor.shift, {row_max: so_far})
-        for half, row in enumerate(self.points((self.parts.registers.row_half,))):
-            of_row = call("max_of_row", self._joined(MAX, exponent, row)).removesuffix(";")
-            self.line(f"row_max[{half}] = max_f32(row_max[{half}], {of_row});")
-            self.keep(so_far, row, (self._scaled_maximum(half, factor),))
-            moved = self._print_moved_shift(half, self.value_of_root(wanted, row).text)
-            self.keep(shift, row, (moved,))
+        for half, row in enumerate(self.printer.points((self.parts.registers.row_half,))):
+            of_row = self._joined(MAX, exponent, row)
+            self.line(f"row_max[{half}] = max_f32(row_max[{half}], max_of_row({of_row}));")
+            self.printer.keep(so_far, row, (self._scaled_maximum(half, factor),))
+            moved = self._print_moved_shift(half, self.printer.value_of_root(wanted, row).text)
+            self.printer.keep(shift, row, (moved,))
         return shift
 
     def _print_moved_shift(self, half: int, wanted: str) -> Value:
@@ -215,29 +157,29 @@ class AttentionElementPrinter(ProgramPrinter):
         SHIFT_THRESHOLD, and by what sums so far are rescaled; return what is subtracted from now
         on. A row with nothing but -inf so far has no shift: 0 is subtracted."""
         shift, factor = f"shift[{half}]", f"factor[{half}]"
-        is_none, stays = self.fresh_name("none"), self.fresh_name("stays")
+        is_none, stays = self.printer.fresh_name("none"), self.printer.fresh_name("stays")
         rise, fall = f"{wanted} - {shift}", f"{shift} - {wanted}"
         near = f"{rise} <= {SHIFT_THRESHOLD}f && {fall} <= {SHIFT_THRESHOLD}f"
         self.line(f"const bool {is_none} = row_max[{half}] == -inff();")
         self.line(f"const bool {stays} = {near} || {is_none};")
         self.line(f"{factor} = {stays} ? 1 : short_exp({shift} - {wanted});")
         self.line(f"{shift} = {stays} ? {shift} : {wanted};")
-        return self.declare(Value(f"({is_none} ? 0.0f : {shift})", float32), "shift")
+        return self.printer.declare(Value(f"({is_none} ? 0.0f : {shift})", float32), "shift")
 
     def _scaled_maximum(self, half: int, factor: float) -> Value:
         """The maximum of one of the two rows of a thread, of exponents with their factor."""
-        text = f"row_max[{half}] * {self.language.literal(const(factor, float32)).text}"
-        return self.declare(Value(text, float32), "max")
+        text = f"row_max[{half}] * {self.printer.language.literal(const(factor, float32)).text}"
+        return self.printer.declare(Value(text, float32), "max")
 
     def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:
         """The expression that combines, in a balanced tree, `term` at all elements that a thread
         has of one row and tile: of 8 groups and two neighbours, 16 values."""
         keys = self.parts.reductions.keys
         values: list[Values] = [
-            (self.value_of_root(term, row | point),)
-            for point in self.points((keys.column_group, keys.neighbour))
+            (self.printer.value_of_root(term, row | point),)
+            for point in self.printer.points((keys.column_group, keys.neighbour))
         ]
-        return self.tree(monoid, values)[0].text
+        return self.printer.tree(monoid, values)[0].text
 
     # After the loop.
 
@@ -251,12 +193,12 @@ class AttentionElementPrinter(ProgramPrinter):
         reductions = self.parts.reductions
         exp_factor = reductions.exp_factor
         has_maximum = exp_factor.row_max is not None
-        rows = list(self.points((self.parts.registers.row_half,)))
+        rows = list(self.printer.points((self.parts.registers.row_half,)))
         if exp_factor.row_max is not None:
             factor, _ = scaled(exp_factor.exponent)
             for half, row in enumerate(rows):
-                self.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
-                final = self.value_of_root(exp_factor.shift, row).text
+                self.printer.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
+                final = self.printer.value_of_root(exp_factor.shift, row).text
                 self.line(f"factor[{half}] = short_exp(shift[{half}] - {final});")
             for number in range(len(reductions.outer)):
                 self.print_rescale(f"totals{number}")
@@ -267,28 +209,12 @@ class AttentionElementPrinter(ProgramPrinter):
                 self.line(f"{name} = sum_of_row({scaled_sum});")
         for array, nodes in (("row_sums", reductions.of_rows), ("totals", reductions.outer)):
             for number, reduction in enumerate(nodes):
-                for element, point in enumerate(self.points(free_axes(reduction))):
+                for element, point in enumerate(self.printer.points(free_axes(reduction))):
                     text = f"{array}{number}[{element}]"
-                    self.keep(reduction, point, (Value(text, float32),))
+                    self.printer.keep(reduction, point, (Value(text, float32),))
 
     def print_rescale(self, totals: str) -> None:
         """Print how sums are multiplied by the factor of their row: of each four, two are of a
         row."""
-        count = self.atom.n // 2
+        count = self.printer.atom.n // 2
         self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {totals}[i] *= factor[i / 2 % 2];")
-
-
-def _least(texts: list[str]) -> str:
-    """The least of some numbers: ``min(min(64, a), b)``."""
-    least, *others = texts
-    for text in others:
-        least = f"min({least}, {text})"
-    return least
-
-
-def _most(texts: list[str]) -> str:
-    """The largest of some numbers."""
-    most, *others = texts
-    for text in others:
-        most = f"max({most}, {text})"
-    return most

@@ -7,9 +7,9 @@ The body of a `Compute` says this arithmetic as well, for the interpreter: of it
 
 Attention of 2 heads of 4096 queries and keys with 64 elements, without a mask, in bfloat16:
 
-    const u32 tile0 = shared_address(shared + 16384);       `_print_tiles_in_memory`
+    const u32 tile0 = shared_address(shared + 16384);       `print_memory`
     ...
-    __shared__ u64 drawn[4], full_rows[2], empty_rows[2];   `_print_barriers`
+    __shared__ u64 drawn[4], full_rows[2], empty_rows[2];   `print_barriers`
     ...
     if (THREAD >= 256) {  // producer                       `_print_role_of_producer`
         ...
@@ -33,15 +33,15 @@ from dataclasses import dataclass
 from math import inf
 
 from lamina.core.dtypes import float32
-from lamina.ir.kernel import Store
-from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
-from lamina.targets.cuda.attention_elements import AttentionElementPrinter
+from lamina.targets.cuda.attention_elements import ElementPrinter
+from lamina.targets.cuda.attention_masks import MaskPrinter
 from lamina.targets.cuda.multiplications import lies_across, lines_in_registers, tile_bytes
-from lamina.targets.cuda.programs import WARP
-from lamina.targets.cuda.results import RowLines
+from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.tickets import draw_lines, tile_lines
-from lamina.tiles.decisions import name_of_lines
+from lamina.targets.cuda.tile_programs import WARP, TileProgramPrinter
+from lamina.targets.gpu import PrintedKernel
+from lamina.tiles.attention import BackToBackParts
 from lamina.tiles.program import (
     UNITS,
     WARPGROUP_ROWS,
@@ -66,13 +66,14 @@ from lamina.tiles.program import (
     TileAxis,
     TileError,
     TileLoop,
+    TileProgram,
     Wait,
     statements_of,
 )
 
 SUBSTEP = 16  # elements of 16 bits that one instruction multiplies
 STARTS = {0.0: "0", 1.0: "1", -inf: "-inff()"}  # what registers of float32 begin with
-# The ends of loops over steps: `print_bounds` has the names.
+# The ends of loops over steps: `attention_masks.py` has the names.
 ENDS = {
     StepsOf.BROUGHT: ("first", "stop"),
     StepsOf.COMPUTED: ("from", "to"),
@@ -92,36 +93,41 @@ class _Place:
     step: str = ""
 
 
-class AttentionProgramPrinter(AttentionElementPrinter):
-    """One kernel, of products back to back whose tile program it prints."""
+class AttentionPrinter(TileProgramPrinter):
+    """Prints a kernel of products back to back.
 
-    def print_attention_program(self) -> tuple[str, Launch]:
-        """The function of a kernel with a tile program, and how to launch it but for its arguments.
-        """
-        pointers, _ = self.arrays()
-        *producers, consumers = self.tile_program.roles
-        self.threads = WARP * sum(role.warps for role in self.tile_program.roles)
-        # No other thread has the results of one: all store that come to it.
-        self.block_rows = self.threads
-        self.has_all_registers = True
-        self._lines(self.alignments(pointers))
-        self._print_tiles_in_memory()
-        self._print_barriers()
+    parts     of its nest
+    threads   of a block
+    masks     prints what masks leave out
+    elements  prints the arithmetic between products, and after them
+    """
+
+    def __init__(self, printer: CudaPrinter, program: TileProgram) -> None:
+        super().__init__(printer, program)
+        self.parts = BackToBackParts(printer.nest)
+        self.threads = WARP * sum(role.warps for role in program.roles)
+        self.masks = MaskPrinter(printer, self.parts)
+        self.elements = ElementPrinter(printer, self.parts)
+
+    def print(self) -> PrintedKernel:
+        """The kernel's function."""
+        pointers, _ = self.printer.arrays()
+        *producers, consumers = self.program.roles
+        self.lines(self.printer.alignments(pointers))
+        self.print_memory()
+        self.print_barriers()
         self.line(f"__shared__ u32 drawn_tickets[{self._ticket_slots}];")
         for producer in producers:
             self._print_role_of_producer(producer, WARP * consumers.warps)
         self._print_role_of_consumers(consumers)
-        body = "".join(f"    {line}\n" for line in self.scopes[0].lines)
-        maps = tuple(self.maps.values())
-        launch = Launch(
-            self.function, self._row_loop.blocks, self.threads, (), self.shared_bytes, maps
+        return self.function(
+            pointers, self._row_loop.blocks, self.threads, has_all_registers=True
         )
-        return f"{self.head(pointers)} {{\n{body}}}", launch
 
     @property
     def _row_loop(self) -> TileLoop:
         """The loop over tiles of rows, which all roles have."""
-        *_, consumers = self.tile_program.roles
+        *_, consumers = self.program.roles
         (loop,) = statements_of(consumers.body, TileLoop)
         return loop
 
@@ -133,27 +139,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
 
     @property
     def _ticket_slots(self) -> int:
-        return self.tile_program.barrier(self._drawn).stages if self._drawn else 1
-
-    @property
-    def _lines_of_rows(self) -> dict[Store, RowLines]:
-        """The lines of stores by whole rows, if the program has room for them."""
-        kernel, layouts = self.nest.kernel, self.parts.row_stores
-        return self.row_lines({
-            store: layout for store, layout in layouts.items()
-            if name_of_lines(kernel, store) in self.offset_of
-        })  # fmt: skip
-
-    def _print_tiles_in_memory(self) -> None:
-        """Print where tiles and lines of results lie, in the order of the program."""
-        self.line("extern __shared__ __align__(1024) u8 shared[];")
-        for alloc in self.tile_program.allocs:
-            if alloc.memory == "shared":
-                self.offset_of[alloc.name] = self.shared_bytes
-                if not alloc.name.startswith("lines"):
-                    place = f"shared_address(shared + {self.shared_bytes})"
-                    self.line(f"const u32 {alloc.name} = {place};")
-                self.shared_bytes += alloc.stages * tile_bytes(alloc)
+        return self.program.barrier(self._drawn).stages if self._drawn else 1
 
     # Roles.
 
@@ -163,9 +149,9 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         with self.block(f"if (THREAD >= {first_thread}) {{  // {role.name}"):
             self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
-            with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.grid):
+            with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.printer.grid):
                 slot = self._slot(self._drawn, "taken")
-                self._lines(draw_lines(loop, slot.removeprefix(f"{self._drawn} + ")))
+                self.lines(draw_lines(loop, slot.removeprefix(f"{self._drawn} + ")))
                 self.line(f"arrive({slot});")
                 self._print_row_tile(loop)
             self.line("return;")
@@ -176,11 +162,13 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         if role.registers:
             self.line(f"take_registers<{role.registers}>();")
         self.line("const int group = warp_group();")
-        self._lines(self.indices(self.rows_inside, "THREAD"))
-        lane = self.axis_name(self.parts.reductions.keys.lane)
-        self.line(f"const {self.index} {lane} = THREAD % 4;")
-        self.print_row_functions(self._lines_of_rows)
-        axes = [*self.grid, *self.rows_inside]
+        self.lines(self.printer.indices(self.printer.rows_inside, "THREAD"))
+        lane = self.printer.axis_name(self.parts.reductions.keys.lane)
+        self.line(f"const {self.printer.index} {lane} = THREAD % 4;")
+        lines_of = self.row_lines(self.parts.row_stores)
+        for lines in lines_of.values():
+            self.lines(lines.function())
+        axes = [*self.printer.grid, *self.printer.rows_inside]
         registers = list(vars(self.parts.registers).values())
         with self.block("for (u32 taken = 0, done = 0;; taken++) {", axes, unrolled=registers):
             self._print_ticket(loop)
@@ -195,21 +183,21 @@ class AttentionProgramPrinter(AttentionElementPrinter):
             self.line(f"const u32 ticket = __shfl_sync(~0u, *({slot}), 0);")
             return
         with self.block("if (THREAD == 0) {"):
-            self._lines(draw_lines(loop, "0"))
+            self.lines(draw_lines(loop, "0"))
         self.line("BARRIER;")
         self.line("const u32 ticket = drawn_tickets[0];")
 
     def _print_row_tile(self, loop: TileLoop) -> None:
         """Print what becomes of a tile of rows, once its ticket is known."""
-        self._lines(tile_lines(loop))
-        self._lines(self.indices(self.grid, "tile"))
+        self.lines(tile_lines(loop))
+        self.lines(self.printer.indices(self.printer.grid, "tile"))
         # A group has the steps of its block where these are filled, and others where it leaves out
         # some of them.
         which = {steps.which for steps in statements_of(loop.body, StepLoop)}
-        self.print_bounds(of_group=which != {StepsOf.BROUGHT})
+        self.masks.print_bounds(of_group=which != {StepsOf.BROUGHT})
         if statements_of(loop.body, Mma):
             self._print_registers_of_tile()
-            self.print_elements()
+            self.elements.print_elements(self.masks.tests())
         # Step `i` of this tile is number ``before + i`` of all that have passed by.
         self.line("const u32 before = done - first;")
         self.line("done += stop - first;")
@@ -217,7 +205,7 @@ class AttentionProgramPrinter(AttentionElementPrinter):
 
     def _print_registers_of_tile(self) -> None:
         """Print the registers of a thread, which has two rows, and a quarter of each."""
-        for alloc in self.tile_program.allocs:
+        for alloc in self.program.allocs:
             if alloc.memory != "registers":
                 continue
             count, word = self._count(alloc), "f32"
@@ -272,19 +260,20 @@ class AttentionProgramPrinter(AttentionElementPrinter):
                 self._print_compute(statement, place, under_way)
             case Rescale(sums):
                 with self.block("if (__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) {"):
-                    self.print_rescale(sums)
+                    self.elements.print_rescale(sums)
             case Set():
                 self._print_set(statement)
             case Epilogue():
-                self.print_finish()
-                self.begin_row_stores(self._lines_of_rows, *self.parts.result_sides)
-                self.stores(self.nest.kernel.stores)
+                self.elements.print_finish()
+                lines_of = self.row_lines(self.parts.row_stores)
+                self.printer.begin_row_stores(lines_of, *self.parts.result_sides)
+                self.printer.stores(self.printer.nest.kernel.stores)
             case _:
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
 
     def _print_step_loop(self, loop: StepLoop) -> None:
         keys = self.parts.reductions.keys
-        step = self.axis_name(keys.tile)
+        step = self.printer.axis_name(keys.tile)
         begin, end = ENDS[loop.which]
         is_one_step = loop.which in (StepsOf.FIRST, StepsOf.LAST)
         bounds = f"u32 number = before + {begin}; number < before + {end}; number++"
@@ -294,17 +283,17 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         with self.block(head, (keys.tile,)):
             if is_one_step:
                 self.line(f"const u32 number = before + {begin};")
-            self.line(f"const {self.index} {step} = number - before;")
+            self.line(f"const {self.printer.index} {step} = number - before;")
             self._print_statements(loop.body, _Place("number", step))
 
     def _slot(self, name: str, number: str, barrier: str = "") -> str:
         """The text of a slot of a barrier, or of what has as many as one: ``full_tile1 + number %
         4``."""
-        stages = self.tile_program.barrier(barrier or name).stages
+        stages = self.program.barrier(barrier or name).stages
         return f"{name} + {number} % {stages}" if stages > 1 else name
 
     def _print_wait(self, wait: Wait, place: _Place) -> None:
-        stages = self.tile_program.barrier(wait.barrier).stages
+        stages = self.program.barrier(wait.barrier).stages
         parity = f"{place.number} / {stages} & 1"
         if wait.acquires:  # which for the first use counts as ended
             parity += " ^ 1"
@@ -320,17 +309,17 @@ class AttentionProgramPrinter(AttentionElementPrinter):
     def _print_fill_of(self, fill: Fill, place: _Place) -> None:
         number = int(fill.buffer.removeprefix("tile"))
         tile, copy = self.parts.tiles[number], self.parts.copies[number]
-        alloc, keys = self.tile_program.alloc(fill.buffer), self.parts.reductions.keys
-        corner = self.corner(keys.column_group, keys.lane, keys.neighbour)
+        alloc, keys = self.program.alloc(fill.buffer), self.parts.reductions.keys
+        corner = self.printer.corner(keys.column_group, keys.lane, keys.neighbour)
         slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
         with self.block("{"):
             if fill.agent == "threads":
-                self.print_first([tile.element_axis], "0")
-                self.print_fill_by_threads(alloc, tile.fill, slot, self.threads, corner)
+                self.fills.print_first([tile.element_axis], "0")
+                self.fills.print_by_threads(alloc, tile.fill, slot, self.threads, corner)
             else:
                 assert copy is not None
-                self._walk([tile.element_axis], "0")
-                self.print_copy(fill, alloc, tile.fill, copy, slot, corner)
+                self.printer.walk([tile.element_axis], "0")
+                self.fills.print_copy(fill, alloc, tile.fill, copy, slot, corner)
 
     def _print_mmas(self, mma: Mma, place: _Place) -> None:
         """Print products of 16 elements of each line at a time, and mark their end."""
@@ -340,11 +329,11 @@ class AttentionProgramPrinter(AttentionElementPrinter):
         self.line("wgmma_commit();")
 
     def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
-        left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
+        left, right = self.program.alloc(product.left), self.program.alloc(product.right)
         k = _common_axis(left, right)
         is_left_across, is_right_across = lies_across(left, k.name), lies_across(right, k.name)
-        of_shared = f"wgmma_{self.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
-        of_registers = f"wgmma_of_registers_{self.atom.kind}<{is_right_across:d}>"
+        of_shared = f"wgmma_{self.printer.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
+        of_registers = f"wgmma_of_registers_{self.printer.atom.kind}<{is_right_across:d}>"
         with self.block("{"):
             self.line(f"const u32 columns = {_descriptor(right, self._tile_text(right, place))};")
             if left.memory == "shared":
@@ -362,16 +351,16 @@ class AttentionProgramPrinter(AttentionElementPrinter):
 
     def _print_product_in_registers(self, product: Product, adds: bool, place: _Place) -> None:
         """Print a product for which threads wait, of what warps load into registers."""
-        left, right = self.tile_program.alloc(product.left), self.tile_program.alloc(product.right)
-        k, sums = _common_axis(left, right), self.tile_program.alloc(product.sums)
+        left, right = self.program.alloc(product.left), self.program.alloc(product.right)
+        k, sums = _common_axis(left, right), self.program.alloc(product.sums)
         if not adds:
             self.line(f"UNROLLED for (f32 &x : {sums.name}) x = 0;")
         with self.block("{"):
             self.line(f"const u32 columns = {self._tile_text(right, place)};")
             if left.memory == "shared":
                 self.line(f"const u32 rows = {self._rows_text(left, k)};")
-            kind, count = self.atom.kind, self._count(sums)
-            self._lines(lines_in_registers(kind, left, right, k.name, sums.name, count))
+            kind, count = self.printer.atom.kind, self._count(sums)
+            self.lines(lines_in_registers(kind, left, right, k.name, sums.name, count))
 
     @staticmethod
     def _tile_text(alloc: Alloc, place: _Place) -> str:
@@ -416,11 +405,11 @@ class AttentionProgramPrinter(AttentionElementPrinter):
 
     def _print_set(self, statement: Set) -> None:
         """Print how registers get a number, or values in pairs of 16 bits."""
-        alloc, value = self.tile_program.alloc(statement.registers), statement.value
+        alloc, value = self.program.alloc(statement.registers), statement.value
         if isinstance(value, str):
             count = self._count(alloc) // 2
             pair = f"{value}[2 * i], {value}[2 * i + 1]"
-            packed = f"{alloc.name}[i] = pack_{self.atom.kind}({pair})"
+            packed = f"{alloc.name}[i] = pack_{self.printer.atom.kind}({pair})"
             self.line(f"UNROLLED for (int i = 0; i < {count}; i++) {packed};")
             return
         if value not in STARTS or alloc.dtype is not float32:

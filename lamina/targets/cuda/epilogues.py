@@ -21,12 +21,12 @@ of 128 sums of a thread in slices of 16:
     kept_tile = tile;
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lamina.core.dtypes import float32
-from lamina.ir.kernel import free_axes
-from lamina.ir.node import Node
-from lamina.targets.cuda.tile_fills import TileFillPrinter
+from lamina.ir.kernel import Store, free_axes
+from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda.results import RowLines
 from lamina.targets.language import Value
 from lamina.tiles.decisions import ProductDecisions, result_sides
 from lamina.tiles.program import Epilogue
@@ -34,78 +34,96 @@ from lamina.tiles.program import Epilogue
 NO_TILE = "~0u"
 
 
-class EpiloguePrinter(TileFillPrinter):
-    """One kernel; prints results from the sums of tiles."""
+class EpiloguePrinter:
+    """Prints results from the sums of tiles.
 
-    def name_sums(self, reduction: Node) -> None:
-        """Name ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
+    lines_of: the lines of stores by whole rows
+    """
+
+    def __init__(
+        self,
+        printer: CudaPrinter,
+        epilogue: Epilogue,
+        decisions: ProductDecisions,
+        lines_of: Mapping[Store, RowLines],
+    ) -> None:
+        self.printer = printer
+        self.line, self.lines, self.block = printer.line, printer.lines, printer.block
+        self.epilogue = epilogue
+        self.decisions = decisions
+        self.lines_of = lines_of
+
+    def name_sums(self) -> None:
+        """Name ``sums[0]``, ``sums[1]``, ... as the values of the reduction at the points that a
         thread has. The order is that of the unrolled axes, which the schedule puts as the atom's
         instruction numbers its accumulators."""
-        for number, point in enumerate(self.points(free_axes(reduction))):
-            self.keep(reduction, point, (Value(self.sum_text(number), float32),))
+        reduction = self.decisions.reduction
+        for number, point in enumerate(self.printer.points(free_axes(reduction))):
+            self.printer.keep(reduction, point, (Value(self.sum_text(number), float32),))
 
     def sum_text(self, number: int | str) -> str:
         """What reads a sum of a thread. Sums of fused multiply-adds pass an optimisation barrier:
         they are added to -0, which compilers do not know. Without it, ptxas would put the sums of a
         chunk that is stored in neighbouring registers, whose banks multiplications then share."""
         text = f"sums[{number}]"
-        return f"({text} + nothing)" if self.atom.instruction == "fma" else text
+        return f"({text} + nothing)" if self.printer.atom.instruction == "fma" else text
 
-    def print_epilogue(self, epilogue: Epilogue, decisions: ProductDecisions) -> None:
+    def print_epilogue(self) -> None:
         """Print what follows the steps of a tile: all results, or what is kept of them."""
-        if not epilogue.kept:
-            self._begin_row_stores(decisions)
-            self.stores(self.nest.kernel.stores)
+        if not self.epilogue.kept:
+            self._begin_row_stores()
+            self.printer.stores(self.printer.nest.kernel.stores)
             return
-        assert decisions.kept is not None
-        for number, point in enumerate(self.points(free_axes(decisions.reduction))):
-            value = self.value_of_root(decisions.kept, point)
+        assert self.decisions.kept is not None
+        for number, point in enumerate(self.printer.points(free_axes(self.decisions.reduction))):
+            value = self.printer.value_of_root(self.decisions.kept, point)
             self.line(f"kept.put({number}, {value.text});")
         self.line("kept_tile = tile;")
 
-    def _begin_row_stores(self, decisions: ProductDecisions) -> None:
-        self.begin_row_stores(self.row_lines(decisions.row_stores), *result_sides(self.nest))
+    def _begin_row_stores(self, first: int = 0) -> None:
+        rows, columns = result_sides(self.printer.nest)
+        self.printer.begin_row_stores(self.lines_of, rows, columns, first)
 
     # Slices.
 
-    def print_slices(self, epilogue: Epilogue, decisions: ProductDecisions, sums: int) -> None:
+    def print_slices(self, sums: int) -> None:
         """Print what is kept, and a function that stores it for each slice of so many `sums` of a
         thread."""
         self.line("KeptSums kept;")
         self.line(f"u32 kept_tile = {NO_TILE};  // whose results are kept, if any")
-        size = sums // epilogue.slices
-        for number in range(epilogue.slices):
+        printer, size = self.printer, sums // self.epilogue.slices
+        axes = [*printer.grid, *printer.rows_inside]
+        for number in range(self.epilogue.slices):
             head = f"const auto store_slice{number} = [&](u32 tile) INLINED {{"
-            with self.block(head, [*self.grid, *self.rows_inside], "};", self.registers):
-                for line in self.indices(self.grid, "tile"):
-                    self.line(line)
-                self._print_slice(decisions, range(size * number, size * (number + 1)))
+            with printer.block(head, axes, "};", printer.registers):
+                printer.lines(printer.indices(printer.grid, "tile"))
+                self._print_slice(range(size * number, size * (number + 1)))
 
-    def _print_slice(self, decisions: ProductDecisions, numbers: range) -> None:
+    def _print_slice(self, numbers: range) -> None:
         """Print the results of the sums of these numbers, from what is kept of them."""
-        kept = decisions.kept
+        printer, kept = self.printer, self.decisions.kept
         assert kept is not None
-        self.first_result = numbers.start
-        self._begin_row_stores(decisions)
-        sum_points = list(self.points(free_axes(decisions.reduction)))
-        cache = self.scopes[-1].cache
+        self._begin_row_stores(numbers.start)
+        sum_points = list(printer.points(free_axes(self.decisions.reduction)))
+        cache = printer.scopes[-1].cache
         for number in numbers:
-            cache[self.key(kept, sum_points[number])] = Value(f"kept[{number}]", kept.dtype)
-        filled = self.filled
-        self.filled |= {kept}  # what is computed from it does not enter the sums again
-        self.stores_at(self.nest.kernel.stores, sum_points[numbers.start : numbers.stop])
-        self.filled = filled
+            key = printer.key(kept, sum_points[number])
+            cache[key] = Value(f"kept[{number}]", kept.dtype)
+        filled = printer.filled
+        printer.filled |= {kept}  # what is computed from it does not enter the sums again
+        printer.stores_at(printer.nest.kernel.stores, sum_points[numbers.start : numbers.stop])
+        printer.filled = filled
 
-    def print_beside_steps(self, epilogue: Epilogue) -> None:
+    def print_beside_steps(self) -> None:
         """Print the first steps of a tile, each beside a slice of the tile before."""
-        self._print_calls(epilogue, ("next_step();",))
+        self._print_calls(("next_step();",))
 
-    def print_last_slices(self, epilogue: Epilogue) -> None:
+    def print_last_slices(self) -> None:
         """Print the slices of a block's last tile, which has none after it."""
-        self._print_calls(epilogue, ())
+        self._print_calls(())
 
-    def _print_calls(self, epilogue: Epilogue, before: Sequence[str]) -> None:
+    def _print_calls(self, before: Sequence[str]) -> None:
         calls: list[str] = []
-        for number in range(epilogue.slices):
+        for number in range(self.epilogue.slices):
             calls += [*before, f"store_slice{number}(kept_tile);"]
-        self.braced(f"if (kept_tile != {NO_TILE}) {{", calls)
+        self.printer.braced(f"if (kept_tile != {NO_TILE}) {{", calls)

@@ -1,20 +1,7 @@
-"""CUDA C++: what the macros of its prelude do not say.
+"""CUDA C++: what the macros of its prelude do not say."""
 
-Products in tiles are printed from their tile programs. One object prints a kernel: `CudaPrinter`,
-to which each class of a chain adds what one file is about, on top of those above it.
-
-    GpuPrinter                ../gpu.py               kernels without products in tiles
-    TilePrinter               tiles.py                results by whole rows, of any tiles
-    TileFillPrinter           tile_fills.py           fills, by threads and by the copy engine
-    EpiloguePrinter           epilogues.py            what becomes of the sums of a product
-    ProgramPrinter            programs.py             the tile program of one product
-    AttentionElementPrinter   attention_elements.py   arithmetic between products back to back
-    AttentionProgramPrinter   attention_programs.py   their tile program
-    CudaPrinter               here                    which of these it is; short forms
-
-`print_kernel` of `CudaPrinter` chooses among them.
-"""
-
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import gcd
 
 from lamina.core.dtypes import SHORT, int8, uint8, uint16
@@ -23,19 +10,22 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
-from lamina.runtime.buffer import Launch
 from lamina.schedule.cost.products import is_in_chunks
-from lamina.targets.cuda.attention_programs import AttentionProgramPrinter
+from lamina.schedule.gpu.atoms import ATOMS, Atom
+from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.language import CudaLanguage
+from lamina.targets.cuda.results import RowLines, RowStore
+from lamina.targets.gpu import GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
+from lamina.targets.parts import Fixed, NestPart, Unrolled
+from lamina.targets.scopes import Scope
+from lamina.tiles.decisions import ResultSide
 
 
-class CudaPrinter(AttentionProgramPrinter):
-    """One kernel."""
-
-    preludes = ("cuda/prelude.cu",)
-    has_collectives = True
+class CudaPrinter(GpuPrinter):
+    """One kernel. Where it has a product in tiles, `ProductPrinter` or `AttentionPrinter` prints
+    what blocks do with these, and asks this class for values, loops and stores."""
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target, CudaLanguage(nest))
@@ -45,25 +35,13 @@ class CudaPrinter(AttentionProgramPrinter):
         computes_indices = self.is_back_to_back or self._is_filled_by_threads()
         if computes_indices and is_small:
             self.index = "i32"
+        self.row_stores: dict[Store, RowStore] = {}  # of stores by whole rows that have begun
 
     def _is_filled_by_threads(self) -> bool:
         """Whether threads fill tiles that the copy engine cannot fill."""
         return not all(is_in_chunks(tile.value) for tile in self.nest.tiles)
 
-    def tile_texts(self) -> tuple[str, ...]:
-        """Instructions for products in tiles, and atomic operations."""
-        if any(store.atomic for store in self.nest.kernel.stores):
-            return ("cuda/atomics.cu",)
-        return ("cuda/instructions.cu",) if self.nest.atom else ()
-
-    def print_kernel(self) -> tuple[str, Launch]:
-        """The kernel's function, and how to launch it but for its arguments: from its tile program,
-        if it has one."""
-        if self.program is None:
-            return super().print_kernel()
-        if self.is_back_to_back:
-            return self.print_attention_program()
-        return self.print_product_program()
+    # Values.
 
     def load_together(self, node: Node, point: Point) -> None:
         """Two bytes by one access, where a longer one is not aligned: NVCC joins 4 and more. Of a
@@ -103,11 +81,6 @@ class CudaPrinter(AttentionProgramPrinter):
         is_even = copies.first % 2 == 0 and copies.copies % 2 == 0
         return axis if is_even and alignment % 4 == 2 else None
 
-    def atomic(self, store: Store, target: str, value: str) -> str:
-        """``atomic_sum(&p2[load_1], 1);``, of `atomics.cu`."""
-        assert store.monoid is not None
-        return f"atomic_{monoid_name(store.monoid)}(&{target}, {value});"
-
     def index_text(self, index: Node, point: Point) -> str:
         """The common factor apart: compilers see the alignment of no long sum. ``8 * a + 16 * b +
         3`` is ``8 * (a + 2 * b) + 3``."""
@@ -120,3 +93,100 @@ class CudaPrinter(AttentionProgramPrinter):
         divided = {term: factor // common for term, factor in rest.items()}
         inner = super().index_text(ix.affine(divided, 0), point)
         return f"{common} * ({inner}) + {offset}"
+
+    # Blocks of text.
+
+    @contextmanager
+    def block(
+        self,
+        head: str,
+        axes: Sequence[Node] = (),
+        tail: str = "}",
+        unrolled: Sequence[Node] = (),
+    ) -> Iterator[None]:
+        """Print a block, such as a loop or a function, around what the body of the ``with`` prints:
+        `head`, these lines, which are indented, and `tail`. In it `axes` have the names of their
+        indices, and `unrolled` axes are printed once for each index. What it computes is not known
+        after it.
+        """
+        self.scopes.append(Scope())
+        text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
+        parts: NestPart = {axis: Fixed(self.axis_name(axis)) for axis in axes}
+        parts |= {axis: Unrolled(0, axis.arg.size) for axis in unrolled}
+        with self.opened_in_order(parts, (*axes, *unrolled)):
+            yield
+        self.text_of, self.depth_of = text_outside, depth_outside
+        lines = self.scopes.pop().lines
+        self.braced(head, lines, tail)
+
+    def walk(self, axes: Sequence[Node], start: str = "", kind: str = "i64") -> str:
+        """Print the index that walks `axes` as one, if it has a `start`, and the index of each
+        axis. The result is the name of the former.
+
+        For k0 of 3 and k1 of 5, from "64" on: ``const i64 k0_k1 = 64;``, then k1 as ``k0_k1 % 5``
+        and k0 as ``(k0_k1 / 5) % 3``. One axis has its name alone: ``const i64 k = 64;``. kind: the
+        type of the former index.
+        """
+        name = "_".join(map(self.axis_name, axes))
+        if start:
+            self.line(f"const {kind} {name} = {start};")
+        if len(axes) > 1:
+            self.lines(self.indices(axes, name))
+        return name
+
+    # Products in tiles.
+
+    @property
+    def atom(self) -> Atom:
+        """The atom of the kernel's products."""
+        return ATOMS[self.nest.atom]
+
+    @property
+    def registers(self) -> list[Node]:
+        """The unrolled sub-loops, which number the sums of a thread."""
+        return [axis for axis in self.nest.order if self.nest.bound(axis) == "unroll"]
+
+    def corner(self, *more: Node) -> Point:
+        """The point at which rows and columns of a block begin: sub-loops of tiles, and `more`
+        axes, at 0."""
+        return dict.fromkeys((*self.rows_inside, *self.registers, *more), 0)
+
+    # Stores.
+
+    def atomic(self, store: Store, target: str, value: str) -> str:
+        """``atomic_sum(&p2[load_1], 1);``, of `atomics.cu`."""
+        assert store.monoid is not None
+        return f"atomic_{monoid_name(store.monoid)}(&{target}, {value});"
+
+    def helper_texts(self) -> tuple[str, ...]:
+        """Atomic operations."""
+        has_atomics = any(store.atomic for store in self.nest.kernel.stores)
+        return ("cuda/atomics.cu",) if has_atomics else ()
+
+    def begin_row_stores(
+        self,
+        lines_of: Mapping[Store, RowLines],
+        rows: ResultSide,
+        columns: ResultSide,
+        first: int = 0,
+    ) -> None:
+        """From here on, the values of stores by whole rows fill their lines, from those of the sum
+        of number `first` on."""
+        corner = self.corner()
+        rows_left, columns_left = (
+            f"{side.extent} - ({self.index_text(side.index, corner)})" for side in (rows, columns)
+        )
+        has_matrices = "tma" in self.target.engines
+        for store, lines in lines_of.items():
+            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
+            self.row_stores[store] = RowStore(
+                lines, place, rows_left, columns_left, has_matrices, first
+            )
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        """Print a store of one element, or what its value does to a store by whole rows."""
+        if store in self.row_stores:
+            element = f"({ELEMENTS[value.dtype]}){value.text}"
+            self.lines(self.row_stores[store].put(element))
+        else:
+            super().store(store, value, point)

@@ -21,7 +21,7 @@ goes on with the next 128 bytes of each row. Of bfloat16, in chunks of 16 bytes:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lamina.core.dtypes import DType
 from lamina.schedule.gpu.atoms import LINE_BYTES
@@ -157,17 +157,41 @@ class RowLines:
         yield "}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class RowStore:
-    """A store by whole rows: its lines, where the results of the block begin, and how many rows and
-    columns there are from there on."""
+    """A store by whole rows, whose values come in the order of the sums of a thread.
+
+    lines         that values are put into
+    place         where the results of the block begin
+    rows_left     rows that there are from there on, and `columns_left` columns
+    has_matrices  see `RowLines.fill`
+    first         the number of the first sum whose value is not in the lines: 16 where the second
+                  slice of 16 begins
+    waiting       values from that on, less than FEW of them
+    """
 
     lines: RowLines
     place: str
     rows_left: str
     columns_left: str
+    has_matrices: bool
+    first: int
+    waiting: list[str] = field(default_factory=list)
 
-    def write(self, first: int) -> str:
+    def put(self, value: str) -> list[str]:
+        """Print lines for the next value: each FEW values are put into the lines, which are written
+        to memory when they are full."""
+        self.waiting.append(value)
+        if len(self.waiting) < FEW:
+            return []
+        printed = [*self.lines.fill(self.first, self.waiting, self.has_matrices)]
+        self.first += FEW
+        self.waiting = []
+        if self.first % self.lines.sums == 0:
+            printed.append(self._write(self.first - self.lines.sums))
+        return printed
+
+    def _write(self, first: int) -> str:
         """The line that writes lines filled with the sums from number `first` on."""
         arguments = ", ".join((self.place, self.rows_left, self.columns_left, str(2 * first)))
         return f"write_rows{self.lines.number}({arguments});"

@@ -30,17 +30,19 @@ Of rows of 304 elements, all of whose chunks are such of an array, a thread copi
     const uint4 filled = first_k + 8 * chunk < 304 ? *(const uint4 *)&p0[304 * row + k] : ...;
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
+from lamina.ir.kernel import points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import TileFill
+from lamina.runtime.buffer import TensorMap
 from lamina.schedule.gpu.atoms import CHUNK_BYTES, LINE_BYTES
 from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.cuda.multiplications import tile_bytes
-from lamina.targets.cuda.tiles import TilePrinter, end_of
+from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.language import Point
 from lamina.tiles.copies import EngineCopy
 from lamina.tiles.decisions import ProductDecisions, element_axes, is_tile_transposed, row_axes
@@ -87,13 +89,23 @@ class _Element:
     k: str
 
 
-class TileFillPrinter(TilePrinter):
-    """One kernel; prints what fills the tiles of a step."""
+class TileFills:
+    """Prints what fills the tiles of a step.
+
+    offset_of  of each buffer in shared memory, in bytes
+    maps       by name, what the copy engine reads
+    """
+
+    def __init__(self, printer: CudaPrinter, offset_of: Mapping[str, int]) -> None:
+        self.printer = printer
+        self.line, self.block = printer.line, printer.block
+        self.offset_of = offset_of
+        self.maps: dict[str, TensorMap] = {}
 
     @property
     def line_elements(self) -> int:
         """Elements in a line of a tile: 64 of bfloat16."""
-        return LINE_BYTES // self.atom.dtype.itemsize
+        return LINE_BYTES // self.printer.atom.dtype.itemsize
 
     def print_step_indices(
         self, decisions: ProductDecisions, step: str, agents: Collection[str]
@@ -103,17 +115,21 @@ class TileFillPrinter(TilePrinter):
         steps = decisions.steps
         first = f"{self.line_elements} * ({step} % {steps.lines_of_inner})"
         if "tma" in agents:
-            self._walk(steps.inner, first)
+            self.printer.walk(steps.inner, first)
         if "threads" in agents:
             self.print_first(steps.inner, first)
 
     def print_first(self, axes: Sequence[Node], first: str) -> None:
         """Print the index along axes with which a tile begins, whose elements have their own."""
-        self.line(f"const {self.index} {self._first_name(axes)} = {first};")
+        self.line(f"const {self.printer.index} {self._first_name(axes)} = {first};")
 
     def _first_name(self, axes: Sequence[Node]) -> str:
         """``first_k0_k1``, of axes that are walked as one."""
-        return f"first_{'_'.join(map(self.axis_name, axes))}"
+        return f"first_{'_'.join(map(self.printer.axis_name, axes))}"
+
+    def _first_row(self, tile: TileFill, corner: Point | None) -> str:
+        """The index of the first row of a tile, at a `corner`, or at that of results."""
+        return self.printer.index_text(tile.row_index, corner or self.printer.corner())
 
     # By the copy engine.
 
@@ -130,8 +146,8 @@ class TileFillPrinter(TilePrinter):
         panel of the tile, whose rows begin at a `corner`, or at that of results."""
         map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
         self.maps[map_name] = copy.array
-        self._walk(row_axes(tile), self.index_text(tile.row_index, corner or self.corner()))
-        self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
+        self.printer.walk(row_axes(tile), self._first_row(tile, corner))
+        self.printer.text_of.update((axis, self.printer.axis_name(axis)) for axis in tile.axes)
         self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"
         for panel in range(alloc.shape[1] // self._panel_elements(alloc)):
@@ -152,20 +168,21 @@ class TileFillPrinter(TilePrinter):
 
     def _coordinates_text(self, copy: EngineCopy, along_line: int) -> str:
         """The coordinates from which the engine copies, so many elements further along lines."""
-        first, *others = (f"(int)({self.index_text(index, {})})" for index in copy.coordinates)
+        texts = [self.printer.index_text(index, {}) for index in copy.coordinates]
+        first, *others = (f"(int)({text})" for text in texts)
         if along_line:
             first += f" + {along_line}"
         return ", ".join((first, *others))
 
     # By threads.
 
-    def print_fill_by_threads(
+    def print_by_threads(
         self, alloc: Alloc, tile: TileFill, slot: str, threads: int, corner: Point | None = None
     ) -> None:
         """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
         they compute from loads. Its rows begin at a `corner`, or at that of results."""
         chunks = _Chunks.of(alloc)
-        self.print_first(row_axes(tile), self.index_text(tile.row_index, corner or self.corner()))
+        self.print_first(row_axes(tile), self._first_row(tile, corner))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head, tile.axes):
@@ -173,7 +190,7 @@ class TileFillPrinter(TilePrinter):
                 self.line(f"const int line = i % {chunks.lines}, chunk = i / {chunks.lines};")
             else:
                 self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
-            if self.atom.kind != "tf32" and _has_whole_chunks(tile, chunks.elements):
+            if self.printer.atom.kind != "tf32" and _has_whole_chunks(tile, chunks.elements):
                 filled = self._print_copied_chunk(alloc, tile, chunks.elements)
             else:
                 filled = self._print_computed_chunk(alloc, tile, chunks.elements)
@@ -184,12 +201,12 @@ class TileFillPrinter(TilePrinter):
         """Print how a thread copies a chunk of so many elements at once; the result is its text."""
         rows, inner = row_axes(tile), element_axes(tile)
         tile_rows, tile_k = _rows_and_k(alloc, tile)
-        k_end = end_of(inner, tile_k)
+        k_end = _end_of(inner, tile_k)
         chunk = _element_at(tile, f"{elements} * chunk")
         row_step, k_step = (elements, 1) if is_tile_transposed(tile) else (1, elements)
-        self._walk_within(rows, chunk.row, end_of(rows, tile_rows), row_step)
+        self._walk_within(rows, chunk.row, _end_of(rows, tile_rows), row_step)
         self._walk_within(inner, chunk.k, k_end, k_step)
-        index = self.index_text(tile.value.src[0], {})
+        index = self.printer.index_text(tile.value.src[0], {})
         text = f"*(const uint4 *)&p{tile.value.arg.parameter}[{index}]"
         if k_end:
             is_inside = f"{self._first_name(inner)} + {chunk.k} < {k_end}"
@@ -199,7 +216,7 @@ class TileFillPrinter(TilePrinter):
 
     def _print_computed_chunk(self, alloc: Alloc, tile: TileFill, elements: int) -> str:
         """Print how a thread computes the elements of a chunk; the result is the text of that."""
-        word = WORDS[self.atom.kind]
+        word = WORDS[self.printer.atom.kind]
         self.line(f"union {{ {word} elements[{elements}]; uint4 all; }} filled;")
         with self.block(f"UNROLLED for (int at = 0; at < {elements}; at++) {{", tile.axes):
             self._print_element(alloc, tile, _element_at(tile, f"{elements} * chunk + at"))
@@ -210,12 +227,12 @@ class TileFillPrinter(TilePrinter):
         beyond the last k there are zeros."""
         rows, inner = row_axes(tile), element_axes(tile)
         tile_rows, tile_k = _rows_and_k(alloc, tile)
-        k_end = end_of(inner, tile_k)
-        self._walk_within(rows, element.row, end_of(rows, tile_rows))
+        k_end = _end_of(inner, tile_k)
+        self._walk_within(rows, element.row, _end_of(rows, tile_rows))
         self._walk_within(inner, element.k, k_end)
-        value = self.value_of_root(tile.value, {})
-        text = f"({WORDS[self.atom.kind]}){value.text}"
-        if self.atom.kind == "tf32":
+        value = self.printer.value_of_root(tile.value, {})
+        text = f"({WORDS[self.printer.atom.kind]}){value.text}"
+        if self.printer.atom.kind == "tf32":
             text = f"rounded_to_tf32({value.text})"
         if k_end:
             text = f"{self._first_name(inner)} + {element.k} < {k_end} ? {text} : 0"
@@ -225,8 +242,15 @@ class TileFillPrinter(TilePrinter):
         """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
         one, at the last place before it, of those that are a `step` apart."""
         index = f"{self._first_name(axes)} + {place}"
-        within = f"min({index}, ({self.index}){end - step})" if end else index
-        self._walk(axes, within, self.index)
+        within = f"min({index}, ({self.printer.index}){end - step})" if end else index
+        self.printer.walk(axes, within, self.printer.index)
+
+
+def _end_of(axes: Sequence[Node], tile_size: int) -> int:
+    """The row or the k from which on there are no elements; 0 where no tile goes beyond, so that no
+    element needs a test: a k of 300 does not fill tiles of 64, 4096 rows fill those of 128."""
+    extent = points(axes)
+    return extent if extent % tile_size else 0
 
 
 def _rows_and_k(alloc: Alloc, tile: TileFill) -> tuple[int, int]:

@@ -9,8 +9,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.runtime.metal import TABLE
-from lamina.targets.gpu import GpuPrinter
+from lamina.targets.gpu import Dialect, GpuPrinter, PrintedKernel
 from lamina.targets.threads import MAX_SHARED_THREADS
+from lamina.tiles.program import TileProgram
 
 # By how much the index of a loop passes its end, at most. That of a loop over blocks goes on by a
 # whole block: 1024 iterations (`blocks.py`) of each of the threads that share the loop.
@@ -21,13 +22,24 @@ class MetalPrinter(GpuPrinter):
     """One kernel for Apple's GPUs, which have no 64-bit floats. Arithmetic on 64-bit integers takes
     them many instructions: an index has 32 bits wherever all that it is computed from fits."""
 
-    preludes, direct = ("metal/prelude.metal",), TABLE
+    direct = TABLE
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
         if any(node.dtype is float64 for node in nest.kernel.nodes):
             raise DTypeError(f"kernel {name}: Metal has no float64; cast to float32 or complex64")
         self.index = "i32" if all(map(_fits_int32, nest.kernel.nodes)) else "i64"
+
+
+def print_kernel(
+    nest: Nest, name: str, target: Target, program: TileProgram | None
+) -> PrintedKernel:
+    """The kernel of a nest, which has no tile program."""
+    assert program is None
+    return MetalPrinter(nest, name, target).print_kernel()
+
+
+METAL = Dialect(("metal/prelude.metal",), print_kernel)
 
 
 def _fits_int32(node: Node) -> bool:

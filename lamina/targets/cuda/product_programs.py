@@ -6,9 +6,9 @@ indices of a step, the value that threads keep and the stores are printed from t
 
 A kernel of ``a @ b`` in bfloat16, of 4096 x 4096 x 4096 elements:
 
-    const u32 left = shared_address(shared + 16384);        `_print_memory`: what `alloc` says
+    const u32 left = shared_address(shared + 16384);        `print_memory`: what `alloc` says
     const u32 right = shared_address(shared + 81920);
-    __shared__ u64 full[4], empty[4];                       `_print_barriers`
+    __shared__ u64 full[4], empty[4];                       `print_barriers`
     ...
     if (THREAD >= 256) {  // producer                       `_print_producer`
         give_registers<24>();
@@ -33,16 +33,20 @@ loop. `multiplications.py` prints the products of a step, `epilogues.py` what be
 `tile_loops.py` the loops over tiles.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from lamina.runtime.buffer import Launch
+from lamina.ir.kernel import free_axes
+from lamina.ir.ops import Op
 from lamina.targets.cuda.epilogues import EpiloguePrinter
-from lamina.targets.cuda.multiplications import Multiplication, tile_bytes, transpose_lines
-from lamina.targets.cuda.tile_loops import TileLoopText, join_lines, text_of_loop
-from lamina.tiles.decisions import ProductDecisions, decide
+from lamina.targets.cuda.multiplications import Multiplication, transpose_lines
+from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
+from lamina.targets.cuda.tile_programs import WARP, TileProgramPrinter
+from lamina.targets.gpu import PrintedKernel
+from lamina.tiles.decisions import decide
 from lamina.tiles.program import (
     UNITS,
     Advance,
@@ -70,12 +74,11 @@ from lamina.tiles.program import (
     statements_of,
 )
 
-WARP = 32
 PAUSE_BARRIER = 1  # the number of the barrier at which a group pauses; 0 is that of `BARRIER`
 
 
 @dataclass(frozen=True)
-class _Product:
+class _ProductProgram:
     """The parts of the tile program of one product: the producer, which fills buffers, and its
     steps; the consumers, which multiply, their loop over tiles and their statements; the buffers.
     """
@@ -95,7 +98,7 @@ class _Product:
     advances: bool  # whether the consumers advance the producer, which runs inside them
 
     @staticmethod
-    def of(program: TileProgram) -> "_Product":
+    def of(program: TileProgram) -> "_ProductProgram":
         """The parts of a program that `lower` has made."""
         producer, consumers = program.roles
         (producer_steps,) = statements_of(producer.body, StepLoop)
@@ -104,7 +107,7 @@ class _Product:
         (product,) = mma.products
         (epilogue,) = statements_of(consumers.body, Epilogue)
         fills = statements_of(producer.body, Fill)
-        return _Product(
+        return _ProductProgram(
             producer,
             producer_steps,
             consumers,
@@ -158,87 +161,46 @@ class _ProducerVariables:
     is_inside: bool
 
 
-class ProgramPrinter(EpiloguePrinter):
-    """One kernel, of a product whose tile program it prints."""
+class ProductPrinter(TileProgramPrinter):
+    """Prints a kernel of one product.
 
-    def print_product_program(self) -> tuple[str, Launch]:
-        """The function of a kernel with a tile program, and how to launch it but for its arguments.
-        """
-        pointers, _ = self.arrays()
-        product = self.product
-        # Without tensor cores a thread holds the factors of a step in registers too.
-        self.has_all_registers = product.mma.unit == "fma"
-        self.threads = product.consumer_threads + WARP * product.producer.warps
-        # No other thread has the results of one: all store that come to it.
-        self.block_rows = self.threads
-        self._lines(self.alignments(pointers))
-        self._print_memory()
-        self._print_barriers()
-        self._lines(self.loop_text.opening)
+    product    its program, by its parts
+    decisions  what the program was lowered from, besides the nest
+    loop_text  the texts of the loop over tiles
+    """
+
+    def __init__(self, printer: CudaPrinter, program: TileProgram) -> None:
+        super().__init__(printer, program)
+        self.product = _ProductProgram.of(program)
+        self.decisions = decide(printer.nest, printer.target)
+        self.loop_text = text_of_loop(self.product.tile_loop)
+
+    def print(self) -> PrintedKernel:
+        """The kernel's function."""
+        printer, product = self.printer, self.product
+        pointers, _ = printer.arrays()
+        self.lines(printer.alignments(pointers))
+        self.print_memory()
+        self.print_barriers()
+        self.lines(self.loop_text.opening)
         if product.producer.inside:
             self._print_inside_producer()
         else:
             self._print_producer()
         self._print_consumers()
-        body = "".join(f"    {line}\n" for line in self.scopes[0].lines)
-        blocks, maps = product.tile_loop.blocks, tuple(self.maps.values())
-        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
-        return f"{self.head(pointers)} {{\n{body}}}", launch
+        return self.function(
+            pointers,
+            product.tile_loop.blocks,
+            threads=product.consumer_threads + WARP * product.producer.warps,
+            # Without tensor cores a thread holds the factors of a step in registers too.
+            has_all_registers=product.mma.unit == "fma",
+        )
 
     @cached_property
-    def tile_program(self) -> TileProgram:
-        """The program of a kernel that has one."""
-        assert self.program is not None
-        return self.program
-
-    @cached_property
-    def product(self) -> _Product:
-        """The parts of the program."""
-        return _Product.of(self.tile_program)
-
-    @cached_property
-    def decisions(self) -> ProductDecisions:
-        """What the program was lowered from, besides the nest."""
-        return decide(self.nest, self.target)
-
-    @cached_property
-    def loop_text(self) -> TileLoopText:
-        """The texts of the loop over tiles."""
-        return text_of_loop(self.product.tile_loop)
-
-    def _lines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.line(line)
-
-    # Declarations.
-
-    def _print_memory(self) -> None:
-        """Print where tiles and lines of results lie: lines first, as swizzles begin at whole KiB
-        and all tiles are such."""
-        self.line("extern __shared__ __align__(1024) u8 shared[];")
-        factors = (self.product.left.name, self.product.right.name)
-        shared = [alloc for alloc in self.tile_program.allocs if alloc.memory == "shared"]
-        for alloc in sorted(shared, key=lambda alloc: alloc.name in factors):
-            self.offset_of[alloc.name] = self.shared_bytes
-            self.shared_bytes += alloc.stages * tile_bytes(alloc)
-        for name in factors:
-            self.line(f"const u32 {name} = shared_address(shared + {self.offset_of[name]});")
-
-    def _print_barriers(self) -> None:
-        """Print the barriers, which the first thread starts; no kernel before may run any more
-        when arrays are read."""
-        self.line("FOLLOW;")
-        barriers = self.tile_program.barriers
-        if not barriers:
-            return
-        names = ", ".join(f"{barrier.name}[{barrier.stages}]" for barrier in barriers)
-        self.line(f"__shared__ u64 {names};")
-        with self.block("if (THREAD == 0) {"):
-            for barrier in barriers:
-                self.line(f"UNROLLED for (int slot = 0; slot < {barrier.stages}; slot++)")
-                self.line(f"    start_barrier({barrier.name} + slot, {barrier.arrivals});")
-            self.line("publish_barriers();")
-        self.line("BARRIER;")
+    def _epilogues(self) -> EpiloguePrinter:
+        """What prints results; first used once lines of results lie in memory."""
+        lines_of = self.row_lines(self.decisions.row_stores)
+        return EpiloguePrinter(self.printer, self.product.epilogue, self.decisions, lines_of)
 
     # The producer.
 
@@ -252,9 +214,9 @@ class ProgramPrinter(EpiloguePrinter):
                 self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
             self.line(f"u32 slot = 0, parity = {_first_parity(role)};")
-            with self.block(self.loop_text.head, self.grid):
-                self._lines(self.loop_text.start)
-                self._lines(self.indices(self.grid, "tile"))
+            with self.block(self.loop_text.head, self.printer.grid):
+                self.lines(self.loop_text.start)
+                self.lines(self.printer.indices(self.printer.grid, "tile"))
                 with self._producer_step(f"NOT_UNROLLED {self._step_head()}", variables):
                     self._print_producer_step(variables)
                     self._print_next_slot_and_phase()
@@ -268,21 +230,21 @@ class ProgramPrinter(EpiloguePrinter):
         self.line(text.declaration)
         self.line("u32 fill_slot = 0;")
         name = self.product.producer.name
-        with self.block(f"const auto {name} = [&]() INLINED {{", self.grid, "};"):
+        with self.block(f"const auto {name} = [&]() INLINED {{", self.printer.grid, "};"):
             self.line(f"if (!({text.has_step})) return;")
-            self._lines(self.indices(self.grid, text.tile))
+            self.lines(self.printer.indices(self.printer.grid, text.tile))
             with self._producer_step("{", variables):
                 self._print_producer_step(variables)
             self._print_next_slot("fill_slot")
-            self._lines(text.advance)
+            self.lines(text.advance)
 
     @contextmanager
     def _producer_step(self, head: str, variables: _ProducerVariables) -> Iterator[None]:
         """A step of the producer, with the indices along all reduced axes."""
         steps, step = self.decisions.steps, variables.step
         with self.block(head, steps.outer):
-            self._lines(self.indices(steps.outer, f"{step} / {steps.lines_of_inner}"))
-            self.print_step_indices(self.decisions, step, self.product.agents)
+            self.lines(self.printer.indices(steps.outer, f"{step} / {steps.lines_of_inner}"))
+            self.fills.print_step_indices(self.decisions, step, self.product.agents)
             yield
 
     def _print_producer_step(self, variables: _ProducerVariables) -> None:
@@ -296,17 +258,17 @@ class ProgramPrinter(EpiloguePrinter):
     def _print_fill(self, fill: Fill, variables: _ProducerVariables) -> None:
         """Print what fills a tile: where all threads run the producer, the first one asks the copy
         engine."""
-        alloc = self.tile_program.alloc(fill.buffer)
+        alloc = self.program.alloc(fill.buffer)
         number = self.product.buffers.index(fill.buffer)
-        tile, copy = self.nest.tiles[number], self.decisions.copies[number]
+        tile, copy = self.printer.nest.tiles[number], self.decisions.copies[number]
         if copy is None:
             threads = self.product.consumer_threads
-            self.print_fill_by_threads(alloc, tile, variables.slot, threads)
+            self.fills.print_by_threads(alloc, tile, variables.slot, threads)
         elif variables.is_inside:
             with self.block("if (THREAD == 0) {"):
-                self.print_copy(fill, alloc, tile, copy, variables.slot)
+                self.fills.print_copy(fill, alloc, tile, copy, variables.slot)
         else:
-            self.print_copy(fill, alloc, tile, copy, variables.slot)
+            self.fills.print_copy(fill, alloc, tile, copy, variables.slot)
 
     # The consumers.
 
@@ -317,7 +279,7 @@ class ProgramPrinter(EpiloguePrinter):
             self.line(f"take_registers<{role.registers}>();")
         if role.warpgroups > 1:
             self.line("const u32 group = warp_group();")
-        self._lines(self.indices(self.rows_inside, "THREAD"))
+        self.lines(self.printer.indices(self.printer.rows_inside, "THREAD"))
         count, epilogue = product.sums_of_thread, product.epilogue
         self.line(f"f32 {product.sums.name}[{count}];")
         if product.mma.unit == "fma":
@@ -328,24 +290,25 @@ class ProgramPrinter(EpiloguePrinter):
             self.line(f"u32 slot = 0{parity}, {held};  // held: slots that are not released")
         else:
             self.line(f"u32 slot = 0{parity};")
-        self.print_row_functions(self.row_lines(self.decisions.row_stores))
+        for lines in self._epilogues.lines_of.values():
+            self.lines(lines.function())
         if epilogue.kept:
-            self.print_slices(epilogue, self.decisions, count)
+            self._epilogues.print_slices(count)
         for statement in role.body:
             if isinstance(statement, TileLoop):
-                axes = [*self.grid, *self.rows_inside]
-                with self.block(self.loop_text.head, axes, unrolled=self.registers):
+                axes = [*self.printer.grid, *self.printer.rows_inside]
+                with self.block(self.loop_text.head, axes, unrolled=self.printer.registers):
                     self._print_tile(statement)
             else:
                 self._print_statement(statement)
         if epilogue.kept:
-            self.print_last_slices(epilogue)
+            self._epilogues.print_last_slices()
 
     def _print_tile(self, loop: TileLoop) -> None:
         """Print what becomes of one tile: its steps, and the statements after these."""
-        self._lines(self.loop_text.start)
-        self._lines(self.indices(self.grid, "tile"))
-        self.name_sums(self.decisions.reduction)
+        self.lines(self.loop_text.start)
+        self.lines(self.printer.indices(self.printer.grid, "tile"))
+        self._epilogues.name_sums()
         for statement in loop.body:
             if isinstance(statement, StepLoop):
                 self._print_steps_of_tile(statement)
@@ -356,15 +319,15 @@ class ProgramPrinter(EpiloguePrinter):
         if self.product.epilogue.kept:
             self._print_steps_beside_slices(steps)
         else:
-            self.print_early_loads(self.decisions.reduction)
+            self._print_early_loads()
             self._print_steps(steps)
 
     def _print_steps_beside_slices(self, steps: StepLoop) -> None:
         """Print the steps of a tile, the first ones beside slices of the results of the tile
         before. Between these and the others, what results need is loaded."""
         self._print_step_function(steps)
-        self.print_beside_steps(self.product.epilogue)
-        self.print_early_loads(self.decisions.reduction)
+        self._epilogues.print_beside_steps()
+        self._print_early_loads()
         self.line(f"while (step < {self.loop_text.end}) next_step();")
 
     def _print_steps(self, steps: StepLoop) -> None:
@@ -380,6 +343,21 @@ class ProgramPrinter(EpiloguePrinter):
             for _ in range(2):
                 self.line("next_step();")
                 self.line(f"if (step == {self.loop_text.end}) break;")
+
+    def _print_early_loads(self) -> None:
+        """Print, before the steps, the loads of the epilogue that are worth registers meanwhile.
+
+        These are values of 16 bits that do not depend on the row of a thread, such as a bias of the
+        columns in bfloat16: a thread has two rows, and reads one value for both. Their latency
+        passes while products run. A residual, a value for each result, takes as many registers as
+        the sums themselves, and is read in the epilogue.
+        """
+        printer = self.printer
+        row_half = printer.registers[1]  # by the order of `Atom.register_loops`
+        shared = free_axes(self.decisions.reduction) - {row_half}
+        for node in printer.nest.kernel.nodes:
+            if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
+                printer.value(node, dict.fromkeys(printer.registers, 0))
 
     def _print_step_function(self, steps: StepLoop) -> None:
         """Print a function of the next step, and the number of that."""
@@ -428,9 +406,9 @@ class ProgramPrinter(EpiloguePrinter):
             case Wait(barrier):  # whether it `acquires` is in the parity: `_first_parity`
                 self.line(f"while (!phase_has_ended({barrier} + slot, parity)) {{}}")
             case Transpose(buffer, apart):
-                alloc, offset = self.tile_program.alloc(buffer), self.offset_of[buffer]
+                alloc, offset = self.program.alloc(buffer), self.offset_of[buffer]
                 threads = self.product.consumer_threads
-                self._lines(transpose_lines(alloc, apart, offset, threads))
+                self.lines(transpose_lines(alloc, apart, offset, threads))
             case NextStep(body):
                 self._print_next_step_slot()
                 with self.block(f"if (step + 1 < {self.loop_text.end}) {{"):
@@ -454,19 +432,24 @@ class ProgramPrinter(EpiloguePrinter):
             case Sync():
                 self.line("BARRIER;")
             case Join():
-                loop, count = self.product.tile_loop, self.product.sums_of_thread
-                threads = self.product.consumer_threads
-                self._lines(join_lines(loop, count, threads, self.loop_text.leave, self.sum_text))
+                self._print_join()
             case Epilogue():
-                self.print_epilogue(statement, self.decisions)
+                self._epilogues.print_epilogue()
             case _:
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
+
+    def _print_join(self) -> None:
+        """Print how blocks add up the sums of a tile whose steps they share."""
+        product, leave = self.product, self.loop_text.leave
+        count, threads = product.sums_of_thread, product.consumer_threads
+        sum_text = self._epilogues.sum_text
+        self.lines(join_lines(product.tile_loop, count, threads, leave, sum_text))
 
     def _print_mma(self, mma: Mma) -> None:
         """Print the products of a step, which come after those of earlier steps."""
         product = self.product
         multiplication = Multiplication(
-            kind=self.atom.kind,
+            kind=self.printer.atom.kind,
             unit=mma.unit,
             left=product.left,
             right=product.right,
@@ -474,7 +457,7 @@ class ProgramPrinter(EpiloguePrinter):
             count=product.sums_of_thread,
             first_step=self.loop_text.first,
         )
-        self._lines(multiplication.lines())
+        self.lines(multiplication.lines())
 
     def _print_pause(self, pause: Pause) -> None:
         """Print how the second group gives its slots back and waits for the first one."""
