@@ -21,7 +21,7 @@ from lamina.ir.products import product_of
 
 MIN_USES = 16  # of each number of either factor: with fewer, the second sum would take as long
 # Rows from which on the other factor is packed into panels for any layout of it
-# (`CpuKnobs.tall_dot`), and the rows of a tile and the bytes of each.
+# (`CpuKnobs.min_packed_rows_of_dots`), and the rows of a tile and the bytes of each.
 MIN_ROWS_OF_TILES, ROWS_OF_TILE, BYTES_OF_ROW = 24, 16, 64
 FLIPPED = {int8: uint8, uint8: int8}
 MOVED = (Op.EXPAND, Op.RESHAPE, Op.PERMUTE)

@@ -15,57 +15,57 @@ class CpuKnobs:
     # Operations that are worth handing to a thread. A kernel of 2**20 operations becomes up to
     # 2**20 / 2**15 = 32 chunks; one of 2**15 stays with the calling thread. At a few operations a
     # nanosecond a chunk takes about 10 microseconds, many times what it costs to hand it over.
-    chunk: int = 1 << 15
+    chunk_operations: int = 1 << 15
     # Largest number of chunks. Threads take chunk after chunk, so there are more than threads.
-    chunks: int = 256
+    max_chunks: int = 256
     # Largest height of a product's register tile, in rows; 0: as many as registers hold, such as 14
     # of 2 vectors in 32 registers. Only the search sets it.
-    height: int = 0
+    tile_rows: int = 0
     # An array stays in the second-level cache if it takes up to one part of so many: 2**17 elements
     # of float32, half of 1 MiB. A larger one is read in blocks, or its loop is the outer one.
     cache_parts: int = 2
     # Rows that are computed together where no register tile says how many: 8 rows are reduced at
     # once. A tile of fewer than 8 rows reads too much for each multiply-add, so heights that divide
     # the rows are looked for from 8 up.
-    rows: int = 8
+    rows_at_once: int = 8
     # Independent sums of one reduction: an addition takes 4 cycles, so 4 sums hide its latency.
     # Also the largest body that is worth copying, in iterations or operations.
     unroll: int = 4
     # Vectors side by side where a reduction reads row after row, and strips of transposed blocks
     # that advance together: 8 vectors of 64 bytes are 512 bytes of each row.
-    strip: int = 8
+    strip_vectors: int = 8
     # Steps of a block of a product's reduction, each of which reads a cache line far from the one
     # before; a reduction of 4096 such steps is 64 blocks of 64, and the result accumulates them.
-    # Blocks that have `accumulated` columns, too, have 1/8 to 1/2 as many steps: 8 to 32.
-    lines: int = 64
+    # Blocks that have `accumulated_columns`, too, have 1/8 to 1/2 as many steps: 8 to 32.
+    block_lines: int = 64
     # Columns of a panel, or half as many, for which the result accumulates blocks of a reduction;
     # an even number of panels, so that two cores share them. 1 x 4096 times 4096 x 4096 took 1.2 ms
     # with 8 panels of 512, 1.6 ms with others (measured).
-    accumulated: int = 512
+    accumulated_columns: int = 512
     # Columns of a panel of a packed operand that holds all steps of a reduction, halved while there
     # are not two of them: 64 for 200 columns. That of a block of steps has up to 4 times as many.
-    panel: int = 128
+    panel_columns: int = 128
     # Largest k-block of a packed product, that is a block of the steps of its reduction. A longer
-    # reduction is cut into its largest divisor among deep, 7/8 deep, ..., 1/8 deep: 2304 steps into
-    # 3 blocks of 768.
-    deep: int = 1024
+    # reduction is cut into its largest divisor among 8/8, 7/8, ..., 1/8 of that: 2304 steps into 3
+    # blocks of 768.
+    panel_steps: int = 1024
     # Rows that are enough to share one packed panel. Row axes from the tile's on outwards are in
     # its loop until they have 512 points; axes outside of these pack it again.
-    packed: int = 512
+    panel_rows: int = 512
     # Rows from which on packing an operand pays: each packed element is used so many times.
-    tall: int = 64
+    min_packed_rows: int = 64
     # The same for an operand whose steps are neighbours in memory, where dot products would need no
     # packing: with 22 rows both take as long for 256 steps, with 40 packing is 1.1 times as fast
     # (measured).
-    tall_dot: int = 24
+    min_packed_rows_of_dots: int = 24
     # Elements between neighbours from which on their cache lines compete for one place in a cache:
     # 1024 of float32 are 4 KiB, the distance at which lines of a 32 KiB cache of 8 ways meet.
-    far: int = 1024
+    far_elements: int = 1024
     # Rows and columns from which on blocks are transposed in registers: 16 of float32 are a vector.
-    transposed: int = 16
+    min_transposed: int = 16
     # Blocks by which each strip of transposed blocks is ahead of the one before: a transpose of
     # 4096 x 4096 took one core 3.1 ms with 4, 3.8 ms without (measured).
-    ahead: int = 4
+    blocks_ahead: int = 4
 
 
 @dataclass(frozen=True)
@@ -73,28 +73,28 @@ class GpuKnobs:
     """Numbers of the heuristics for GPUs."""
 
     # Rows of a thread's register tile, halved while threads are too few.
-    rows: int = 8
+    tile_rows: int = 8
     # Columns of a thread's register tile, and steps of its reduction that are read at once.
     unroll: int = 4
     # Threads side by side where memory continues with the next row: 8 of 16 bytes are a line of 128
     # bytes. A warp of 32 then has 4 rows of them. In a transpose, 4 are side by side in 8 rows.
-    strip: int = 8
+    strip_threads: int = 8
     # Tiles along each side of a block of a transpose, so that whole lines are read and written.
-    transposed: int = 16
+    transposed_tiles: int = 16
     # Threads that keep a GPU busy; with fewer rows, a row is shared by a block, or a thread takes
     # fewer elements. An H200 has 132 multiprocessors of up to 2048 threads; 2**15 are 248 for each.
-    enough: int = 1 << 15
+    enough_threads: int = 1 << 15
     # 32-bit registers of a thread for what several passes over a row need: of 255, a quarter, so
     # that 8 warps and more of 32 threads fit on each quarter of a multiprocessor.
-    registers: int = 64
+    row_registers: int = 64
     # Which atom a product gets: 0 the fastest by the model, 1 the next one, ... Only the search
     # sets it.
-    atom: int = 0
+    atom_rank: int = 0
     # How a product in tiles is divided among blocks, by the same rank; how many steps its buffers
     # hold; who fills them, 1 the threads that multiply and 2 a producer; and slices of results that
     # are stored beside steps, 17 for none of them. 0: as the facts of the GPU decide. Only the
     # search sets them.
-    division: int = 0
-    depth: int = 0
+    division_rank: int = 0
+    buffered_steps: int = 0
     filler: int = 0
-    slices: int = 0
+    stored_slices: int = 0

@@ -53,10 +53,13 @@ def batch(first_seed: int, size: int, max_nodes: int) -> RandomProgram:
 def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small thresholds let small arrays run in parallel and in kernels of their own.
     rng = random.Random(number)
-    knobs = CpuKnobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
+    knobs = CpuKnobs(chunk_operations=rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(kernel_group, "SMALL_KERNEL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
-        knobs = replace(knobs, tall=2, tall_dot=2, far=2, panel=16, transposed=4, strip=2)
+        knobs = replace(
+            knobs, min_packed_rows=2, min_packed_rows_of_dots=2, far_elements=2, panel_columns=16,
+            min_transposed=4, strip_vectors=2,
+        )  # fmt: skip
     target = cpu_target(rng.choice([16, 32, 64]), cores=2)
     shorten_blocks(monkeypatch, rng.choice([2, 5, 32]))
     monkeypatch.setattr(

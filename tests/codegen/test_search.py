@@ -40,7 +40,7 @@ RNG = np.random.default_rng(11)
 
 def written(knobs: CpuKnobs) -> Schedule:
     """A schedule that says two of the numbers, and no other."""
-    return (Split(0, knobs.panel, 1, 2), Split(3, knobs.transposed, 4, 5))
+    return (Split(0, knobs.panel_columns, 1, 2), Split(3, knobs.min_transposed, 4, 5))
 
 
 def test_the_search_goes_where_the_clock_says() -> None:
@@ -51,7 +51,8 @@ def test_the_search_goes_where_the_clock_says() -> None:
         panel, turn = (move.factor for move in schedule if isinstance(move, Split))
         return 1 + abs(np.log2(panel / 2048)) + abs(np.log2(turn / 8))
 
-    assert search(CpuKnobs(), written, 40, clock) == written(CpuKnobs(panel=2048, transposed=8))
+    fastest = CpuKnobs(panel_columns=2048, min_transposed=8)
+    assert search(CpuKnobs(), written, 40, clock) == written(fastest)
     assert len(set(asked)) <= 40
     first, asked[:] = list(asked), []
     assert search(CpuKnobs(), written, 40, clock) == search(CpuKnobs(), written, 40, clock)
@@ -96,8 +97,8 @@ def test_other_numbers_make_schedules_that_print_and_verify() -> None:
     for number, kernel in enumerate(kernels()):
         rng = random.Random(number)
         for _ in range(6):
-            cpu = varied(CpuKnobs(), rng, height=rng.randint(0, 20))
-            gpu = varied(GpuKnobs(), rng, atom=rng.randint(0, 5))
+            cpu = varied(CpuKnobs(), rng, tile_rows=rng.randint(0, 20))
+            gpu = varied(GpuKnobs(), rng, atom_rank=rng.randint(0, 5))
             kind = rng.choice(["f32", "tf32"])
             for width in (16, 64, 0):
                 total += 1
@@ -138,7 +139,7 @@ def test_few_registers_hold_an_element() -> None:
     total = build.reduce(ADD, [0], parts[0] * parts[1] * parts[2])
     (launch,) = build_program([total], FusionTarget()).launches
     assert isinstance(launch.kernel, Kernel)
-    moves = schedule_for_gpu(launch.kernel, DEFAULT_CUDA, "f32", GpuKnobs(registers=16))
+    moves = schedule_for_gpu(launch.kernel, DEFAULT_CUDA, "f32", GpuKnobs(row_registers=16))
     verify_nest(apply(launch.kernel, moves))
 
 
@@ -176,7 +177,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         knobs: CpuKnobs, scheduled: Callable[[CpuKnobs], Schedule], count: int, _: object
     ) -> Schedule:
         counts.append(count)
-        return scheduled(replace(knobs, height=12 // len(counts)))
+        return scheduled(replace(knobs, tile_rows=12 // len(counts)))
 
     monkeypatch.setattr(tuning, "search", found)
     return counts

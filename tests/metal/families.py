@@ -88,7 +88,7 @@ def prepared(*sinks: Node) -> Prepared:
             patch.setattr(threads, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
         fusion = replace(backends.OF_GPUS, sort_run=gpu.RUN)
-        knobs = GpuKnobs(enough=1 << 12)  # of 1 << 15, a scatter has 1536 threadgroups
+        knobs = GpuKnobs(enough_threads=1 << 12)  # of 1 << 15, a scatter has 1536 threadgroups
         metal = replace(backends.METAL, fusion_target=lambda options: fusion, knobs=knobs)
         patch.setitem(backends.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")

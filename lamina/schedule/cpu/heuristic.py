@@ -30,14 +30,8 @@ from lamina.schedule.cpu.lanes import (
     share,
 )
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
-from lamina.schedule.cpu.packing import (
-    Packed,
-    computed_from,
-    instructions_of,
-    kept_values,
-    of_constants_along,
-    packed_row,
-)
+from lamina.schedule.cpu.packing import Packed, computed_from, kept_values, of_constants_along
+from lamina.schedule.cpu.panels import cheapest_of, packed_row
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
@@ -133,7 +127,7 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
     if row is None or _is_ragged(plan, row):
         others = packed_row(plan, reduction) or _read_row(plan)
         rows = [axis for axis in (row, others) if axis is not None]
-        row = min(rows, key=lambda axis: instructions_of(plan, reduction, axis), default=None)
+        row = cheapest_of(plan, reduction, rows)
     if row is not None:
         return schedule_product(plan, reduction, row)
     tile_dot_products(plan, reduction)
@@ -144,7 +138,7 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
 def _schedule_row(plan: CpuPlanner, row: Node) -> list[Packed]:
     """Vectors along `row` in a kernel that is no product: a transpose that stores whole lines along
     it, reductions that read row after row, or a map. Gives the operands to pack."""
-    across = transposed_axis(plan, row, plan.knobs.transposed)
+    across = transposed_axis(plan, row, plan.knobs.min_transposed)
     if across is not None and not plan.inner() and store_score(plan.kernel, row) > 0:
         schedule_transpose(plan, row, across)
         return []
@@ -174,7 +168,7 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     best = _best_row(plan)
     if best is None and not plan.inner():
         best = _stored_row(plan)  # with no loops inside, nothing else can have vectors
-    min_size = plan.knobs.transposed
+    min_size = plan.knobs.min_transposed
     if best is not None and transposed_axis(plan, best, min_size) is not None:
         return best
     return cheapest_row(plan, best)
@@ -259,13 +253,13 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
 
 def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:
     """Bind row axes to threads from the outside in until there are chunks enough, one for
-    `knobs.chunk` operations and `knobs.chunks` at most. A loop in which an operand is packed is the
-    last one, and whole: what is inside shares the panel.
+    `knobs.chunk_operations` operations and `knobs.max_chunks` at most. A loop in which an operand
+    is packed is the last one, and whole: what is inside shares the panel.
 
     64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
     into 4 parallel blocks of 25, as 64 // 16 = 4.
     """
-    wanted = min(operations // plan.knobs.chunk, plan.knobs.chunks)
+    wanted = min(operations // plan.knobs.chunk_operations, plan.knobs.max_chunks)
     chunks, nest = 1, plan.nest
     # Only the outermost part of a split axis: its parts inside are tiles of fixed size.
     heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]

@@ -196,12 +196,12 @@ def distance_factor(plan: CpuPlanner, row: Node) -> float:
     lines of several lanes compete for one place of a cache, and by PAGES where each lane has a page
     of its own.
 
-    A place is for lines that are a multiple of 4 KiB apart (`knobs.far` of float32): of 16 lanes
-    1024 elements apart all have one, and of lanes 1061 elements apart none shares any."""
+    A place is for lines that are a multiple of 4 KiB apart (`knobs.far_elements` of float32): of 16
+    lanes 1024 elements apart all have one, and of lanes 1061 elements apart none shares any."""
     indices = [load.src[0] for load in plan.kernel.of(Op.LOAD)]
     indices += [store.index for store in plan.kernel.stores]
     strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in indices]
-    far = plan.knobs.far
+    far = plan.knobs.far_elements
     distant = [stride for stride in strides if stride >= far]
     if not distant:
         return 1.0

@@ -43,13 +43,13 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     """
     # Elements of a line that is written: with vectors of 64 bytes a cache line, 16 of float32.
     line = plan.target.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
-    has_whole_groups = row.arg.size % (plan.knobs.strip * line) == 0
+    has_whole_groups = row.arg.size % (plan.knobs.strip_vectors * line) == 0
     has_whole_blocks = across.arg.size % plan.width == 0
     strips, inner_row = plan.split(row, line)
     blocks, inner = plan.split(across, plan.width)
     if has_whole_groups and has_whole_blocks:  # `Rotate` needs rows that are split evenly
-        groups, strip = plan.split(strips, plan.knobs.strip)
-        plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.ahead))
+        groups, strip = plan.split(strips, plan.knobs.strip_vectors)
+        plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.blocks_ahead))
         plan.reorder([groups, blocks, strip, inner, inner_row])
     else:
         plan.reorder([strips, blocks, inner, inner_row])

@@ -35,8 +35,9 @@ class CpuPlanner(Planner):
 
     def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:
         """The row axes along which all that varies along `vector` is used again, the best one for a
-        register tile of `knobs.rows` rows last: see `reused_rows` of `schedule/planner.py`."""
-        return reused_rows(self, reduction, vector, self.knobs.rows)
+        register tile of `knobs.rows_at_once` rows last: see `reused_rows` of
+        `schedule/planner.py`."""
+        return reused_rows(self, reduction, vector, self.knobs.rows_at_once)
 
     def distant(self, loads: list[Node], axis: Node) -> list[Node]:
         """The loads whose neighbours along `axis` lie so far apart that their cache lines compete
@@ -47,7 +48,7 @@ class CpuPlanner(Planner):
             terms, _ = ix.terms_of(load.src[0])
             return abs(terms.get(axis, 0))
 
-        return [load for load in loads if stride(load) >= self.knobs.far]
+        return [load for load in loads if stride(load) >= self.knobs.far_elements]
 
     def reads_distant_lines(self, reduction: Node, axis: Node, steps: int) -> bool:
         """Does each step of a reduction go to a distant cache line of a large array that varies

@@ -19,15 +19,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
 from lamina.loops.nest import WORDS_OF_TILE, dot_axes
-from lamina.schedule.cpu.packing import (
-    PACKED_BY_SQUARES,
-    Packed,
-    Panel,
-    computed_from,
-    packed_in_word,
-    panel_of,
-    reads_constants,
-)
+from lamina.schedule.cpu.packing import Packed, computed_from, packed_in_word, reads_constants
+from lamina.schedule.cpu.panels import PACKED_BY_SQUARES, Panel, panel_of
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
 from lamina.schedule.cpu.register_tiles import (
@@ -135,10 +128,10 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
 
 
 def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
-    """One vector at a time, for up to 8 rows at once (`knobs.rows`)."""
+    """One vector at a time, for up to 8 rows at once (`knobs.rows_at_once`)."""
     plan.vectorize(vector)
     if reused and reused[-1].arg.size > 1:
-        plan.tile(reused[-1], min(reused[-1].arg.size, plan.knobs.rows), "unroll")
+        plan.tile(reused[-1], min(reused[-1].arg.size, plan.knobs.rows_at_once), "unroll")
 
 
 def _product_of(
@@ -180,7 +173,7 @@ def _suits_byte_tiles(
     return len(row_loads) == 1 and are_neighbours and steps[0].arg.size >= WORDS_OF_TILE
 
 
-def _block_of(plan: CpuPlanner, product: Product) -> Block:
+def _columns_and_steps(plan: CpuPlanner, product: Product) -> Block:
     """The columns and steps that are computed before the next ones: those of the panel, in words
     where a step is a word of four bytes."""
     if product.panel is None:
@@ -195,14 +188,14 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
 
     Where each step goes to a distant cache line of an operand, a block has few enough steps for the
     lines to stay in the cache until the next columns or rows use the rest of them: for the vectors'
-    operand those of `accumulated_block`, for the scalars' operand `knobs.lines`. Columns of large
-    results are those of `_columns_of_long_rows`.
+    operand those of `accumulated_block`, for the scalars' operand `knobs.block_lines`. Columns of
+    large results are those of `_columns_of_long_rows`.
     """
     rows = product.row.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
         return block
-    lines = plan.knobs.lines
+    lines = plan.knobs.block_lines
     is_distant = plan.reads_distant_lines(product.reduction, product.row, lines)
     return Block(_columns_of_long_rows(plan, product), lines if is_distant else 0)
 
@@ -247,8 +240,9 @@ def _halve_rows(
 
     Threads share the loop over panels, which are packed in it. Of an odd number, two threads leave
     one without work at the end, and of a single one all the time: 1321 rows of 24 columns. Each
-    half packs the panels for itself, so that it has `knobs.tall` rows at least. 8 x 197 rows of 192
-    columns are halves of 4 x 197, for each of which 3 panels of 64 columns are packed."""
+    half packs the panels for itself, so that it has `knobs.min_packed_rows` rows at least. 8 x 197
+    rows of 192 columns are halves of 4 x 197, for each of which 3 panels of 64 columns are
+    packed."""
     whole = Halves(None, reduction, row, panel)
     if panel is None or not _gains_by_halves(plan, reduction, vector, row, panel):
         return whole
@@ -256,7 +250,7 @@ def _halve_rows(
     rows: int = axis.arg.size
     half = _rows_of_half(rows, panel) if axis is row else rows // 2
     is_part = 0 < half < rows  # 24 rows are no half of 15
-    if not is_part or points([*panel.rows_inside, row]) < 2 * plan.knobs.tall:
+    if not is_part or points([*panel.rows_inside, row]) < 2 * plan.knobs.min_packed_rows:
         return whole
     loop, rows_of_half = plan.split(axis, half)
     split = plan.contraction()
@@ -304,7 +298,7 @@ def _rows_of_half(rows: int, panel: Panel) -> int:
 def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     """Split the reduction and the vector axis into blocks: 2304 steps and 320 columns into 3 blocks
     of 768 steps and 2 panels of 160 columns."""
-    block = _block_of(plan, product)
+    block = _columns_and_steps(plan, product)
     blocks_of_steps: Node | None = None
     panels: Node | None = None
     first, *others = product.steps
@@ -335,7 +329,7 @@ def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
     vectors = max(1, min(largest.vectors, columns.arg.size // lanes))
     outer_columns, strip = plan.split(columns, vectors * lanes)
     vectors_of_tile, lane = plan.split(strip, lanes)
-    height = _height(plan, product, plan.knobs.height or largest.rows)
+    height = _height(plan, product, plan.knobs.tile_rows or largest.rows)
     outer_rows, inner_rows = plan.split(product.row, height)
     return Tile(outer_rows, inner_rows, outer_columns, vectors_of_tile, lane)
 
@@ -380,8 +374,9 @@ def _interleaved_rows(plan: CpuPlanner) -> list[Node]:
 
 def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     """Rows of a register tile: the largest number that divides all rows, of those from 8
-    (`knobs.rows`) to `max_height`, or else the number that makes the last tile as high as possible.
-    132 rows are 11 tiles of 12, not 9 of 14 and one of 6; 37 rows are 2 tiles of 13 and one of 11.
+    (`knobs.rows_at_once`) to `max_height`, or else the number that makes the last tile as high as
+    possible. 132 rows are 11 tiles of 12, not 9 of 14 and one of 6; 37 rows are 2 tiles of 13 and
+    one of 11.
 
     A lower tile reloads operands more often. With several reduced axes that costs more than a last
     tile of another height, so that just `max_height` is tried as a divisor. Rows whose cache lines
@@ -389,7 +384,7 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     whole lines of each row.
     """
     has_one_axis = len(product.steps) == 1
-    min_height = plan.knobs.rows if has_one_axis else max_height
+    min_height = plan.knobs.rows_at_once if has_one_axis else max_height
     is_distant = bool(plan.distant(product.row_loads, product.row)) and not product.in_byte_tiles
     highest = min(max_height, min_height) if is_distant else max_height
     size: int = product.row.arg.size
@@ -480,11 +475,12 @@ def _packed_operands(
     """What to pack once all loops are in place.
 
     The operand of the vectors is packed in the innermost loop over blocks, or kept from call to
-    call if it is of constants. Of the scalars' operand constants that lie far apart (`knobs.far`)
-    are kept too: with near ones a convolution of 64 channels took a tenth longer (measured). Where
-    there is a panel, what is computed, as a cast from bfloat16 is, and lies far apart is packed for
-    each tile of rows: it is computed, and its lines are read, once for all tiles of columns in the
-    panel. That near elements do not repay the copy is an estimate. Far ones that are only read
+    call if it is of constants. Of the scalars' operand constants that lie far apart
+    (`knobs.far_elements`) are kept too: with near ones a convolution of 64 channels took a tenth
+    longer (measured). Where there is a panel, what is computed, as a cast from bfloat16 is, and
+    lies far apart is packed for each tile of rows: it is computed, and its lines are read, once for
+    all tiles of columns in the panel. That near elements do not repay the copy is an estimate. Far
+    ones that are only read
     stay: tiles of few rows leave the caches room for their lines (`_height`).
     """
     packed: list[Packed] = []

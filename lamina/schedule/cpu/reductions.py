@@ -15,8 +15,8 @@ from lamina.schedule.cpu.planner import Block, CpuPlanner
 # Bytes of a row from which on their products are added up in words of four: two words. An estimate.
 MIN_BYTES = 8
 
-# Blocks of 8 rows (`knobs.rows`) from which on rows are reduced in blocks. An estimate: of fewer,
-# threads have few to share, and the rows that no block has count for more.
+# Blocks of 8 rows (`knobs.rows_at_once`) from which on rows are reduced in blocks. An estimate: of
+# fewer, threads have few to share, and the rows that no block has count for more.
 MIN_ROW_BLOCKS = 8
 
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
@@ -72,18 +72,18 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
 
 
 def _vectors_of_strip(plan: CpuPlanner, row: Node) -> int:
-    """The vectors side by side along `row`: up to 8 (`knobs.strip`), whose sums do not wait for one
-    another. Each reduction has sums in registers, each thread as many strips, and strips are about
-    as long as one another: 18 vectors are 3 strips of 6 for one thread, and for two 4 strips of 5,
-    the last of 3."""
+    """The vectors side by side along `row`: up to 8 (`knobs.strip_vectors`), whose sums do not wait
+    for one another. Each reduction has sums in registers, each thread as many strips, and strips
+    are about as long as one another: 18 vectors are 3 strips of 6 for one thread, and for two 4
+    strips of 5, the last of 3."""
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     steps = sum(points(bound_axes(reduction)) for reduction in reductions)
     rows = points(plan.rows)
-    threads = min(plan.target.multiprocessors, rows * steps // plan.knobs.chunk)
+    threads = min(plan.target.multiprocessors, rows * steps // plan.knobs.chunk_operations)
     columns: int = row.arg.size
     sharing = max(threads * columns // rows, 1)  # threads, which share other rows first
     vectors = columns // plan.width
-    longest = max(plan.knobs.strip // len(reductions), 1)
+    longest = max(plan.knobs.strip_vectors // len(reductions), 1)
     strips = sharing * ceil(vectors / (sharing * longest))
     return ceil(vectors / strips) if vectors else 1
 
@@ -125,10 +125,10 @@ def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) 
 
 
 def _accumulated_columns(plan: CpuPlanner, size: int) -> int:
-    """Columns of a block of an axis of `size`: 512 (`knobs.accumulated`), or 256, where these leave
-    an even number of panels, which two cores share; 0 if neither does. 4096 are 8 panels of 512,
-    and 1536 are 6 of 256."""
-    widest = plan.knobs.accumulated
+    """Columns of a block of an axis of `size`: 512 (`knobs.accumulated_columns`), or 256, where
+    these leave an even number of panels, which two cores share; 0 if neither does. 4096 are 8
+    panels of 512, and 1536 are 6 of 256."""
+    widest = plan.knobs.accumulated_columns
     for columns in (widest, max(widest // 2, 1)):
         if size % (2 * columns) == 0:
             return columns
@@ -137,9 +137,9 @@ def _accumulated_columns(plan: CpuPlanner, size: int) -> int:
 
 def _accumulated_steps(plan: CpuPlanner, reuse: int) -> int:
     """Steps of a block: the more, the more often a loaded element is used, a power of two between 8
-    and 32 (1/8 and 1/2 of `knobs.lines`). With 20 uses there are 16."""
+    and 32 (1/8 and 1/2 of `knobs.block_lines`). With 20 uses there are 16."""
     power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
-    min_steps, max_steps = max(plan.knobs.lines // 8, 1), max(plan.knobs.lines // 2, 1)
+    min_steps, max_steps = max(plan.knobs.block_lines // 8, 1), max(plan.knobs.block_lines // 2, 1)
     return min(max(power_of_two, min_steps), max_steps)
 
 
@@ -154,7 +154,7 @@ def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:
     rows = _longest_by_factor(reduction, longest_first)
     height, width = DOT_TILES[plan.target.vector_bytes]
     # Two axes are tiled, or one where the other factor has no axis for itself alone.
-    pairs = zip(rows, (plan.knobs.height or height, width), strict=False)
+    pairs = zip(rows, (plan.knobs.tile_rows or height, width), strict=False)
     plan.reorder([plan.tile(row, size, "unroll") for row, size in pairs])
 
 
@@ -168,7 +168,7 @@ def tile_row_reductions(plan: CpuPlanner) -> bool:
     if not has_reductions_alone(plan):
         return False
     row = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
-    if row is None or row.arg.size < MIN_ROW_BLOCKS * plan.knobs.rows:
+    if row is None or row.arg.size < MIN_ROW_BLOCKS * plan.knobs.rows_at_once:
         return False
     height = _rows_in_registers(plan, row)
     apart = _rows_of_page(plan, row)
@@ -241,7 +241,8 @@ def _unrolled(plan: CpuPlanner, row: Node, height: int) -> Node:
 
 
 def _rows_in_registers(plan: CpuPlanner, row: Node) -> int:
-    """How many elements of `row` are reduced at once: a power of two, and at most 8 (`knobs.rows`).
+    """How many elements of `row` are reduced at once: a power of two, and at most 8
+    (`knobs.rows_at_once`).
 
     Half of the registers are for the sums, and for what the innermost loop reads and only loops
     around it change, such as the scales of blocks of weights: one sum and one scale of 4 rows are 8
@@ -254,7 +255,7 @@ def _rows_in_registers(plan: CpuPlanner, row: Node) -> int:
             outside = (one for one in node.src if innermost.isdisjoint(free_axes(one)))
             scales.update(one for one in outside if row in free_axes(one) and _is_number(one))
     most = REGISTERS[plan.target.vector_bytes] // 2 // (len(reductions) + len(scales))
-    most = min(most, max(1, plan.knobs.rows // len(reductions)))
+    most = min(most, max(1, plan.knobs.rows_at_once // len(reductions)))
     return 1 << max(1, most).bit_length() - 1
 
 
@@ -293,7 +294,7 @@ def has_short_passes(plan: CpuPlanner, vectors: Collection[Node]) -> bool:
         return False
     is_short = all(axis.arg.size <= plan.knobs.unroll * plan.width for axis in vectors)
     has_one_axis = all(len(axes) == 1 for axes in plan.inner())
-    has_many_rows = plan.rows[-1].arg.size >= MIN_ROW_BLOCKS * plan.knobs.rows
+    has_many_rows = plan.rows[-1].arg.size >= MIN_ROW_BLOCKS * plan.knobs.rows_at_once
     is_needed_again = bool(needed_again(plan.kernel, Group.TRANSCENDENTAL))
     return is_short and has_one_axis and has_many_rows and is_needed_again
 

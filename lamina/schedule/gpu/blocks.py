@@ -191,25 +191,25 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
 
 def _one_row(plan: GpuPlanner) -> BlockRows:
     """The row of a block that has no other."""
-    return BlockRows(None, side=1, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
+    return BlockRows(None, side=1, lanes=1, registers=plan.for_each_point(plan.knobs.row_registers))
 
 
 def _rows_across(plan: GpuPlanner, across: Node) -> BlockRows:
     """Rows of one block that are neighbours in memory along `across`: 8 threads side by side
-    (`knobs.strip`) with an access of neighbours each, 32 rows of float32; one row if there are too
-    few for that.
+    (`knobs.strip_threads`) with an access of neighbours each, 32 rows of float32; one row if there
+    are too few for that.
 
     Fewer rows in a block are more blocks. Threads side by side are halved, down to 2, while twice
     as many blocks are no more than there are multiprocessors: of 1024 rows, 32 each are 32 blocks,
     so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks.
     """
-    row_count, side = points(plan.rows), plan.knobs.strip
+    row_count, side = points(plan.rows), plan.knobs.strip_threads
     lanes = plan.aligned_lanes(across, side)
     if across.arg.size < side * lanes:
         return _one_row(plan)
     while side > 2 and 2 * row_count / (side * lanes) <= plan.target.multiprocessors:
         side //= 2
-    registers = plan.for_each_point(plan.knobs.registers // lanes)
+    registers = plan.for_each_point(plan.knobs.row_registers // lanes)
     return BlockRows(across, side, lanes, registers)
 
 
@@ -224,7 +224,7 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
     """
     if plan.register_tile and not plan.has_row_tile:
         return None
-    size, registers = longest.arg.size, plan.for_each_point(plan.knobs.registers)
+    size, registers = longest.arg.size, plan.for_each_point(plan.knobs.row_registers)
     lanes = plan.aligned_lanes(longest, 1)
     held = needed_again(plan.kernel, {Op.LOAD}) or plan.kernel.of(Op.LOAD)
     most = max(registers // max(_registers_of_element(held, longest), MIN_HELD), 1)
@@ -269,8 +269,8 @@ def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple
 
 def _short_rows(plan: GpuPlanner, longest: int) -> BlockRows:
     """Rows of one block whose loops, of `longest` elements at most, walk neighbours in memory: as
-    many as a block reads at once, but 16 at most (twice `knobs.strip`), and no more than leave
-    BUSY_BLOCKS blocks.
+    many as a block reads at once, but 16 at most (twice `knobs.strip_threads`), and no more than
+    leave BUSY_BLOCKS blocks.
 
     Rows of 64 elements of float32, whose accesses have 4: 256 threads read 256 * 4 // 64 = 16 rows
     at once. Rows of 4096 elements have a block each. Of (64, 68, 99) rows of 58 elements of
@@ -282,9 +282,9 @@ def _short_rows(plan: GpuPlanner, longest: int) -> BlockRows:
         # Threads have one neighbour each, and a warp is best along the loop.
         read_at_once = plan.target.warp // longest
     leave_enough_blocks = points(plan.rows) // BUSY_BLOCKS
-    side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip), 1)
+    side = max(min(read_at_once, leave_enough_blocks, 2 * plan.knobs.strip_threads), 1)
     row, side = _row_of_block(plan, side)
-    return BlockRows(row, side, lanes=1, registers=plan.for_each_point(plan.knobs.registers))
+    return BlockRows(row, side, lanes=1, registers=plan.for_each_point(plan.knobs.row_registers))
 
 
 def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: BlockRows) -> Sharing:
@@ -413,9 +413,9 @@ def _largest_blocks(held: int, sharing: Sharing) -> Iterator[_Division]:
     first.
 
     A row that is read again and has its block to itself may have all registers of the threads, 64
-    words a thread of LONG_BLOCK (`knobs.registers`): such a block may be alone on a multiprocessor.
-    A thread of LARGEST_BLOCK has 65,536 / 1024 = 64 registers in all, and an eighth of these is
-    left for everything else: 56 words, 57,344 in the block.
+    words a thread of LONG_BLOCK (`knobs.row_registers`): such a block may be alone on a
+    multiprocessor. A thread of LARGEST_BLOCK has 65,536 / 1024 = 64 registers in all, and an eighth
+    of these is left for everything else: 56 words, 57,344 in the block.
     """
     rows = sharing.rows
     if sharing.is_scan or not (sharing.is_read_again and held and rows.side == 1):

@@ -71,7 +71,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     in_tiles: Schedule = ()
     choice = None
     if factor_kind:
-        choice = best_product(plan.kernel, factor_kind, knobs.atom, target)
+        choice = best_product(plan.kernel, factor_kind, knobs.atom_rank, target)
         if choice:
             in_tiles = (*plan.moves, Tensorize(choice.atom))
             in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))
@@ -182,7 +182,7 @@ def _partition_scatter(plan: GpuPlanner) -> None:
     64 rows get 4096 owners each: 4 * 2**15 threads for 64 rows are 2048, and the power of two above
     is taken, as owners are told by last bits.
     """
-    owners = SCATTER_THREADS * plan.knobs.enough // max(points(plan.rows), 1)
+    owners = SCATTER_THREADS * plan.knobs.enough_threads // max(points(plan.rows), 1)
     if owners > 1 and len(scatter_indices(plan.kernel)) == 1:
         power_of_two = 1 << owners.bit_length()
         plan.do(Partition(power_of_two, plan.next_axis()))
@@ -202,7 +202,7 @@ def _schedule_loops(plan: GpuPlanner, best: Node | None) -> None:
     product = None  # a tile of windows is all that registers hold
     if not plan.register_tile:
         product = plan.contraction()
-    has_enough_rows = points(rows) >= plan.knobs.enough
+    has_enough_rows = points(rows) >= plan.knobs.enough_threads
     suits_threads = has_enough_rows and (across is not None or product is not None)
     if shared and not suits_threads:
         schedule_block_per_row(plan, shared, across)

@@ -126,22 +126,22 @@ def pipelining_of_knobs(
 ) -> Schedule:
     """The moves that a search draws beyond those that put a product `in_tiles`: none for a knob of
     0, nor for a kernel of which they say nothing. Raises FormatError if they do not fit."""
-    if not any((knobs.division, knobs.depth, knobs.filler, knobs.slices)):
+    if not any((knobs.division_rank, knobs.buffered_steps, knobs.filler, knobs.stored_slices)):
         return ()
     nest = apply(kernel, in_tiles)
     if is_back_to_back(nest) or not target.has_tile_programs:
         return ()
     moves: list[Move] = []
-    if knobs.division:
+    if knobs.division_rank:
         atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
         ranked = divisions(atom, tiles, steps, target.multiprocessors)
-        moves.append(order_of(ranked[knobs.division % len(ranked)], steps))
-    if knobs.depth:
-        moves.append(Depth(knobs.depth))
+        moves.append(order_of(ranked[knobs.division_rank % len(ranked)], steps))
+    if knobs.buffered_steps:
+        moves.append(Depth(knobs.buffered_steps))
     if knobs.filler:
         moves.append(Roles(FILLERS[knobs.filler % len(FILLERS)]))
-    if knobs.slices:
-        moves.append(Overlap(knobs.slices % (MAX_SLICES + 1)))
+    if knobs.stored_slices:
+        moves.append(Overlap(knobs.stored_slices % (MAX_SLICES + 1)))
     apply(kernel, (*in_tiles, *moves))
     return tuple(moves)
 

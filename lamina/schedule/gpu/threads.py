@@ -72,7 +72,7 @@ def _lanes(plan: GpuPlanner, best: Node) -> int:
     float32 a thread takes 4, as that leaves 2**16 threads; of 4 such rows 1, as even that leaves
     2**14."""
     other_rows = max(points(plan.rows) // best.arg.size, 1)
-    threads_along_best = max(plan.knobs.enough // other_rows, 1)
+    threads_along_best = max(plan.knobs.enough_threads // other_rows, 1)
     return plan.aligned_lanes(best, threads_along_best)
 
 
@@ -81,16 +81,16 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
     fewer rows where threads would be too few. A warp has 4 by 8 of these tiles: 32 rows by 32
     columns. Of fewer rows or columns a thread has a single result."""
     knobs, warp = plan.knobs, plan.target.warp
-    reused = reused_rows(plan, reduction, best, knobs.rows)
+    reused = reused_rows(plan, reduction, best, knobs.tile_rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
         return _Loops([best], [])
     lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
-    results, height = points(plan.rows), knobs.rows
-    while height > 1 and results / (height * lanes) < knobs.enough:  # threads
+    results, height = points(plan.rows), knobs.tile_rows
+    while height > 1 and results / (height * lanes) < knobs.enough_threads:  # threads
         height //= 2
     tile_rows, row_in_tile = plan.split(reused[-1], height)
     tile_columns, column_in_tile = plan.split(best, lanes)
-    tiles_of_warp = (warp // knobs.strip, knobs.strip)
+    tiles_of_warp = (warp // knobs.strip_threads, knobs.strip_threads)
     order = _in_blocks(plan, tile_rows, tile_columns, [tiles_of_warp])
     return _Loops(order, [row_in_tile, column_in_tile])
 
@@ -118,7 +118,7 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     accesses, element = plan.split(best, lanes)
     if rows:
         return _Loops([accesses], [*rows, element])
-    if gathered is not None and threads >= plan.knobs.enough:
+    if gathered is not None and threads >= plan.knobs.enough_threads:
         others, pair = plan.split(gathered, GATHERED_ROWS)
         return _Loops([others, accesses], [pair, element])
     if _reads_while_computing(plan, lanes) and accesses.arg.size % (2 * SHORT_BLOCK) == 0:
@@ -169,7 +169,7 @@ def _rows_of_access(plan: GpuPlanner, best: Node) -> int:
     if not loops or any(points(axes) != apart or len(axes) > 1 for axes in loops):
         return 1
     count, rest = divmod(plan.width, apart)
-    enough = points(plan.rows) >= count * plan.knobs.enough
+    enough = points(plan.rows) >= count * plan.knobs.enough_threads
     columns = {axis for axes in loops for axis in axes}
     if rest or not enough or not in_order.isdisjoint(columns):  # these are not unrolled
         return 1
@@ -200,17 +200,17 @@ def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
     The side of a tile is one access of 16 bytes. Reads are contiguous along the rows (`across`):
     the 8 tiles below each other are a line of 128 bytes. Writes are contiguous along the columns
     (`best`): the 4 tiles side by side are half a line. Where both directions have
-    `knobs.transposed` tiles or more, blocks of 16 x 16 tiles are neighbours in the grid, which are
-    whole lines both ways.
+    `knobs.transposed_tiles` tiles or more, blocks of 16 x 16 tiles are neighbours in the grid,
+    which are whole lines both ways.
     """
     knobs, warp = plan.knobs, plan.target.warp
     # With `strip` = 8 side by side a warp would write whole lines, but read half lines.
-    side_by_side = max(1, knobs.strip // 2)
+    side_by_side = max(1, knobs.strip_threads // 2)
     tile_rows, row_in_tile = plan.split(across, plan.width)
     tile_columns, column_in_tile = plan.split(best, plan.width)
     sizes = [(warp // side_by_side, side_by_side)]
-    if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed:
-        sizes = [(knobs.transposed, knobs.transposed), *sizes]
+    if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed_tiles:
+        sizes = [(knobs.transposed_tiles, knobs.transposed_tiles), *sizes]
     order = _in_blocks(plan, tile_rows, tile_columns, sizes)
     return _Loops(order, [row_in_tile, column_in_tile])
 
