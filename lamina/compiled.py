@@ -56,15 +56,13 @@ class Runner:
     """What differs from one kind of device to another once a program is printed.
 
     load: what runs on a table of buffers, from the source, the launches and the options. quick:
-    which calls are quick, if any. has_disk_programs: whether the source is all that a program
-    needs, so that a file holds it. skips_masked_tiles: whether attention of 16-bit floats computes
+    which calls are quick, if any. skips_masked_tiles: whether attention of 16-bit floats computes
     no tile of scores that a mask leaves out. keeps_constants: whether arrays that depend on
     constant inputs alone are kept from call to call.
     """
 
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     quick: QuickCalls | None = None
-    has_disk_programs: bool = False
     skips_masked_tiles: bool = False
     keeps_constants: bool = False
 
@@ -74,7 +72,6 @@ _CPU = Runner(
         source.text, options, source.units, source.exchanges
     ),
     quick=QuickCalls(max_kept_bytes=1 << 18, with_captured=True),
-    has_disk_programs=True,
     keeps_constants=True,
 )
 RUNNERS = {
@@ -133,8 +130,7 @@ class Planned:
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
     """The name of a program on disk; None where it is not stored, or its passes are recorded."""
-    is_stored = runner(options).has_disk_programs and not passes
-    return stored.key_of(sinks, options, target) if is_stored else None
+    return None if passes else stored.key_of(sinks, options, target)
 
 
 def find(sinks: tuple[Node, ...], options: Options) -> Planned | None:
@@ -163,7 +159,9 @@ def _loaded(
 def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
     """A program that was read from disk, without its kernels and plans."""
     once = None if found.once is None else planned_of(found.once, None)
-    return Planned(found.program, {}, source=found.source, once=once, graph=graph)
+    return Planned(
+        found.program, {}, source=found.source, launches=found.launches, once=once, graph=graph
+    )
 
 
 def with_code(planned: Planned, options: Options) -> Planned:

@@ -530,7 +530,7 @@ def stored_of(planned: Planned) -> stored.StoredProgram:
     """A printed program as it is written to disk."""
     assert planned.source is not None
     once = None if planned.once is None else stored_of(planned.once)
-    return stored.StoredProgram(planned.program, planned.source, once)
+    return stored.StoredProgram(planned.program, planned.source, planned.launches, once)
 
 
 @cached(64)

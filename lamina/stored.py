@@ -1,8 +1,9 @@
 """Large programs on disk: what a later process needs to run one without the passes.
 
 The passes take seconds for a network of 30 layers, and give the same text in each process. The disk
-cache of compiled code has a file of JSON for each such program. Its name is a digest of the graph,
-the options, the facts of the device, and the files of the compiler itself.
+cache of compiled code has a file of JSON for each such program: its text, the places of its
+results, and of a GPU's program its launches. Its name is a digest of the graph, the options, the
+facts of the device, and the files of the compiler itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,6 +24,7 @@ from lamina.fuse.launch import Program, Slot
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import Names, line_of, to_text
+from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
@@ -35,18 +37,20 @@ MIN_NODES = 250
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A program and its text. Of one that was read, steps are known by their number alone: they
-    have no launches. `once`: the same of the program that makes what this one keeps."""
+    """A program, its text, and how a GPU launches its kernels; the text of a CPU's calls them. Of
+    one that was read, steps are known by their number alone: they have no kernels. `once`: the same
+    of the program that makes what this one keeps."""
 
     program: Program
     source: Source
+    launches: tuple[Launch, ...] = ()
     once: StoredProgram | None = None
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
-    """The name of the program of `sinks`, whose backend stores programs; None of a small graph, of
-    one with collectives, as a file does not hold what they exchange, and where options ask for what
-    the passes show, or for a search, which measures."""
+    """The name of the program of `sinks`; None of a small graph, of one with collectives, as a file
+    does not hold what they exchange, and where options ask for what the passes show, or for a
+    search, which measures."""
     if options.debug or options.check or options.search:
         return None
     nodes = toposort(sinks)
@@ -106,6 +110,7 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
         "prelude": source.prelude,
         "kernels": dict(source.kernels),
         "entry": source.entry,
+        "launches": [_parts_of_launch(launch) for launch in stored.launches],
         "once": None if stored.once is None else parts_of(stored.once),
     }  # fmt: skip
 
@@ -117,12 +122,31 @@ def read(parts: Any) -> StoredProgram:
         for kind, number, dtype, size, offset in parts["outputs"]
     )
     source = Source(parts["prelude"], parts["kernels"], parts["entry"])
+    launches = tuple(map(_launch_of, parts["launches"]))
     steps = ((),) * parts["steps"]
     once = None if parts["once"] is None else read(parts["once"])
     program = Program(
         steps, outputs, parts["arena"], parts["block"], None if once is None else once.program
     )
-    return StoredProgram(program, source, once)
+    return StoredProgram(program, source, launches, once)
+
+
+def _parts_of_launch(launch: Launch) -> dict[str, Any]:
+    return {**launch._asdict(), "maps": [vars(tensor_map) for tensor_map in launch.maps]}
+
+
+def _launch_of(parts: Any) -> Launch:
+    maps = [TensorMap(**_with_tuples(tensor_map)) for tensor_map in parts["maps"]]
+    return Launch(**{**_with_tuples(parts), "maps": tuple(maps)})
+
+
+def _with_tuples(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """`parts` with tuples in place of lists, which JSON makes of them."""
+    return {name: _as_tuples(value) for name, value in parts.items()}
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 @cache
@@ -134,9 +158,8 @@ def compiler() -> str:
 
 def _files_of(folder: str) -> Iterator[str]:
     for parent, subfolders, names in os.walk(folder):
-        subfolders.sort()
+        subfolders[:] = sorted(name for name in subfolders if name != "__pycache__")
         for name in sorted(names):
-            if name.endswith((".py", ".c")):
-                path = os.path.join(parent, name)
-                state = os.stat(path)
-                yield f"{path[len(folder):]} {state.st_size} {state.st_mtime_ns}"
+            path = os.path.join(parent, name)
+            state = os.stat(path)
+            yield f"{path[len(folder):]} {state.st_size} {state.st_mtime_ns}"

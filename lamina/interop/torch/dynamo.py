@@ -61,7 +61,7 @@ def backend(
     mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
     kept = _kept()
     if kept is not None and kept.can_keep(graph, example_inputs):
-        with kept.keeping(mode):
+        with kept.keeping(kept.key_of(graph, mode)):
             return _traced(graph, example_inputs, kept.compilers(mode))
     return compile_with(graph, example_inputs, lambda module: Compiled(module, mode))
 

@@ -3,8 +3,8 @@
 AOTAutograd keeps its results in a cache of PyTorch's (the folder ``aotautograd`` of
 ``TORCHINDUCTOR_CACHE_DIR``): how inputs and results alias, and what its compilers made. Its key is
 Dynamo's graph with the shapes and strides of the inputs, and all settings of PyTorch's compilers.
-Here lamina's part is added to both: the files of lamina, its options and the device to the key, and
-to the entries the text of a call with the programs that it runs.
+Here lamina's part is added to both: the files of lamina, its options and the devices to the key,
+and to the entries the text of a call with the programs that it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from lamina import stored
 from lamina.core.options import current
 from lamina.interop.torch.compiled import Compiled, Fallback
 from lamina.interop.torch.direct import Text
-from lamina.interop.torch.runners import Interpreted, OnGpu
+from lamina.interop.torch.plan import tensors_in
+from lamina.interop.torch.runners import Interpreted
 from lamina.runtime.cache import digest
 from lamina.runtime.devices import target_of
 from lamina.runtime.profile import passes, runs
@@ -96,7 +97,7 @@ def _writable(value: Any) -> Any:
     """An object that the text of a call names, as a file can hold it."""
     if isinstance(value, torch._ops.OpOverload):
         return _Operation(value)
-    if isinstance(value, (Interpreted, OnGpu, torch._ops.OperatorBase)):
+    if isinstance(value, (Interpreted, torch._ops.OperatorBase)):
         raise BypassAOTAutogradCache(f"{type(value).__name__} is not written to files")
     return value
 
@@ -115,9 +116,9 @@ class _Partitioner(CustomPartitionerFn):  # type: ignore[misc]
 
 
 def can_keep(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
-    """Whether a file may hold what a graph of Dynamo's is compiled to: for the CPU alone, of fixed
-    sizes, without tensors of its own, as the key does not have their values, and where nobody wants
-    to see the compiler at work."""
+    """Whether a file may hold what a graph of Dynamo's is compiled to: for CPUs and NVIDIA's GPUs,
+    of fixed sizes, without tensors of its own, as the key does not have their values, and where
+    nobody wants to see the compiler at work."""
     options = current()
     is_watched = options.debug or options.check or options.search or passes or runs
     if is_watched or options.device == "interp":
@@ -130,7 +131,8 @@ def can_keep(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
 def _is_fixed(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         sizes = (*value.shape, *value.stride())
-        return value.is_cpu and all(isinstance(size, int) for size in sizes)
+        has_programs = value.is_cpu or value.is_cuda
+        return has_programs and all(isinstance(size, int) for size in sizes)
     return isinstance(value, (int, float, bool))
 
 
@@ -144,12 +146,25 @@ def compilers(mode: Fallback) -> dict[str, Any]:
     return {name: SerializableAOTDispatchCompiler(Kept, compile_graph) for name in names}
 
 
+def key_of(graph: fx.GraphModule, mode: Fallback) -> str:
+    """lamina's part of the key of a graph of Dynamo's: what decides its programs, for the CPU and
+    for each GPU that has a tensor of the graph."""
+    devices = {"cpu"}
+    for node in graph.graph.nodes:
+        for tensor in tensors_in(node.meta.get("example_value")):
+            if tensor.is_cuda:
+                devices.add(str(tensor.device))
+    parts = [stored.compiler(), mode.value]
+    for device in sorted(devices):
+        options = replace(current(), device=device)
+        parts += [repr(options), target_of(options).facts]
+    return digest(*parts)
+
+
 @contextmanager
-def keeping(mode: Fallback) -> Iterator[None]:
-    """Within, AOTAutograd uses its cache, with lamina's part of the key. It compiles the backward
-    graph at once, not at the first call, as entries hold both."""
-    options = replace(current(), device="cpu")
-    key = digest(stored.compiler(), repr(options), target_of(options).facts, mode.value)
+def keeping(key: str) -> Iterator[None]:
+    """Within, AOTAutograd uses its cache, with `key` as lamina's part of the key. It compiles the
+    backward graph at once, not at the first call, as entries hold both."""
     with (
         torch._functorch.config.patch(
             bundled_autograd_cache=True, force_non_lazy_backward_lowering=True

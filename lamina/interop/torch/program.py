@@ -140,7 +140,7 @@ class TensorProgram:
         elif self._place.type == "cpu":
             self._run = OnCpu(code, options)
         else:
-            self._run = OnGpu(code, options, self._place)
+            self._run = OnGpu(code, options)
 
     @property
     def kernels(self) -> int:

@@ -51,6 +51,23 @@ def _wrapped(tensors: Sequence[torch.Tensor], device: str) -> list[Buffer]:
     return [Buffer.wrap(one.data_ptr(), one.nbytes, device, one) for one in tensors]
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A program as a file holds it. device: that it is for. count: of its inputs. constants: their
+    bytes."""
+
+    program: dict[str, Any]
+    device: str
+    count: int
+    constants: list[bytes]
+
+
+def _filled(content: bytes, device: str) -> Buffer:
+    buffer = Buffer.staging(len(content), device)
+    buffer.view()[:] = content
+    return buffer.sent(device)
+
+
 class _Compiled:
     """A program that was compiled for the device of `options`. kernels: how many a call runs."""
 
@@ -59,10 +76,35 @@ class _Compiled:
 
         self.options = options
         self._compiled = pipeline.compile_sinks(code.sinks, options)
-        self.kernels = len(self._compiled.program.steps)
         self._constants = code.constants
         self._is_watched = options.debug > 0 or options.check
         self._use = use_of(pipeline.compile_sinks, code.sinks, options)
+        self._prepare(code.count)
+
+    def __getstate__(self) -> _Written:
+        from lamina import pipeline, stored
+
+        program = stored.parts_of(pipeline.stored_of(self._compiled))
+        constants = [bytes(buffer.on_host().view()) for buffer in self._constants]
+        return _Written(program, self.options.device, self._count, constants)
+
+    def __setstate__(self, written: _Written) -> None:
+        """A program that a file has, with the options of now. Reports know nothing of its kernels
+        but their number."""
+        from lamina import stored
+        from lamina.compiled import planned_of, with_code
+
+        self.options = replace(current(), device=written.device)
+        printed = planned_of(stored.read(written.program), None)
+        self._compiled = with_code(printed, self.options)
+        self._constants = [_filled(content, written.device) for content in written.constants]
+        self._is_watched = False
+        self._prepare(written.count)
+
+    def _prepare(self, count: int) -> None:
+        """Make what calls need of the compiled program. count: of its inputs."""
+        self._count = count
+        self.kernels = len(self._compiled.program.steps)
 
     def _run_watched(self, tensors: Sequence[torch.Tensor]) -> None:
         """With records, checks and lines on standard error, as the options ask."""
@@ -82,52 +124,12 @@ class _Job:
     places: list[tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class _Written:
-    """A program of the CPU as a file holds it. count: of its inputs. constants: their bytes."""
-
-    program: dict[str, Any]
-    count: int
-    constants: list[bytes]
-
-
-def _filled(content: bytes) -> Buffer:
-    buffer = Buffer(len(content))
-    buffer.view()[:] = content
-    return buffer
-
-
 class OnCpu(_Compiled):
     """A program for the CPU, which reads its addresses in a list, a job. jobs: lists that no call
     has. call: runs one."""
 
-    def __init__(self, code: Code, options: Options) -> None:
-        super().__init__(code, options)
-        self._prepare(code.count)
-
-    def __getstate__(self) -> _Written:
-        from lamina import pipeline, stored
-
-        program = stored.parts_of(pipeline.stored_of(self._compiled))
-        constants = [bytes(buffer.view()) for buffer in self._constants]
-        return _Written(program, self._count, constants)
-
-    def __setstate__(self, written: _Written) -> None:
-        """A program that a file has, with the options of now. Reports know nothing of its kernels
-        but their number."""
-        from lamina import stored
-        from lamina.compiled import planned_of, with_code
-
-        self.options = replace(current(), device="cpu")
-        printed = planned_of(stored.read(written.program), None)
-        self._compiled = with_code(printed, self.options)
-        self.kernels = len(self._compiled.program.steps)
-        self._constants = [_filled(content) for content in written.constants]
-        self._is_watched = False
-        self._prepare(written.count)
-
     def _prepare(self, count: int) -> None:
-        self._count = count
+        super()._prepare(count)
         self._program = cast("CpuProgram", self._compiled.code)
         self.call = self._program.call
         self._job = self._made_job()
@@ -184,13 +186,13 @@ class OnGpu(_Compiled):
     from PyTorch's allocator, so that it is in order with PyTorch's own kernels, and is recorded
     where PyTorch records a graph."""
 
-    def __init__(self, code: Code, options: Options, place: torch.device) -> None:
-        super().__init__(code, options)
-        self._place = place
+    def _prepare(self, count: int) -> None:
+        super()._prepare(count)
+        self._place = torch.device(self.options.device)
         self._written = [slot.number for slot in self._compiled.program.outputs]
-        self._addresses = [buffer.pointer for buffer in code.constants]
-        if self._addresses:
-            heap_of(options.device).synchronize()  # they are read on another stream than they came
+        self._addresses = [buffer.pointer for buffer in self._constants]
+        if self._addresses:  # they are read on another stream than they came
+            heap_of(self.options.device).synchronize()
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
         index = self._place.index
