@@ -25,7 +25,7 @@ from lamina.models.sampling import Sampling
 from lamina.models.sound import read_wave
 from lamina.models.transcribe import Transcriber
 from lamina.text.schema import Constraint, Schemas
-from lamina.text.tokenizer import TextStream, Tokenizer
+from lamina.text.tokenizer import TextStream
 
 __all__ = [
     "run_chat", "run_classify", "run_convert", "run_embed", "run_fetch", "run_generate",
@@ -84,14 +84,15 @@ def run_generate(options: Namespace) -> None:
     """Write what follows a prompt, and on the standard error how fast."""
     model = _loaded(options)
     tokenizer = model.tokenizer
-    if options.raw or tokenizer.template is None:
+    goes_on = options.raw or tokenizer.template is None
+    if goes_on:
         prompt = tokenizer.encode(options.prompt)
     else:
         prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
     constraint = None if options.schema is None else _constraint(options.schema, model)
     capacity = _capacity(len(prompt) + options.max_tokens, model)
     generator = Generator(model.writer, capacity, model.device)
-    answer = _Answer(tokenizer)
+    answer = _Answer(TextStream.after(tokenizer, prompt if goes_on else ()))
     answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options), constraint))
     if setup.rank() == 0:
         print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
@@ -131,7 +132,7 @@ def run_chat(options: Namespace) -> None:
     for line in _lines():
         messages.append({"role": "user", "content": line})
         prompt = tokenizer.chat(messages)
-        answer = _Answer(tokenizer)
+        answer = _Answer(TextStream(tokenizer))
         answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
         messages.append({"role": "assistant", "content": answer.text})
         print(f"\n({answer.speed()})", file=sys.stderr)
@@ -170,20 +171,20 @@ def _lines() -> Iterator[str]:
 class _Answer:
     """Text that is shown as its tokens arrive, and how long they took."""
 
-    tokenizer: Tokenizer
+    stream: TextStream
     text: str = ""
     count: int = 0
     first_seconds: float = 0.0  # until the first token: the prompt is read
     seconds: float = 0.0  # of all others
 
     def show(self, tokens: Iterable[int]) -> None:
-        stream, started = TextStream(self.tokenizer), time.perf_counter()
+        stream, started = self.stream, time.perf_counter()
         for token in tokens:
             now = time.perf_counter()
             if not self.count:
                 self.first_seconds, started = now - started, now
             self.count, self.seconds = self.count + 1, now - started
-            if token in self.tokenizer.stops:
+            if token in stream.tokenizer.stops:
                 break
             self._write(stream.push(token))
         self._write(stream.close())

@@ -127,7 +127,11 @@ class Server(Front):
         self, request: Request, settings: Settings, texts: Sequence[Text],
         bodies: ChatBodies | CompletionBodies,
     ) -> Response:  # fmt: skip
-        streams = [StoppingStream(self._tokenizer, settings.stops) for _ in texts]
+        goes_on = isinstance(bodies, CompletionBodies)
+        streams = [
+            StoppingStream(self._tokenizer, settings.stops, text.prompt if goes_on else ())
+            for text in texts
+        ]
         seconds = self.limits.seconds
         answers = Answers(self._worker, texts, streams, request.receive, seconds)
         if settings.streams:

@@ -11,10 +11,13 @@ __all__ = ["StoppingStream"]
 
 class StoppingStream:
     """Text that ends before the first of `stops` in it. What may be the begin of one is held back
-    until more text says that it is none."""
+    until more text says that it is none. prompt: the tokens of a text that goes on; none before an
+    answer."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
-        self._stream, self._stops = TextStream(tokenizer), stops
+    def __init__(
+        self, tokenizer: Tokenizer, stops: Sequence[str], prompt: Sequence[int] = ()
+    ) -> None:
+        self._stream, self._stops = TextStream.after(tokenizer, prompt), stops
         self._held = ""
         self.is_stopped = False
 

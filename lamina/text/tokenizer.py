@@ -125,6 +125,16 @@ class TextStream:
     begin: int = 0  # of the tokens that are decoded: those before it have no more influence
     shown: int = 0  # the tokens whose text was returned
 
+    @classmethod
+    def after(cls, tokenizer: Tokenizer, prompt: Sequence[int]) -> TextStream:
+        """Of a text that goes on where `prompt` ends: some tokenizers leave out a space at the
+        begin of a text, which this is not."""
+        for count in range(1, min(len(prompt), _MOST_BYTES) + 1):
+            last = list(prompt[-count:])
+            if not tokenizer.decode(last).endswith("\ufffd"):  # the rest of a longer character
+                return cls(tokenizer, last, shown=count)
+        return cls(tokenizer)
+
     def push(self, token: int) -> str:
         """The text that `token` completes; empty in the middle of a character."""
         self.ids.append(token)

@@ -64,6 +64,22 @@ def test_a_space_after_a_hidden_token_is_shown() -> None:
     assert "".join(map(stream.push, ids)) == tokenizer.decode(ids) == "the model and"
 
 
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_stream_goes_on_with_the_space_after_a_prompt(name: str) -> None:
+    """At any token of a text: what is shown after it is the rest of the whole."""
+    tokenizer = Tokenizer.from_gguf(tables(name))
+    for text, ids, _ in LEARNED[name]["texts"]:
+        for place in range(1, len(ids)):
+            begin = tokenizer.decode(ids[:place])
+            is_hidden = ids[place - 1] == LEARNED[name]["unknown_token_id"]
+            if is_hidden or not begin.strip(" ") or begin.endswith("\ufffd"):
+                continue  # nothing is shown before it, or a part of a character
+            stream = TextStream.after(tokenizer, ids[:place])
+            shown = "".join(map(stream.push, ids[place:])) + stream.close()
+            if not shown.startswith("\ufffd"):
+                assert begin + shown == tokenizer.decode(ids), (text, place)
+
+
 def test_a_text_begins_and_ends_as_its_kind_asks() -> None:
     llama, t5 = Tokenizer.from_gguf(tables("llama")), Tokenizer.from_gguf(tables("t5"))
     (plain,) = (llama.encode("the", with_bos=False),)
