@@ -47,8 +47,8 @@ _TABLE_ROWS = 12
 # A graph of 10,000 nodes and a vocabulary of 50,000 texts live on: with Python's 700, collections
 # were a tenth of the time to a model's first token.
 _OBJECTS_PER_COLLECTION = 100_000
-_FOLDER = "a folder with config.json, preprocessor_config.json and safetensors files"
-_MODEL = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
+_FOLDER = "a folder with config.json and safetensors files, or a name: org/name"
+_MODEL = "a GGUF file, a folder with config.json and safetensors, or a name: smollm2, org/name"
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,14 @@ def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> 
     convert.add_argument("--type", choices=("Q8_0", "Q4_0", "Q4_K"), default="Q8_0",
                          help="8 or 4 bits a weight (default: %(default)s)")  # fmt: skip
     classify = command("classify", _classify, "say what is on an image")
-    classify.add_argument("model", type=Path, help=_FOLDER)
+    classify.add_argument("model", help=_FOLDER)
     classify.add_argument("image", type=Path, help="a file, in any format that Pillow reads")
     classify.add_argument("--count", type=_count, default=5, help="labels (default: %(default)s)")
     transcribe = command("transcribe", _transcribe, "write what is said in a sound")
-    transcribe.add_argument("model", type=Path, help=f"{_FOLDER}: a Whisper")
+    transcribe.add_argument("model", help=f"{_FOLDER}: a Whisper")
     transcribe.add_argument("sound", type=Path, help="a WAV file")
     fetch = command("fetch", _fetch, "download a published model, and print where it is")
-    fetch.add_argument("model", help="a name, such as smollm2")
+    fetch.add_argument("model", help="a name, such as smollm2, or org/name@revision")
 
 
 def _launch(options: argparse.Namespace) -> int:

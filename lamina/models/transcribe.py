@@ -108,11 +108,12 @@ class Transcriber:
     `load`, `Features.of_folder` and `Prompt.of_folder` do."""
 
     def __init__(self, folder: str | os.PathLike[str], device: str | None = None) -> None:
-        self._model, path = load(folder, device), Path(folder)
-        network = self._model.network
+        self._model = load(folder, device)
+        network, path = self._model.network, self._model.folder
         if not isinstance(network, Whisper):
             kind = type(network).__name__
             raise ArgumentError(f"{kind} transcribes no sound", operation="load")
+        assert path is not None  # GGUF files have no such networks
         config = network.config
         self.features = Features.of_folder(path)
         self.prompt = Prompt.of_folder(path, config)

@@ -14,7 +14,6 @@ import uvicorn
 from lamina.core.dtypes import BY_NAME
 from lamina.errors import ArgumentError, OutOfMemoryError
 from lamina.models.embedding import Embedder
-from lamina.models.fetch import find
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.models.text_encoder import TextEncoder
@@ -38,7 +37,7 @@ def run_serve(options: Namespace) -> None:
     with _listener(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host  # as URLs and the header Host have it
-        model = load(find(options.model), activations=BY_NAME[options.activations])
+        model = load(options.model, activations=BY_NAME[options.activations])
         name = options.name or _name(options.model)
         limits = Limits(options.max_body, options.queue, options.max_tokens, options.timeout)
         server = _server(name, model, limits, key, host, options)

@@ -1,11 +1,15 @@
-"""The packages of the extras ``text`` and ``json``, loaded when they are first needed."""
+"""The packages of the extras ``text``, ``json`` and ``hub``, loaded when they are first needed."""
 
 from importlib import import_module
 from typing import Any
 
 from lamina.errors import MissingPackageError
 
-_PURPOSES = {"text": "models that write text need", "json": "texts that fit a JSON schema need"}
+_PURPOSES = {
+    "text": "models that write text need",
+    "json": "texts that fit a JSON schema need",
+    "hub": "a name that is no path here, but may be of the Hugging Face hub, needs",
+}
 
 
 def package(name: str, extra: str = "text") -> Any:
