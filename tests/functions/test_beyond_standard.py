@@ -71,6 +71,16 @@ def test_whole_numbers_stay() -> None:
     assert lm.lerp(lm.asarray([0, 10]), 20, 0.5).tolist() == [10.0, 15.0]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+def test_remainders_at_the_limits_of_integers(dtype: str) -> None:
+    """The smallest integer has no counterpart above 0."""
+    least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    values = np.array([least, least + 1, -7 if least else 7, 3, 5, greatest - 1, greatest], dtype)
+    x, y = values[:, None], values[values != 0]
+    equal(lm.fmod(x, y), np.fmod(x, y))
+    equal(lm.remainder(x, y), np.remainder(x, y))
+
+
 def test_complex_numbers_and_their_parts() -> None:
     z = lm.asarray(Z)
     equal(lm.complex(X, 2.0), X + 2j)

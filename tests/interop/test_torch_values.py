@@ -55,6 +55,18 @@ def test_slopes_of_limits_pass_nan_on(function: Callable[..., Any]) -> None:
     check(function, torch.tensor([-1.0, math.nan, 2.0], requires_grad=True))
 
 
+def test_quotients_of_large_integers_are_exact() -> None:
+    x = torch.tensor([2**62 + 1, -(2**62) - 1, 2**53 + 1, 7, -7, 2**63 - 1, -(2**63)])
+    y = torch.tensor([1, 1, -1, -2, 2, -1, 3])
+
+    def divide(x: Any, y: Any) -> list[Any]:
+        pairs = [(x, y), (x, 3), (x, -3), (x.to(torch.int8), y.to(torch.int8)), (x, 2.5)]
+        modes = "trunc", "floor"
+        return [torch.div(a, b, rounding_mode=mode) for a, b in pairs for mode in modes]
+
+    check(divide, x, y)
+
+
 def test_random_numbers_are_pytorchs() -> None:
     def draw(x: Any) -> Any:
         first = torch.nn.functional.dropout(x, 0.3)

@@ -67,10 +67,13 @@ def lerp(start: Data, end: Any, weight: Any) -> Tensor:
 
 def _fmod(a: Node, b: Node) -> Node:
     """The remainder of the sizes, with the sign of the dividend."""
-    if a.dtype.kind not in ("int", "float"):
-        return Node(Op.MOD, (a, b))
-    rest = Node(Op.MOD, (select(a < 0, -a, a), select(b < 0, -b, b)))
-    return select(a < 0, -rest, rest)
+    if a.dtype.kind == "float":
+        rest = Node(Op.MOD, (select(a < 0, -a, a), select(b < 0, -b, b)))
+        return select(a < 0, -rest, rest)
+    rest = Node(Op.MOD, (a, b))  # with the sign of the divisor: -7 by 3 leaves 2, of -9
+    if a.dtype.kind == "int":  # without the size of a, as that of -128 is no int8
+        return select(~rest.eq(0) & ((a < 0) ^ (b < 0)), rest - b, rest)
+    return rest
 
 
 def _ignoring_nan(op: Op) -> Callable[[Node, Node], Node]:

@@ -33,8 +33,11 @@ def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
 def _div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "floor":
         return lm.floor_divide(x, y)
-    quotient = lm.divide(x, y)
-    return lm.trunc(quotient) if rounding_mode == "trunc" else quotient
+    if rounding_mode is None:
+        return lm.divide(x, y)
+    if x.dtype.is_int and (isinstance(y, int) or y.dtype.is_int):
+        return lm.floor_divide(x - lm.fmod(x, y), y)  # a float has not all digits of an int64
+    return lm.trunc(lm.divide(x, y))
 
 
 def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
