@@ -19,8 +19,8 @@ from lamina.ir.products import product_of
 # then 0.03 ns less (measured: 1024 x 4096 times 4096 x 256 at 29 GFLOP/s, and at 52 so).
 MIN_USES = 128
 MIN_STEPS = 1024  # of a result: with 512 both were as fast (measured)
-# Products ask for such steps ahead (`FAR_STRIDE` of targets/c/memory.py). Of 179 drawn ones on a
-# core of a Xeon the 40 that both numbers let through are 1.05 times as fast so, in the mean, and
+# Products ask for such steps ahead (`FAR_STRIDE` of targets/c/prefetches.py). Of 179 drawn ones on
+# a core of a Xeon the 40 that both numbers let through are 1.05 times as fast so, in the mean, and
 # the other ones would be 0.88 times as fast.
 
 

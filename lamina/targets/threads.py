@@ -43,7 +43,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import BLOCK, MANY_SUMS_OF_WARP, Nest, operands_of, serial_axes
 from lamina.targets.blocks import Cut
 from lamina.targets.c.operations import CLanguage
-from lamina.targets.c.printer import CPrinter
+from lamina.targets.kernel import KernelPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import Condition, Fixed, Loop, LoopPart, NestPart
@@ -79,7 +79,7 @@ class _UnrolledIndices:
         return cls(unrolled, axes, tuple(distinct))
 
 
-class ThreadPrinter(CPrinter):
+class ThreadPrinter(KernelPrinter):
     """One kernel, whose rows and loops threads share.
 
     grid          rows that are a block each, or a thread each where no axis is bound to threads

@@ -12,7 +12,7 @@ from lamina import Tensor
 from lamina.graph import index as ix
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.targets.c import memory as c_memory
+from lamina.targets.c import prefetches
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 
@@ -27,7 +27,7 @@ def drawn(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 def test_the_next_rows_of_a_large_array_are_asked_for(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr(c_memory, "SECOND_CACHE", 64)
+    monkeypatch.setattr(prefetches, "SECOND_CACHE", 64)
     a, b = drawn(64, steps), drawn(steps, 64)
     found = (lm.asarray(a) @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, a @ b, atol=1e-4)
@@ -49,7 +49,7 @@ def test_the_next_rows_of_a_small_array_are_not_asked_for(texts: list[str]) -> N
 def test_rows_a_page_apart_leave_the_nearest_cache_to_those_of_the_tile(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(c_memory, "SECOND_CACHE", 64)
+    monkeypatch.setattr(prefetches, "SECOND_CACHE", 64)
     a, b = drawn(32, 1024), drawn(1024, 32)
     found = (lm.asarray(a) @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, a @ b, atol=1e-3)
@@ -64,7 +64,7 @@ def test_steps_that_lie_far_apart_are_asked_for(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, rows: int, columns: int
 ) -> None:
     """Single numbers of the gradient of a weight, from rows of 1 KiB on, 16 steps ahead."""
-    monkeypatch.setattr(c_memory, "SECOND_CACHE", 64)
+    monkeypatch.setattr(prefetches, "SECOND_CACHE", 64)
     a, b = drawn(96, rows), drawn(96, columns)
     found = (lm.asarray(a).T @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, a.T @ b, atol=1e-3)
@@ -104,7 +104,7 @@ def test_convolutions_agree_with_pytorch(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(c_memory, "SECOND_CACHE", least)
+    monkeypatch.setattr(prefetches, "SECOND_CACHE", least)
     x, first, second = (drawn(*shape) for shape in SHAPES)
     found = lm.jit(two_convolutions)(*map(lm.asarray, (x, first, second)))
     inside = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(first)).relu()

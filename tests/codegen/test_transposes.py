@@ -18,7 +18,7 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.loops import nest as loop_nest
 from lamina.runtime.buffer import Buffer
 from lamina.schedule.cpu import maps
-from lamina.targets.c import memory as c_memory
+from lamina.targets.c import prefetches
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 
@@ -250,7 +250,7 @@ def test_what_is_read_in_place_is_not_streamed(
 def test_what_a_stream_is_computed_from_is_asked_for_ahead(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, least: int, asked: list[str]
 ) -> None:
-    monkeypatch.setattr(c_memory, "UNCACHED", least)
+    monkeypatch.setattr(prefetches, "UNCACHED", least)
     a, b = _array(64, 96), _array(96)
     np.testing.assert_array_equal((lm.asarray(a) + lm.asarray(b)).numpy(), a + b)
     (text,) = texts
@@ -260,7 +260,7 @@ def test_what_a_stream_is_computed_from_is_asked_for_ahead(
 def test_running_values_down_columns_ask_for_nothing_ahead(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(c_memory, "UNCACHED", 64)
+    monkeypatch.setattr(prefetches, "UNCACHED", 64)
     a = _array(64, 96)
     found = lm.cumulative_sum(lm.asarray(a), axis=0).numpy()
     np.testing.assert_allclose(found, np.cumsum(a, axis=0), rtol=1e-4, atol=1e-4)

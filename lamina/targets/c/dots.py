@@ -24,9 +24,9 @@ from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.targets.c.memory import TRANSPOSES, index_and_condition
 from lamina.targets.c.operations import ELEMENTS, TYPES, CLanguage
-from lamina.targets.c.printer import CPrinter
+from lamina.targets.c.printer import TRANSPOSES, CPrinter
+from lamina.targets.kernel import index_and_condition
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.parts import LoopPart, Vector, Word
 from lamina.targets.printer import load_of
@@ -244,7 +244,7 @@ class DotPrinter(CPrinter):
         kind = self.language.vector_type(ELEMENTS[node.dtype], count)
         self.language.use_text(DOTS, words)
         if words == 1 or strides.of_words == WORD:
-            self.prefetch(node, point, place)
+            self.prefetches.print_of_vector(node, point, place)
             return Value(f"WORDS_AT({kind}, {words}, {place})", node.dtype, count)
         rows = self._rows_of_words(node, words)
         if rows is not None:

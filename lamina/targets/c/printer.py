@@ -1,4 +1,4 @@
-"""C for the CPU: the function of one kernel.
+"""C for the CPU: the function of one kernel, with its loads and stores of vectors.
 
 The launch hands a kernel its arrays and a chunk, a number that stands for the indices of all axes
 that threads share. Of a product of (64, 128) and (128, 32) in 8 chunks:
@@ -13,32 +13,68 @@ that threads share. Of a product of (64, 128) and (128, 32) in 8 chunks:
             ...
         }
     }
+
+Vectors are loaded as neighbours, as columns of squares that are transposed, under a mask of lanes,
+or lane by lane. ``f32x8u`` is the type of a vector that begins anywhere in memory, and ``f32x8r``
+the same to read: see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from lamina.core.dtypes import float32, int32
+from lamina.core.dtypes import DType, bool_, float32, float64, int32
+from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate
-from lamina.ir.kernel import points
-from lamina.ir.node import Node, const
+from lamina.ir.kernel import Store, free_axes, points
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import Nest
-from lamina.targets.c.memory import MemoryPrinter
+from lamina.loops.nest import Nest, bypasses_caches, near_reads
 from lamina.targets.c.operations import ELEMENTS, CLanguage
+from lamina.targets.c.prefetches import Prefetches
+from lamina.targets.kernel import KernelPrinter, index_and_condition
 from lamina.targets.language import Point, Value
-from lamina.targets.parts import Condition, Fixed, NestPart
+from lamina.targets.parts import Unrolled
 from lamina.targets.printer import LOOKUP_LANES, digit_of
-from lamina.targets.scopes import Scope
+from lamina.targets.reductions import Accumulation, Work
+
+TRANSPOSES = "c/transposes.c"
+STRIDES = "c/strides.c"
+# The functions of that text, by the elements from lane to lane.
+PICKING = {-1: "backwards", 2: "each_second", 3: "each_third", 4: "each_fourth"}
+# Vectors of sums in a register tile that leave no registers for what several steps share. An
+# estimate: of 16 registers 12 lose by sharing, 10 gain a twentieth (measured).
+CROWDED_SUMS = 8
+# Vectors whose lanes a kernel reads or writes one by one in its own text, outside of its sums; more
+# call a function. GCC 12 took 4 s for the 200 of a register tile that updates weights in place, and
+# 1 s for as many calls.
+INLINED_BY_LANES = 4
+FEW_LANES = 4  # no more lines than a call
 
 
-class CPrinter(MemoryPrinter):
-    """One kernel function."""
+@dataclass(frozen=True)
+class Access:
+    """How a vector reads or writes an array.
+
+    axis    the vector axis; None for a scalar
+    lanes   1 for a scalar
+    stride  elements from lane to lane; None if data or a condition decide for each lane
+    """
+
+    axis: Node | None
+    lanes: int
+    stride: int | None
+
+
+class CPrinter(KernelPrinter):
+    """One kernel function for a CPU."""
 
     def __init__(self, nest: Nest, name: str, language: CLanguage) -> None:
-        super().__init__(nest, language)
-        self.function = name
+        super().__init__(nest, name, language)
+        self.prefetches = Prefetches(self)
+        self.streamed: list[int] = []  # the parameters that are stored past the caches
+        self._by_lanes = 0  # vectors so far that are read or written lane by lane
 
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
@@ -50,41 +86,6 @@ class CPrinter(MemoryPrinter):
             addresses = " | ".join(f"(u64)b[{number}]" for number in self.streamed)
             body = f"    const _Bool lines = ({addresses}) % 64 == 0;\n{body}"
         return f"KERNEL({self.function}) {{\n{body}}}", points(parallel)
-
-    def arrays(self) -> tuple[list[str], list[str]]:
-        """What macros take of each array in device memory, and the definitions of other arrays."""
-        pointers, scratch = list[str](), list[str]()
-        for number, parameter in enumerate(self.nest.kernel.parameters):
-            kind = ELEMENTS[parameter.dtype]
-            if parameter.memory == "scratch":
-                scratch.append(f"{kind} p{number}[{parameter.size}] SCRATCH;")
-            else:
-                qualifier = "" if parameter.written else "const "
-                pointers.append(f"{qualifier}{kind}, {number}")
-        return pointers, scratch
-
-    def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
-        """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for. Axes
-        of 3 and 8: ``chunk % 8`` for the second and ``(chunk / 8) % 3`` for the first; one of 1 has
-        the index 0."""
-        rest = chunk
-        for place, axis in reversed(list(enumerate(axes))):
-            index = f"{rest} % {axis.arg.size}" if axis.arg.size > 1 else "0"
-            yield f"const {self.index} {self.axis_name(axis)} = {index};"
-            faster = points(axes[place:])
-            rest = f"({chunk} / {faster})" if faster > 1 else chunk
-
-    def body(self, lines: list[str]) -> str:
-        """The text of `lines` and of every row: each group of parts of the rows is a block of text
-        of its own, under the conditions on the index of a chunk by which it runs."""
-        for group in self.sharing_fills(self.nest_parts(self.nest.kernel.row_axes)):
-            self.scopes = [Scope()]
-            self.rows(group)
-            # The parts of a group are alike in the axes of the launch, which have the conditions.
-            conditions = [condition.text for condition in _conditions(group[0])]
-            head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
-            lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
-        return "".join(f"    {text}\n" for text in lines)
 
     def elementwise(self, node: Node, point: Point) -> Value:
         """A float32 that four bits decide, such as a number of 4 bits with its scale, is looked up
@@ -106,11 +107,267 @@ class CPrinter(MemoryPrinter):
         places = self.value(cast(bits, int32), point)
         return Value(f"lookup_{kind}(({kind}){{{table}}}, {places.text})", float32, lanes)
 
+    # Vectors.
 
-def _conditions(nest_part: NestPart) -> list[Condition]:
-    """The conditions by which a part runs."""
-    fixed = [loop_part for loop_part in nest_part.values() if isinstance(loop_part, Fixed)]
-    return [loop_part.condition for loop_part in fixed if loop_part.condition]
+    def access(self, index: Node, condition: Node = ix.TRUE) -> Access:
+        """How vectors read or write at `index` where `condition` holds.
+
+        With 16 lanes along j: ``x[100 * i + 2 * j]`` has stride 2; ``x[i]`` has no vector axis, one
+        lane, and stride 1; ``x[y[j]]`` has stride None.
+        """
+        terms, _ = ix.terms_of(index)
+        for axis, vector in self.vectors.items():
+            users = sum(axis in free_axes(node) for node in (*terms, condition))
+            if users:
+                # The axis has a coefficient if it is a term by itself. If it is in another term or
+                # the condition too, lanes are no constant distance apart, or not all there.
+                stride = terms.get(axis) if users == 1 else None
+                return Access(axis, vector.lanes, stride)
+        return Access(None, 1, 1)
+
+    def each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
+        """The points of the lanes along `axis`, which meanwhile is unrolled: what is printed for
+        each is a scalar."""
+        vector = self.vectors.pop(axis)
+        self.unrolled[axis] = Unrolled(vector.first, vector.lanes)
+        self.taken_apart[axis] = vector
+        yield from (point | lane for lane in self.points((axis,)))
+        del self.unrolled[axis], self.taken_apart[axis]
+        self.vectors[axis] = vector
+
+    def begin_step(self, work: Work) -> None:
+        """Keep the compiler from reading once what several steps of a register tile share."""
+        steps = [axis for axis in work.axes if axis in self.text_of]  # those with loops
+        is_crowded = bool(self.vectors) and len(work.sums) >= CROWDED_SUMS
+        if steps and is_crowded and self._rows_share_elements(steps[-1], work.sums):
+            self.line("NEXT_STEP;")
+
+    def _rows_share_elements(self, step: Node, sums: Iterable[Accumulation]) -> bool:
+        """Does a row of the register tile of `sums` read what another reads some steps later?
+
+        A convolution whose window moves by two elements reads ``x[2 * i + k]``, with the rows i
+        unrolled and 3 steps k: row 0 reads at step 2 what row 1 reads at step 0. Of
+        ``x[100 * i + k]`` rows share nothing.
+        """
+        reductions = {each.reduction for each in sums}
+        loads = [node for node in toposort(reductions) if node.op is Op.LOAD]
+        for load in loads:
+            terms, _ = ix.terms_of(load.src[0])
+            stride = terms.get(step, 0)
+            if stride <= 0:
+                continue
+            # Distances of what the row that an axis unrolls reads from what the row before reads.
+            rows = [row for row, part in self.unrolled.items() if part.copies > 1]
+            distances = [terms.get(row, 0) for row in rows]
+            later = range(stride, stride * step.arg.size, stride)  # of the steps after the first
+            if any(distance in later for distance in distances):
+                return True
+        return False
+
+    # Loads.
+
+    def load(self, node: Node, point: Point) -> Value:
+        """The first of these that fits: a scalar; a column of a block that is transposed;
+        neighbours under a mask of lanes; neighbours of which shuffles pick lanes, as
+        ``each_third_f32x16(p0 + 3 * i)``; lanes one by one, by a function where they are many, as
+        ``load_apart_f32x16(p0 + 9 * i, 576)``; neighbours. Where the condition of the load does not
+        hold, it reads nothing and gives 0."""
+        index, condition = index_and_condition(node)
+        access = self.access(index, condition)
+        if access.axis is None:
+            self.prefetches.print_of_scalar(node, point)
+            return super().load(node, point)
+        rows = self._transposing_axis(index, condition, access)
+        if rows is not None:
+            return self._load_column(node, point, rows, access)
+        place = f"p{node.arg.parameter} + {self.index_text(index, point)}"
+        mask = self._mask(node, access.axis, point) if access.stride is None else ""
+        if mask:
+            return self._load_masked(node, place, mask, access.lanes)
+        if access.stride == 1:
+            return self._load_neighbours(node, point, place, access.lanes)
+        text = self._lanes_apart(node.dtype, place, access) if condition is ix.TRUE else ""
+        if text:
+            return Value(text, node.dtype, access.lanes)
+        return self._load_by_lanes(node, point, access.axis, access.lanes)
+
+    def _load_masked(self, node: Node, place: str, mask: str, lanes: int) -> Value:
+        """``masked_f32x16(p0 + i, mask)``, or of lanes that lie apart."""
+        stride = self.access(index_and_condition(node)[0]).stride
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
+        text = f"masked_{kind}({place}, {mask})"
+        if stride in (2, 3, 4) and near_reads(stride, node.dtype, lanes):
+            self.language.use_text(STRIDES, lanes)
+            text = f"masked_{PICKING[stride]}_{kind}({place}, {mask})"
+        elif stride != 1:
+            text = f"masked_apart_{kind}({place}, {stride}, {mask})"
+        return self._loaded(text, node.dtype, lanes)
+
+    def _lanes_apart(self, dtype: DType, place: str, access: Access) -> str:
+        """The call of a function that reads lanes which lie a stride apart: by shuffles, or lane by
+        lane where these are many; "" where lanes are read in the text of the kernel."""
+        kind = self.language.vector_type(ELEMENTS[dtype], access.lanes)
+        if access.stride and near_reads(access.stride, dtype, access.lanes):
+            self.language.use_text(STRIDES, access.lanes)
+            return f"{PICKING[access.stride]}_{kind}({place})"
+        if self._calls_for_lanes(access, dtype):
+            return f"load_apart_{kind}({place}, {access.stride})"
+        return ""
+
+    def _load_by_lanes(self, node: Node, point: Point, axis: Node, lanes: int) -> Value:
+        """``(f32x4){load_1, load_2, load_3, load_4}``, of four scalars that are loaded before."""
+        elements = [self.value(node, lane).text for lane in self.each_lane(axis, point)]
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
+        return self._loaded(f"({kind}){{{', '.join(elements)}}}", node.dtype, lanes)
+
+    def _calls_for_lanes(self, access: Access, dtype: DType) -> bool:
+        """Does a function read or write this vector, whose lanes lie apart? It does where many
+        vectors do so once for all steps of a reduction: a call there costs little."""
+        open_axes = self.depth_of
+        has_sums = any(axis.arg.reduce for axis in self.nest.order)
+        is_after_sums = has_sums and not any(axis.arg.reduce for axis in open_axes)
+        is_regular = access.stride is not None and access.lanes > FEW_LANES and dtype is not bool_
+        if not (is_after_sums and is_regular):
+            return False
+        self._by_lanes += 1
+        return self._by_lanes > INLINED_BY_LANES
+
+    def _load_neighbours(self, node: Node, point: Point, place: str, lanes: int) -> Value:
+        """``*(f32x8r *)(p0 + 8 * i)``; a condition, if there is one, holds for all lanes or none:
+        ``(lt_3 ? (f32x8)*(f32x8r *)(p0 + 8 * i) : (f32x8){0})``."""
+        _, condition = index_and_condition(node)
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
+        text = f"*({kind}r *)({place})"
+        self.prefetches.print_of_vector(node, point, place)
+        if self._is_shared_by_rows(node):
+            text = f"HELD({kind}, {text})"
+        if condition is not ix.TRUE:
+            text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
+        return self._loaded(text, node.dtype, lanes)
+
+    def _is_shared_by_rows(self, load: Node) -> bool:
+        """Do several rows of a register tile multiply what a step of a reduction loads?"""
+        is_in_step = any(axis.arg.reduce for axis in self.depth_of)
+        rows = [part.copies for axis, part in self.unrolled.items() if axis not in free_axes(load)]
+        return is_in_step and load.dtype in (float32, float64) and max(rows, default=1) > 1
+
+    def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
+        """What memory holds, as a value: a vector of bytes that are bools becomes a mask."""
+        if dtype is bool_ and lanes > 1:
+            kind = self.language.vector_type("i8", lanes)
+            return Value(f"({kind})({text} != 0)", dtype, lanes, 8)
+        return Value(text, dtype, lanes)
+
+    def _mask(self, load: Node, axis: Node, point: Point) -> str:
+        """The lanes where a load happens whose lanes are a constant distance apart, as bits; "" if
+        these are no runs of lanes.
+
+        ``x[100 * i + j - 1] if 0 <= j - 1 < 100`` with lanes along j gives
+        ``lanes_in(j + -1, 100, 1)``, where the last argument is by how much the index grows from
+        lane to lane: 1, or 0 for a condition on i, which holds for all lanes or none.
+        """
+        index, condition = index_and_condition(load)
+        sizes = ix.extents(condition)
+        read = self.access(index)
+        if not sizes or read.axis is not axis or read.stride is None:
+            return ""
+        runs = []
+        for limited_index, size in sizes.items():
+            limited = self.access(limited_index)
+            if limited.stride is None:
+                return ""
+            step = limited.stride if limited.axis is axis else 0
+            first = self.index_text(limited_index, point)
+            runs.append(f"lanes_in({first}, {size}, {step})")
+        return " & ".join(runs)
+
+    # Squares.
+
+    def _transposing_axis(self, index: Node, condition: Node, access: Access) -> Node | None:
+        """The unrolled axis whose vectors together are a square block of an array, with rows that
+        lie along this axis in memory; None if there is no such axis.
+
+        ``x[100 * i + j]`` with 16 lanes along i, and j unrolled 16 times: the 16 vectors
+        that the points need are the columns of a block, whose rows are neighbours along j.
+        """
+        if access.stride in (1, None):
+            return None
+        for axis, unrolled in self.unrolled.items():
+            is_square = unrolled.copies == access.lanes
+            is_along_memory = ix.suits(axis, index) == ix.NEIGHBOURS
+            # The block is read as a whole, under one condition.
+            is_same_condition = axis not in free_axes(condition)
+            if is_square and is_along_memory and is_same_condition:
+                return axis
+        return None
+
+    def _load_column(self, node: Node, point: Point, rows: Node, access: Access) -> Value:
+        """Read a square block along its rows, which are in the order of memory, transpose it in
+        registers, and remember a vector for each of its columns. The result is that of `point`.
+
+        ``x[100 * i + j]`` with 16 lanes along i from 32 on, and j unrolled from 0 to 15:
+        ``TRANSPOSED(f32x16, columns_1, 16, p0 + 3200, 100, 1)``; the vector for j = 3 is
+        ``columns_1[3]``. The numbers are the side of the block, its first element, the elements
+        from row to row, and the condition.
+        """
+        index, condition = index_and_condition(node)
+        lanes = access.lanes
+        kind = self.language.vector_type(ELEMENTS[node.dtype], lanes)
+        holds = self.value(condition, point).text if condition is not ix.TRUE else "1"
+        first = f"p{node.arg.parameter} + {self.index_text(index, point | {rows: 0})}"
+        self.language.use_text(TRANSPOSES, lanes)
+        name = self.fresh_name("columns")
+        arguments = f"{kind}, {name}, {lanes}, {first}, {access.stride}, {holds}"
+        self.line(f"TRANSPOSED({arguments})")
+        cache = self.scopes[-1].cache
+        for number in range(lanes):
+            column = self._loaded(f"{name}[{number}]", node.dtype, lanes)
+            cache[self.key(node, point | {rows: number})] = column
+        return cache[self.key(node, point)]
+
+    # Stores.
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        """Print a store of a scalar or of a vector of neighbours; of other vectors, one a lane, or
+        the call of a function where they are many: ``store_apart_f32x16(p1 + 9 * i, 576, add_3);``.
+        """
+        access = self.access(store.index, store.condition)
+        dtype = store.value.dtype
+        is_plain = store.condition is ix.TRUE and store.monoid is None and not store.atomic
+        if access.axis is not None and access.stride != 1:
+            if is_plain and self._calls_for_lanes(access, dtype):
+                kind = self.language.vector_type(ELEMENTS[dtype], access.lanes)
+                place = f"p{store.parameter} + {self.index_text(store.index, point)}"
+                text = self.language.widened(value, Value("", dtype, access.lanes))
+                self.line(f"store_apart_{kind}({place}, {access.stride}, {text});")
+                return
+            for number, lane in enumerate(self.each_lane(access.axis, point)):
+                self.store(store, self.language.lane(value, number), lane)
+        elif access.lanes > 1:
+            self._store_vector(store, value, point, access.lanes)
+        else:
+            super().store(store, value, point)
+
+    def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
+        """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
+        ``STREAM(f32x8u, p1, 8 * row, add_3)``. Raises FormatError for an `atomic` store: no
+        target has one of vectors."""
+        if store.atomic:
+            raise FormatError("atomic: this target has no such operation on vectors")
+        dtype, array = store.value.dtype, f"p{store.parameter}"
+        start = self.index_text(store.index, point)
+        kind = self.language.vector_type(ELEMENTS[dtype], lanes)
+        target = f"*({kind}u *)({array} + {start})"
+        old = self._loaded(target, dtype, lanes)
+        text = self.language.widened(self.updated(store, old, value), old)
+        if old.mask:  # in memory true is 1
+            text = f"({kind})({text}) & 1"
+        line = f"{target} = {text};"
+        if bypasses_caches(self.nest.kernel, store.parameter):
+            if store.parameter not in self.streamed:
+                self.streamed.append(store.parameter)
+            line = f"STREAM({kind}u, {array}, {start}, {text})"
+        self.print_store(store, line, point)
 
 
 def _lookup_table(node: Node, digit: Node) -> list[Node]:
