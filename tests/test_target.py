@@ -165,7 +165,7 @@ def test_a_block_has_whole_warps_of_the_target(warp: int) -> None:
     (launch,) = planned.program.launches
     assert isinstance(launch.kernel, Kernel)
     nest = apply(launch.kernel, parse("bind(a1, thread)")[""])
-    assert CudaPrinter(nest, "sum", replace(DEFAULT_CUDA, warp=warp)).threads == warp
+    assert CudaPrinter(nest, "sum", replace(DEFAULT_CUDA, warp=warp)).threads.per_block == warp
 
 
 _FACTS = """

@@ -92,7 +92,7 @@ class BlockPrinter(AccumulatorPrinter):
         if whole.iterations % size:
             end = f"({end} < {whole.end} ? {end} : {whole.end})"
         bounds = f"{name} = {whole.first}; {name} < {whole.end}; {name} += {size}"
-        return _BlockLoop(f"for ({self.index} {bounds}) {{", Loop(name, end, size))
+        return _BlockLoop(f"for ({self.language.index_type} {bounds}) {{", Loop(name, end, size))
 
     # Totals.
 

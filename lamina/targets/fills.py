@@ -87,7 +87,7 @@ class FillPrinter(ValuePrinter):
         """
         self.filled -= {fill.value}  # until it is filled anew, the value is computed
         others = [axis for axis in fill.axes if axis not in how_axes_run]
-        for other_parts in self.nest_parts(others):
+        for other_parts in self.partitioner.nest_parts(others):
             self._print_fill_loops(fill, how_axes_run | other_parts)
         self.filled |= {fill.value}
 
@@ -176,7 +176,7 @@ class FillPrinter(ValuePrinter):
             outer.append(axis)
             if axis in places_of_fills:
                 inside = loops[len(outer) :]
-                return outer + [axis for axis in inside if axis in self.launch_axes]
+                return outer + [axis for axis in inside if axis in self.partitioner.launch_axes]
         return []
 
     def _axes_of_fills(self, nest_part: NestPart) -> set[Node]:

@@ -19,10 +19,9 @@ from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest
 from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.language import Point, Value
-from lamina.targets.parts import Condition, Fixed, NestPart
+from lamina.targets.parts import Condition, Fixed, NestPart, Partitioner
 from lamina.targets.reductions import NestPrinter
 from lamina.targets.scopes import Scope
 
@@ -32,8 +31,8 @@ class KernelPrinter(NestPrinter):
 
     language: CLanguage
 
-    def __init__(self, nest: Nest, name: str, language: CLanguage) -> None:
-        super().__init__(nest, language)
+    def __init__(self, partitioner: Partitioner, name: str, language: CLanguage) -> None:
+        super().__init__(partitioner, language)
         self.function = name
 
     def arrays(self) -> tuple[list[str], list[str]]:
@@ -55,14 +54,15 @@ class KernelPrinter(NestPrinter):
         rest = chunk
         for place, axis in reversed(list(enumerate(axes))):
             index = f"{rest} % {axis.arg.size}" if axis.arg.size > 1 else "0"
-            yield f"const {self.index} {self.axis_name(axis)} = {index};"
+            yield f"const {self.language.index_type} {self.axis_name(axis)} = {index};"
             faster = points(axes[place:])
             rest = f"({chunk} / {faster})" if faster > 1 else chunk
 
     def body(self, lines: list[str]) -> str:
         """The text of `lines` and of every row: each group of parts of the rows is a block of text
         of its own, under the conditions on the index of a chunk by which it runs."""
-        for group in self.sharing_fills(self.nest_parts(self.nest.kernel.row_axes)):
+        parts = self.partitioner.nest_parts(self.nest.kernel.row_axes)
+        for group in self.sharing_fills(parts):
             self.scopes = [Scope()]
             self.rows(group)
             # The parts of a group are alike in the axes of the launch, which have the conditions.

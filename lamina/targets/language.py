@@ -28,6 +28,8 @@ Values = tuple[Value, ...]  # the components of one reduction: of an argmax, the
 class Language(Protocol):
     """How values are spelled. A printer has one."""
 
+    index_type: str  # of indices and of the variables of loops
+
     def type(self, value: Value) -> str:
         """The type of a variable that holds `value`."""
         ...

@@ -91,14 +91,8 @@ class Partitioner:
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        rows = nest.kernel.row_axes
-        # The axes whose index the launch gives: of a CPU's chunks, a GPU's blocks and threads.
-        self.launch_axes = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
-        self.names = axis_names(nest)
-
-    def axis_name(self, axis: Node) -> str:
-        """The variable that holds the index of `axis`."""
-        return self.names[axis]
+        self.launch_axes = launch_axes(nest)
+        self.names = axis_names(nest)  # the variable that holds the index of an axis
 
     def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
         """Every combination of the main and tail parts of the axes whose sub-loops are `axes`.
@@ -180,7 +174,7 @@ class Partitioner:
         ``row_outer == 3``. If the block is one serial loop, that serves both, without a condition:
         ``for (i64 row_inner = 0; row_inner < (row_outer < 3 ? 8 : 2); row_inner++) {``.
         """
-        name, block = self.axis_name(axis), points(inner)
+        name, block = self.names[axis], points(inner)
         launched = axis.arg.size  # the launch gives the indices 0 to `launched` - 1
         # The launch may have more blocks than are needed here, where `axis` is inside the tail of
         # another axis of the launch. The last ones then run nothing.
@@ -206,6 +200,11 @@ class Partitioner:
             return []
         inner_parts = self.partition(inner, extent, is_after_blocks=is_after_blocks)
         return [{axis: loop_part} | inner_part for inner_part in inner_parts]
+
+
+def launch_axes(nest: Nest) -> set[Node]:
+    """The axes whose index the launch gives: of a CPU's chunks, of a GPU's blocks and threads."""
+    return {axis for axis in nest.kernel.row_axes if nest.bound(axis) not in IN_ONE_THREAD}
 
 
 def counted_loop(first: int, iterations: int) -> Loop:

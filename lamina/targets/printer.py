@@ -16,9 +16,8 @@ from lamina.ir.build import const
 from lamina.ir.kernel import Store, bounds, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.nest import Nest
 from lamina.targets.language import Language, Point, Value
-from lamina.targets.parts import Vector
+from lamina.targets.parts import Partitioner, Vector
 from lamina.targets.scopes import Key, ScopePrinter
 
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
@@ -43,15 +42,15 @@ class ValuePrinter(ScopePrinter):
     # they print the loads of all of its points at once.
     batch: Sequence[Point] = ()
 
-    def __init__(self, nest: Nest, language: Language) -> None:
-        super().__init__(nest, language)
-        self.staged = {fill.value: fill for fill in nest.fills}
+    def __init__(self, partitioner: Partitioner, language: Language) -> None:
+        super().__init__(partitioner, language)
+        self.staged = {fill.value: fill for fill in self.nest.fills}
         self.filled = frozenset[Node]()
         self.stored_late = set[Node]()
         # Vector axes whose lanes are printed one by one at the moment.
         self.taken_apart: dict[Node, Vector] = {}
         # The parameters that the kernel reads.
-        self.read = {load.arg.parameter for load in nest.kernel.of(Op.LOAD)}
+        self.read = {load.arg.parameter for load in self.nest.kernel.of(Op.LOAD)}
 
     def value(self, node: Node, point: Point) -> Value:
         """`node` at `point`, printed in its home scope when it is first needed, or read from

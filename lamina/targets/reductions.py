@@ -19,14 +19,14 @@ from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import MANY_SUMS, Axes, Nest, computes_same, operands_of
+from lamina.loops.nest import MANY_SUMS, Axes, computes_same, operands_of
 from lamina.targets import blocks
 from lamina.targets.accumulators import component
 from lamina.targets.block_sums import BlockPrinter, Total
 from lamina.targets.blocks import Cut
 from lamina.targets.language import Language, Point, Value, Values
 from lamina.targets.names import monoid_name
-from lamina.targets.parts import NestPart, Unrolled, Vector
+from lamina.targets.parts import NestPart, Partitioner, Unrolled, Vector
 
 
 @dataclass
@@ -99,8 +99,8 @@ class NestPrinter(BlockPrinter):
 
     many_sums = MANY_SUMS
 
-    def __init__(self, nest: Nest, language: Language) -> None:
-        super().__init__(nest, language)
+    def __init__(self, partitioner: Partitioner, language: Language) -> None:
+        super().__init__(partitioner, language)
         self.waiting: list[Store] = []  # those not yet printed for the open rows
         self.blocked_scans: BlockedScans | None = None
 
@@ -211,7 +211,7 @@ class NestPrinter(BlockPrinter):
         these may run in blocks, which `print_part` opens around the loops that fill.
         """
         self.waiting = [store for store in self.waiting if store not in work.stores]
-        parts = sorted(self.nest_parts(work.axes), key=_lanes, reverse=True)
+        parts = sorted(self.partitioner.nest_parts(work.axes), key=_lanes, reverse=True)
         if work.sums or work.scans:
             groups = [[part] for part in parts]
         else:

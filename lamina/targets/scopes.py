@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest
 from lamina.targets.language import Language, Point, Value, Values
 from lamina.targets.parts import (
     Fixed,
@@ -57,7 +56,7 @@ class Scope:
     scan_totals: dict[tuple[Node, tuple[int, ...]], Values] = field(default_factory=dict)
 
 
-class ScopePrinter(Partitioner):
+class ScopePrinter:
     """Prints lines, variables and loops.
 
     Each open axis is in one of three tables, by how it runs. `text_of` has the text of an index: of
@@ -65,10 +64,9 @@ class ScopePrinter(Partitioner):
     have the indices of an axis in registers.
     """
 
-    index = "i64"  # the type of an index
-
-    def __init__(self, nest: Nest, language: Language) -> None:
-        super().__init__(nest)
+    def __init__(self, partitioner: Partitioner, language: Language) -> None:
+        self.nest = partitioner.nest
+        self.partitioner = partitioner  # divides axes into parts, which are opened here
         self.language = language  # how values are spelled
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # open axis -> number of the scope that it is open in
@@ -79,6 +77,10 @@ class ScopePrinter(Partitioner):
         # 100) `` where 128 threads share a loop of 100 iterations; "" if they do all of it.
         self.guard = ""
         self._variables = 0  # declared so far in the kernel
+
+    def axis_name(self, axis: Node) -> str:
+        """The variable that holds the index of `axis`."""
+        return self.partitioner.names[axis]
 
     # Lines and variables.
 
@@ -137,7 +139,8 @@ class ScopePrinter(Partitioner):
         forget the index after the ``with``."""
         guard_outside = self.guard
         # Conditions on launch axes stand around the whole part instead: `CPrinter.body`.
-        if isinstance(loop_part, Fixed) and loop_part.condition and axis not in self.launch_axes:
+        is_launched = axis in self.partitioner.launch_axes
+        if isinstance(loop_part, Fixed) and loop_part.condition and not is_launched:
             self.guard = f"if ({loop_part.condition.text}) "
         if isinstance(loop_part, Loop):
             head = self.loop(axis, self.axis_name(axis), loop_part.first, loop_part.end)
@@ -186,7 +189,7 @@ class ScopePrinter(Partitioner):
     def loop(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
         """The head of the loop over `axis`, whose index is `name`: 8 iterations from 2 on are
         ``for (i64 i = 2; i < 10; i++) {``."""
-        return f"for ({self.index} {name} = {first}; {name} < {end}; {name}++) {{"
+        return f"for ({self.language.index_type} {name} = {first}; {name} < {end}; {name}++) {{"
 
     def stride(self, axis: Node) -> int:
         """By how much the index of the loop over `axis` grows from one iteration to the next."""

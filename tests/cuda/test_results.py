@@ -12,7 +12,7 @@ import pytest
 import lamina as lm
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.results import CHUNKS, RowLines
-from lamina.targets.gpu import FEW
+from lamina.targets.gpu_printer import FEW
 
 # What CUDA has: 32 threads stand for the lanes of the second warp of a block. Results are the
 # numbers 1000 * row + column, each in the registers of the lane that tensor cores give it to.

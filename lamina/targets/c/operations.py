@@ -44,15 +44,20 @@ MAX_INLINED = 16
 class CLanguage(Language):
     """How C spells the values of one kernel, and which helper texts these need.
 
-    needed: paths of helper texts, and the lanes that each is needed for. max_inlined: see
-    MAX_INLINED
+    needed         paths of helper texts, and the lanes that each is needed for
+    max_inlined    see MAX_INLINED
+    index_type     of indices and of the variables of loops
     """
 
     def __init__(
-        self, needed: set[tuple[str, int]] | None = None, max_inlined: float = MAX_INLINED
+        self,
+        needed: set[tuple[str, int]] | None = None,
+        max_inlined: float = MAX_INLINED,
+        index_type: str = "i64",
     ) -> None:
         self.needed = set[tuple[str, int]]() if needed is None else needed
         self.max_inlined = max_inlined
+        self.index_type = index_type
         self.transcendental = 0  # functions of vectors in the text so far
 
     def use_text(self, path: str, lanes: int) -> None:

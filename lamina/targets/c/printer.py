@@ -35,7 +35,7 @@ from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.c.prefetches import Prefetches
 from lamina.targets.kernel import KernelPrinter, index_and_condition
 from lamina.targets.language import Point, Value
-from lamina.targets.parts import Unrolled
+from lamina.targets.parts import Partitioner, Unrolled
 from lamina.targets.printer import LOOKUP_LANES, digit_of
 from lamina.targets.reductions import Accumulation, Work
 
@@ -71,7 +71,7 @@ class CPrinter(KernelPrinter):
     """One kernel function for a CPU."""
 
     def __init__(self, nest: Nest, name: str, language: CLanguage) -> None:
-        super().__init__(nest, name, language)
+        super().__init__(Partitioner(nest), name, language)
         self.prefetches = Prefetches(self)
         self.streamed: list[int] = []  # the parameters that are stored past the caches
         self._by_lanes = 0  # vectors so far that are read or written lane by lane
@@ -79,7 +79,7 @@ class CPrinter(KernelPrinter):
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
         pointers, scratch = self.arrays()
-        parallel = [axis for axis in self.nest.order if axis in self.launch_axes]
+        parallel = [axis for axis in self.nest.order if axis in self.partitioner.launch_axes]
         lines = [f"POINTER({pointer});" for pointer in pointers]
         body = self.body([*lines, *scratch, *self.indices(parallel, "chunk")])
         if self.streamed:

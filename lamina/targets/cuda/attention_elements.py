@@ -60,7 +60,7 @@ class ElementPrinter:
             known[mask.condition] = const(not mask.masks_where, bool_)
         indices, unrolled = (keys.tile, keys.lane), (keys.column_group, keys.neighbour)
         tile = self.printer.axis_name(keys.tile)
-        arguments = f"const {self.printer.index} {tile}, auto ready"
+        arguments = f"const {self.printer.language.index_type} {tile}, auto ready"
         head = f"const auto elements = [&]({arguments}) INLINED {{"
         with self.block(head, (), "};"):
             if masked:

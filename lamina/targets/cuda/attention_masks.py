@@ -45,18 +45,19 @@ class MaskPrinter:
         The others are masked as a whole, as `StepRanges` (lamina/tiles/orders.py) has it. With
         `of_group`, a warpgroup computes those from `from` on, below `to`.
         """
-        index, line = self.printer.index, self.printer.line
+        index_type, line = self.printer.language.index_type, self.printer.line
         steps = self.parts.reductions.keys.tile.arg.size
         block = _Bounds(["0"], [str(steps)])
         group = _Bounds(["first"], ["stop"])
         for number, mask in enumerate(self.parts.masks):
             lowest = f"lowest{number}"
             place = self.printer.index_text(mask.place, {})
-            line(f"const {index} {lowest} = {place} + {mask.low};")
+            line(f"const {index_type} {lowest} = {place} + {mask.low};")
             block.leave_out(mask, lowest)
             if of_group:
                 groups = self._groups_from(is_first=mask.by_warpgroup >= 0)
-                line(f"const {index} group_{lowest} = {lowest} + {mask.by_warpgroup} * {groups};")
+                lowest_of_group = f"{lowest} + {mask.by_warpgroup} * {groups}"
+                line(f"const {index_type} group_{lowest} = {lowest_of_group};")
                 group.leave_out(mask, f"group_{lowest}")
         self._print_range("first", "stop", block, last=str(steps - 1))
         if of_group:
@@ -67,7 +68,8 @@ class MaskPrinter:
         begin, end = _nested("max", bounds.begins), _nested("min", bounds.ends)
         if self.parts.masks:
             begin, end = f"min({begin}, {last})", f"max({end}, {first} + 1)"
-        self.printer.line(f"const {self.printer.index} {first} = {begin}, {stop} = {end};")
+        index_type = self.printer.language.index_type
+        self.printer.line(f"const {index_type} {first} = {begin}, {stop} = {end};")
 
     def tests(self) -> list[str]:
         """For each mask, a test that is true if a tile may have masked elements for a group."""

@@ -40,7 +40,7 @@ from lamina.targets.cuda.multiplications import lies_across, lines_in_registers,
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.tickets import draw_lines, tile_lines
 from lamina.targets.cuda.tile_programs import WARP, TileProgramPrinter
-from lamina.targets.gpu import PrintedKernel
+from lamina.targets.gpu_printer import PrintedKernel
 from lamina.tiles.attention import BackToBackParts
 from lamina.tiles.program import (
     UNITS,
@@ -149,7 +149,7 @@ class AttentionPrinter(TileProgramPrinter):
         with self.block(f"if (THREAD >= {first_thread}) {{  // {role.name}"):
             self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
-            with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.printer.grid):
+            with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.printer.threads.grid):
                 slot = self._slot(self._drawn, "taken")
                 self.lines(draw_lines(loop, slot.removeprefix(f"{self._drawn} + ")))
                 self.line(f"arrive({slot});")
@@ -162,13 +162,13 @@ class AttentionPrinter(TileProgramPrinter):
         if role.registers:
             self.line(f"take_registers<{role.registers}>();")
         self.line("const int group = warp_group();")
-        self.lines(self.printer.indices(self.printer.rows_inside, "THREAD"))
+        self.lines(self.printer.indices(self.printer.threads.rows, "THREAD"))
         lane = self.printer.axis_name(self.parts.reductions.keys.lane)
-        self.line(f"const {self.printer.index} {lane} = THREAD % 4;")
+        self.line(f"const {self.printer.language.index_type} {lane} = THREAD % 4;")
         lines_of = self.row_lines(self.parts.row_stores)
         for lines in lines_of.values():
             self.lines(lines.function())
-        axes = [*self.printer.grid, *self.printer.rows_inside]
+        axes = [*self.printer.threads.grid, *self.printer.threads.rows]
         registers = list(vars(self.parts.registers).values())
         with self.block("for (u32 taken = 0, done = 0;; taken++) {", axes, unrolled=registers):
             self._print_ticket(loop)
@@ -190,7 +190,7 @@ class AttentionPrinter(TileProgramPrinter):
     def _print_row_tile(self, loop: TileLoop) -> None:
         """Print what becomes of a tile of rows, once its ticket is known."""
         self.lines(tile_lines(loop))
-        self.lines(self.printer.indices(self.printer.grid, "tile"))
+        self.lines(self.printer.indices(self.printer.threads.grid, "tile"))
         # A group has the steps of its block where these are filled, and others where it leaves out
         # some of them.
         which = {steps.which for steps in statements_of(loop.body, StepLoop)}
@@ -283,7 +283,7 @@ class AttentionPrinter(TileProgramPrinter):
         with self.block(head, (keys.tile,)):
             if is_one_step:
                 self.line(f"const u32 number = before + {begin};")
-            self.line(f"const {self.printer.index} {step} = number - before;")
+            self.line(f"const {self.printer.language.index_type} {step} = number - before;")
             self._print_statements(loop.body, _Place("number", step))
 
     def _slot(self, name: str, number: str, barrier: str = "") -> str:

@@ -92,11 +92,11 @@ class EpiloguePrinter:
         self.line("KeptSums kept;")
         self.line(f"u32 kept_tile = {NO_TILE};  // whose results are kept, if any")
         printer, size = self.printer, sums // self.epilogue.slices
-        axes = [*printer.grid, *printer.rows_inside]
+        axes = [*printer.threads.grid, *printer.threads.rows]
         for number in range(self.epilogue.slices):
             head = f"const auto store_slice{number} = [&](u32 tile) INLINED {{"
             with printer.block(head, axes, "};", printer.registers):
-                printer.lines(printer.indices(printer.grid, "tile"))
+                printer.lines(printer.indices(printer.threads.grid, "tile"))
                 self._print_slice(range(size * number, size * (number + 1)))
 
     def _print_slice(self, numbers: range) -> None:

@@ -9,6 +9,7 @@ from lamina.ir.kernel import Kernel, free_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.products import is_in_chunks
 from lamina.schedule.gpu.pipelining import is_back_to_back
 from lamina.targets.c.operations import CLanguage
 from lamina.targets.language import Value
@@ -32,7 +33,7 @@ class CudaLanguage(CLanguage):
     """
 
     def __init__(self, nest: Nest) -> None:
-        super().__init__(max_inlined=inf)
+        super().__init__(max_inlined=inf, index_type=_index_type(nest))
         self.is_back_to_back = bool(nest.atom) and is_back_to_back(nest)
         self.exact = _exact_nodes(nest.kernel, {bfloat16, float16})
         self.exact_in_bfloat16 = _exact_nodes(nest.kernel, {bfloat16})
@@ -70,6 +71,18 @@ class CudaLanguage(CLanguage):
         in a bracket, unlike a load or a literal."""
         is_computed = value.dtype.is_float and value.text.endswith(")")
         return "auto" if is_computed else super().type(value)
+
+
+def _index_type(nest: Nest) -> str:
+    """``i32`` where a kernel with products in tiles computes with many indices, and they fit.
+
+    Masks compare indices, of 64 bits in two instructions. Threads that fill tiles, which the copy
+    engine cannot fill, divide them: ``k % 7`` takes 5 instructions, and of 64 bits about 20.
+    """
+    is_filled_by_threads = not all(is_in_chunks(tile.value) for tile in nest.tiles)
+    has_masks = bool(nest.atom) and is_back_to_back(nest)
+    is_small = all(array.size < 1 << 31 for array in nest.kernel.parameters)
+    return "i32" if is_small and (is_filled_by_threads or has_masks) else "i64"
 
 
 def _exact_nodes(kernel: Kernel, rounding: Set[DType]) -> set[Node]:

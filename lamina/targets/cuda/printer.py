@@ -10,12 +10,11 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
-from lamina.schedule.cost.products import is_in_chunks
 from lamina.schedule.gpu.atoms import ATOMS, Atom
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.language import CudaLanguage
 from lamina.targets.cuda.results import RowLines, RowStore
-from lamina.targets.gpu import GpuPrinter
+from lamina.targets.gpu_printer import GpuPrinter
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import Fixed, NestPart, Unrolled
@@ -29,17 +28,7 @@ class CudaPrinter(GpuPrinter):
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target, CudaLanguage(nest))
-        is_small = all(array.size < 1 << 31 for array in nest.kernel.parameters)
-        # Masks compare indices, of 64 bits in two instructions. Threads that fill tiles divide
-        # them: ``k % 7`` takes 5 instructions, and of 64 bits about 20.
-        computes_indices = self.is_back_to_back or self._is_filled_by_threads()
-        if computes_indices and is_small:
-            self.index = "i32"
         self.row_stores: dict[Store, RowStore] = {}  # of stores by whole rows that have begun
-
-    def _is_filled_by_threads(self) -> bool:
-        """Whether threads fill tiles that the copy engine cannot fill."""
-        return not all(is_in_chunks(tile.value) for tile in self.nest.tiles)
 
     # Values.
 
@@ -149,7 +138,7 @@ class CudaPrinter(GpuPrinter):
     def corner(self, *more: Node) -> Point:
         """The point at which rows and columns of a block begin: sub-loops of tiles, and `more`
         axes, at 0."""
-        return dict.fromkeys((*self.rows_inside, *self.registers, *more), 0)
+        return dict.fromkeys((*self.threads.rows, *self.registers, *more), 0)
 
     # Stores.
 

@@ -45,7 +45,7 @@ from lamina.targets.cuda.multiplications import Multiplication, transpose_lines
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
 from lamina.targets.cuda.tile_programs import WARP, TileProgramPrinter
-from lamina.targets.gpu import PrintedKernel
+from lamina.targets.gpu_printer import PrintedKernel
 from lamina.tiles.decisions import decide
 from lamina.tiles.program import (
     UNITS,
@@ -214,9 +214,9 @@ class ProductPrinter(TileProgramPrinter):
                 self.line(f"give_registers<{role.registers}>();")
             self.line(f"if (THREAD > {first_thread}) return;")
             self.line(f"u32 slot = 0, parity = {_first_parity(role)};")
-            with self.block(self.loop_text.head, self.printer.grid):
+            with self.block(self.loop_text.head, self.printer.threads.grid):
                 self.lines(self.loop_text.start)
-                self.lines(self.printer.indices(self.printer.grid, "tile"))
+                self.lines(self.printer.indices(self.printer.threads.grid, "tile"))
                 with self._producer_step(f"NOT_UNROLLED {self._step_head()}", variables):
                     self._print_producer_step(variables)
                     self._print_next_slot_and_phase()
@@ -230,9 +230,9 @@ class ProductPrinter(TileProgramPrinter):
         self.line(text.declaration)
         self.line("u32 fill_slot = 0;")
         name = self.product.producer.name
-        with self.block(f"const auto {name} = [&]() INLINED {{", self.printer.grid, "};"):
+        with self.block(f"const auto {name} = [&]() INLINED {{", self.printer.threads.grid, "};"):
             self.line(f"if (!({text.has_step})) return;")
-            self.lines(self.printer.indices(self.printer.grid, text.tile))
+            self.lines(self.printer.indices(self.printer.threads.grid, text.tile))
             with self._producer_step("{", variables):
                 self._print_producer_step(variables)
             self._print_next_slot("fill_slot")
@@ -279,7 +279,7 @@ class ProductPrinter(TileProgramPrinter):
             self.line(f"take_registers<{role.registers}>();")
         if role.warpgroups > 1:
             self.line("const u32 group = warp_group();")
-        self.lines(self.printer.indices(self.printer.rows_inside, "THREAD"))
+        self.lines(self.printer.indices(self.printer.threads.rows, "THREAD"))
         count, epilogue = product.sums_of_thread, product.epilogue
         self.line(f"f32 {product.sums.name}[{count}];")
         if product.mma.unit == "fma":
@@ -296,7 +296,7 @@ class ProductPrinter(TileProgramPrinter):
             self._epilogues.print_slices(count)
         for statement in role.body:
             if isinstance(statement, TileLoop):
-                axes = [*self.printer.grid, *self.printer.rows_inside]
+                axes = [*self.printer.threads.grid, *self.printer.threads.rows]
                 with self.block(self.loop_text.head, axes, unrolled=self.printer.registers):
                     self._print_tile(statement)
             else:
@@ -307,7 +307,7 @@ class ProductPrinter(TileProgramPrinter):
     def _print_tile(self, loop: TileLoop) -> None:
         """Print what becomes of one tile: its steps, and the statements after these."""
         self.lines(self.loop_text.start)
-        self.lines(self.printer.indices(self.printer.grid, "tile"))
+        self.lines(self.printer.indices(self.printer.threads.grid, "tile"))
         self._epilogues.name_sums()
         for statement in loop.body:
             if isinstance(statement, StepLoop):

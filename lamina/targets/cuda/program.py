@@ -5,7 +5,8 @@ from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention_programs import AttentionPrinter
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.product_programs import ProductPrinter
-from lamina.targets.gpu import Dialect, PrintedKernel
+from lamina.targets.gpu import Dialect
+from lamina.targets.gpu_printer import PrintedKernel
 from lamina.tiles.program import TileProgram
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from lamina.core.dtypes import DType
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.targets.c.operations import ELEMENTS
-from lamina.targets.gpu import FEW
+from lamina.targets.gpu_printer import FEW
 from lamina.tiles.layouts import layout_of_lines
 
 # The types of so many bytes, which a thread stores at once.

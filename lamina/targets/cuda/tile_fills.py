@@ -121,7 +121,7 @@ class TileFills:
 
     def print_first(self, axes: Sequence[Node], first: str) -> None:
         """Print the index along axes with which a tile begins, whose elements have their own."""
-        self.line(f"const {self.printer.index} {self._first_name(axes)} = {first};")
+        self.line(f"const {self.printer.language.index_type} {self._first_name(axes)} = {first};")
 
     def _first_name(self, axes: Sequence[Node]) -> str:
         """``first_k0_k1``, of axes that are walked as one."""
@@ -242,8 +242,8 @@ class TileFills:
         """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
         one, at the last place before it, of those that are a `step` apart."""
         index = f"{self._first_name(axes)} + {place}"
-        within = f"min({index}, ({self.printer.index}){end - step})" if end else index
-        self.printer.walk(axes, within, self.printer.index)
+        within = f"min({index}, ({self.printer.language.index_type}){end - step})" if end else index
+        self.printer.walk(axes, within, self.printer.language.index_type)
 
 
 def _end_of(axes: Sequence[Node], tile_size: int) -> int:

@@ -19,7 +19,7 @@ from lamina.targets.cuda.multiplications import tile_bytes
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.results import RowLines
 from lamina.targets.cuda.tile_fills import TileFills
-from lamina.targets.gpu import PrintedKernel
+from lamina.targets.gpu_printer import PrintedKernel
 from lamina.tiles.decisions import RowLayout, name_of_lines
 from lamina.tiles.program import TileProgram
 

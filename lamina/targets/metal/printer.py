@@ -1,5 +1,7 @@
 """Metal: kernels for Apple's GPUs."""
 
+from math import inf
+
 from lamina.core.dtypes import float64
 from lamina.core.target import Target
 from lamina.errors import DTypeError
@@ -9,7 +11,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.runtime.metal import TABLE
-from lamina.targets.gpu import Dialect, GpuPrinter, PrintedKernel
+from lamina.targets.c.operations import CLanguage
+from lamina.targets.gpu import Dialect
+from lamina.targets.gpu_printer import GpuPrinter, PrintedKernel
 from lamina.targets.threads import MAX_SHARED_THREADS
 from lamina.tiles.program import TileProgram
 
@@ -25,10 +29,11 @@ class MetalPrinter(GpuPrinter):
     direct = TABLE
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
-        super().__init__(nest, name, target)
+        index_type = "i32" if all(map(_fits_int32, nest.kernel.nodes)) else "i64"
+        language = CLanguage(max_inlined=inf, index_type=index_type)
+        super().__init__(nest, name, target, language)
         if any(node.dtype is float64 for node in nest.kernel.nodes):
             raise DTypeError(f"kernel {name}: Metal has no float64; cast to float32 or complex64")
-        self.index = "i32" if all(map(_fits_int32, nest.kernel.nodes)) else "i64"
 
 
 def print_kernel(
