@@ -152,7 +152,7 @@ class GpuPrinter(KernelPrinter):
                     self.declare(value._replace(text=f"exchange({value.text}, s)"), "other")
                     for value in each.total
                 )
-                self.update(each.reduction.arg.monoid, each.total, others)
+                self.combiner.update(each.reduction.arg.monoid, each.total, others)
             self.line("}")
 
     # Scans.
@@ -195,11 +195,12 @@ class GpuPrinter(KernelPrinter):
         monoid = node.arg.monoid
         terms = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
         name = monoid_name(monoid)
-        sums = tuple(self.declare(value, name, mutable=True) for value in self.tree(monoid, terms))
-        self._print_scan_of_threads(node, sums, self.scan_ends(node, point))
+        joined = self.combiner.joined(monoid, terms)
+        sums = tuple(self.declare(value, name, mutable=True) for value in joined)
+        self._print_scan_of_threads(node, sums, self.scans.ends(node, point))
         for at, term in zip(near, terms, strict=True):
-            self.update(monoid, sums, term)
-            self.keep(node, at, tuple(self.declare(value, "scan") for value in sums))
+            self.combiner.update(monoid, sums, term)
+            self.remember(node, at, tuple(self.declare(value, "scan") for value in sums))
 
     def _print_scan_of_threads(self, node: Node, sums: Values, ends: Values) -> None:
         """Print the loop that leaves in `sums` what all threads before this one came to, from what
@@ -210,7 +211,8 @@ class GpuPrinter(KernelPrinter):
             for value, end in zip(sums, ends, strict=True)
         )
         self.line("if (!precedes(s)) continue;")
-        self.assign(sums, self.combined(node.arg.monoid, before, sums))  # it need not commute
+        combined = self.combiner.combined(node.arg.monoid, before, sums)  # it need not commute
+        self.combiner.assign(sums, combined)
         self.line("}")
 
     # Values.

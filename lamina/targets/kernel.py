@@ -95,7 +95,7 @@ class KernelPrinter(NestPrinter):
         store, if that has one."""
         if store.monoid is None or store.atomic:
             return value
-        (updated,) = self.combined(store.monoid, (old,), (value,))
+        (updated,) = self.combiner.combined(store.monoid, (old,), (value,))
         return updated
 
     def atomic(self, store: Store, target: str, value: str) -> str:

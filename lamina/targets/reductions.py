@@ -21,12 +21,15 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import MANY_SUMS, Axes, computes_same, operands_of
 from lamina.targets import blocks
-from lamina.targets.accumulators import component
-from lamina.targets.block_sums import BlockPrinter, Total
+from lamina.targets.block_sums import Total, opened_in_blocks, trips
 from lamina.targets.blocks import Cut
-from lamina.targets.language import Language, Point, Value, Values
+from lamina.targets.combiner import Combiner
+from lamina.targets.fills import FillPrinter
+from lamina.targets.language import Language, Point, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import NestPart, Partitioner, Unrolled, Vector
+from lamina.targets.scans import Scans
+from lamina.targets.scopes import component
 
 
 @dataclass
@@ -57,24 +60,6 @@ class Accumulation:
 
 
 @dataclass(frozen=True)
-class BlockedSum:
-    """A running sum in blocks: the total of the blocks before, the sum so far in this one, and
-    where what follows the blocks finds the sum of all; () where nothing does."""
-
-    total: Total
-    running: Value
-    ends: Values = ()
-
-
-@dataclass
-class BlockedScans:
-    """Scans in a loop that runs in blocks: each begins anew in a block, at scope number `depth`."""
-
-    depth: int
-    sums: list[BlockedSum] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Work:
     """What loops over the same axes do together: they add to `sums`, and store `stores`, whose
     values need `scans`.
@@ -94,7 +79,7 @@ class Work:
         return [node for node in values if node.op is Op.LOOP_SCAN]
 
 
-class NestPrinter(BlockPrinter):
+class NestPrinter(FillPrinter):
     """Prints one nest; a subclass prints loads and stores."""
 
     many_sums = MANY_SUMS
@@ -102,7 +87,8 @@ class NestPrinter(BlockPrinter):
     def __init__(self, partitioner: Partitioner, language: Language) -> None:
         super().__init__(partitioner, language)
         self.waiting: list[Store] = []  # those not yet printed for the open rows
-        self.blocked_scans: BlockedScans | None = None
+        self.combiner = Combiner(self)
+        self.scans = Scans(self, self.combiner)
 
     # Rows.
 
@@ -156,8 +142,8 @@ class NestPrinter(BlockPrinter):
         for each in sums:
             total = each.total
             if not total:  # there was nothing to add up: the identity
-                total = self.start(each.reduction, 1, depth)
-            self.keep(each.reduction, each.point, total)
+                total = self.combiner.start(each.reduction, 1, depth)
+            self.remember(each.reduction, each.point, total)
 
     def _mates(self, axes: Axes, depth: int) -> Iterator[Node]:
         """The reductions over `axes` that belong to scope number `depth`, are missing there, and
@@ -242,7 +228,8 @@ class NestPrinter(BlockPrinter):
         if cut_of_sums:
             self._sum_in_blocks(cut_of_sums, part, work)
         elif cut_of_scans:
-            self._scan_in_blocks(cut_of_scans, part, work)
+            with self.scans.opened_in_blocks(cut_of_scans, part):
+                self._print_body(work)
         else:
             with self.opened(part):
                 self._print_body(work)
@@ -306,11 +293,11 @@ class NestPrinter(BlockPrinter):
             if key not in each.of_point:
                 # A part that is the same in every lane still counts once for each.
                 lanes = max(map(self.lanes_of, reduction.src))
-                each.of_point[key] = self.start(reduction, lanes, each.depth, in_order)
+                each.of_point[key] = self.combiner.start(reduction, lanes, each.depth, in_order)
                 each.accumulators.append(each.of_point[key])
             running = each.of_point[key]
         if in_order is not None:
-            self.update(in_order, running, operands)
+            self.combiner.update(in_order, running, operands)
         else:
             self.add(reduction, running, operands)
 
@@ -320,19 +307,19 @@ class NestPrinter(BlockPrinter):
 
     def add(self, reduction: Node, running: Values, contribution: Values) -> None:
         """Print what adds a `contribution` to the accumulators `running`."""
-        self.update(reduction.arg.monoid, running, contribution)
+        self.combiner.update(reduction.arg.monoid, running, contribution)
 
     def join(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of each sum to one, and the lanes of vectors along the reduced
         axes: these have been closed, so the result has the lanes of other axes alone."""
         for reduction, group in groupby(sums, key=lambda each: each.reduction):
             monoid, ready = reduction.arg.monoid, list(group)
-            totals = [self.tree(monoid, each.accumulators) for each in ready]
+            totals = [self.combiner.joined(monoid, each.accumulators) for each in ready]
             result_lanes = max(map(self.lanes_of, operands_of(reduction)))
             if totals[0][0].lanes > result_lanes:
-                totals = self.across(monoid, totals)
+                totals = self.combiner.joined_lanes(monoid, totals)
             for each, joined in zip(ready, totals, strict=True):
-                total = self.tree(monoid, [each.total, joined]) if each.total else joined
+                total = self.combiner.joined(monoid, [each.total, joined]) if each.total else joined
                 name = monoid_name(monoid)
                 each.total = tuple(self.declare(value, name, mutable=True) for value in total)
                 each.accumulators, each.of_point = [], {}
@@ -347,14 +334,11 @@ class NestPrinter(BlockPrinter):
         points = 1 if has_accumulator_each_point else prod(tile)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
         limits = {blocks.limits_of(reduction, self.nest) for reduction in reductions}
-        return blocks.find_cut(limits, self.trips(part, part), points)
+        return blocks.find_cut(limits, trips(self, part, part), points)
 
     def cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
         """The loop of `part` that runs in blocks, if scans add up much."""
-        sums = [node for node in scans if blocks.is_compensated(node)]
-        along = {axis for node in sums for axis in bound_axes(node)}
-        limits = {blocks.SCANNING} if sums else set[blocks.Limits]()
-        return blocks.find_cut(limits, self.trips(part, along), 1)
+        return self.scans.cut(part, scans)
 
     def _sum_in_blocks(self, cut: Cut, part: NestPart, work: Work) -> None:
         """Print one part of the loops of `work`, one loop of it in blocks. Sums begin anew in each
@@ -363,124 +347,24 @@ class NestPrinter(BlockPrinter):
         compensated = [each for each in work.sums if blocks.is_compensated(each.reduction)]
         others = [each for each in work.sums if not blocks.is_compensated(each.reduction)]
         totals: list[Total] = []
-        with self.opened_in_blocks(cut, part) as inside:
+        with opened_in_blocks(self, cut, part) as inside:
             depth = len(self.scopes) - 1
             of_block = [Accumulation(each.reduction, each.point, depth) for each in compensated]
             with self.opened(inside):
                 self._print_body(Work(work.axes, [*of_block, *others], work.stores))
             for each, block in zip(compensated, of_block, strict=True):
-                (value,) = self.tree(each.reduction.arg.monoid, block.accumulators)  # of a sum
-                total = self.started_total(value, each.depth)
-                self.add_to_total(total, value)
+                monoid = each.reduction.arg.monoid  # ADD, which has one component
+                (value,) = self.combiner.joined(monoid, block.accumulators)
+                total = Total(self.combiner, value, each.depth)
+                total.add(value)
                 totals.append(total)
         for each, total in zip(compensated, totals, strict=True):
-            value = self.declare(self.value_of_total(total), "sum", mutable=True)
+            value = self.declare(total.value(), "sum", mutable=True)
             each.accumulators.append((value,))
 
-    def _scan_in_blocks(self, cut: Cut, part: NestPart, work: Work) -> None:
-        """Print one part of the loops of `work`, one loop of it in blocks. In each block the
-        running sums begin at 0; the total of the blocks before is added to them."""
-        with self.opened_in_blocks(cut, part) as inside:
-            # While the body is printed, `scan` finds here where a block begins, and notes each sum
-            # that is to be added to its total at the end of the block.
-            self.blocked_scans = scans = BlockedScans(len(self.scopes) - 1)
-            with self.opened(inside):
-                self._print_body(work)
-            for each in scans.sums:
-                self.add_to_total(each.total, each.running)
-            self.blocked_scans = None
-        for each in scans.sums:
-            if each.ends:
-                self.assign(each.ends, (self.value_of_total(each.total),))
-
-    # Scans.
-
     def scan(self, node: Node, point: Point) -> None:
-        """Print the next step of a scan, whose running value is declared outside the loops of its
-        axes and updated inside: ``sum_3 = (sum_3 + load_2);`` and ``const f32 scan_4 = sum_3;``."""
-        operands = tuple(self.value(operand, point) for operand in operands_of(node))
-        if any(self.nest.bound(axis) == "vector" for axis in bound_axes(node)):
-            self._scan_lanes(node, point, operands)
-            return
-        outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1  # the scope around all
-        if self.blocked_scans:
-            # What goes on from block to block is declared outside of the loop over blocks, which
-            # may be around the loops of all of its axes, or between them.
-            outside = min(outside, self.blocked_scans.depth - 1)
-        lanes = max(operand.lanes for operand in operands)
-        if self.blocked_scans and blocks.is_compensated(node):
-            values = self._running_sum(self.blocked_scans, node, operands, lanes, outside)
-        else:
-            values = self.start(node, lanes, outside)
-            self.update(node.arg.monoid, values, operands)
-        self.keep(node, point, tuple(self.declare(value, "scan") for value in values))
-
-    def _running_sum(
-        self, scans: BlockedScans, node: Node, operands: Values, lanes: int, outside: int
-    ) -> Values:
-        """Print the next step of a running sum in a block: the sum so far in the block, added to
-        the total of the blocks before, which is declared `outside`."""
-        running = self.start(node, lanes, scans.depth)
-        before = self._before_block(scans, running, outside)
-        self.update(node.arg.monoid, running, operands)
-        return self.combined(node.arg.monoid, before, running)
-
-    def _before_block(
-        self, scans: BlockedScans, running: Values, outside: int, ends: Values = ()
-    ) -> Values:
-        """Print the sum of all blocks before the one whose sum is `running`: see `BlockedSum`."""
-        total = self.started_total(running[0], outside)
-        scans.sums.append(BlockedSum(total, running[0], ends))
-        with self.at_depth(scans.depth):
-            return (self.value_of_total(total),)
-
-    def _scan_lanes(self, node: Node, point: Point, operands: Values) -> None:
-        """Print the next steps of a scan, as many as a vector has lanes. `running` combines the
-        lanes with one another, then what came before is added to all. Only the last line, of one
-        element, is in the chain from vector to vector. A running sum of 16 lanes, with what came
-        before in `sum_2`:
-
-            const f32x16 sum_10 = (before_9 + sum_8);      of these lanes: see `running`
-            const f32x16 scan_11 = (sum_2 + sum_10);
-            sum_2 = (sum_2 + sum_10[15]);
-        """
-        monoid, lanes = node.arg.monoid, self.lanes_of(node)
-        vectors = [operand._replace(lanes=lanes) for operand in operands]
-        steps = self.running(node, tuple(
-            vector._replace(text=self.language.widened(operand, vector))
-            for operand, vector in zip(operands, vectors, strict=True)
-        ))  # fmt: skip
-        ends = self.scan_ends(node, point)
-        if self.blocked_scans and blocks.is_compensated(node):
-            so_far = self.start(node, 1, self.blocked_scans.depth)
-            before = self._before_block(self.blocked_scans, so_far, self._depth_of_rows(), ends)
-            values = self.combined(monoid, before, self.combined(monoid, so_far, steps))
-        else:
-            so_far = ends
-            values = self.combined(monoid, so_far, steps)
-        self.keep(node, point, tuple(self.declare(value, "scan") for value in values))
-        last = tuple(self.language.lane(step, lanes - 1) for step in steps)
-        self.update(monoid, so_far, last)
-
-    def scan_ends(self, node: Node, point: Point) -> Values:
-        """The variables for what all steps of a scan before came to: all lanes, or all threads of a
-        row. They are declared inside all loops over rows and outside of all others when the row at
-        `point` first needs them."""
-        rows = self.nest.kernel.row_axes
-        unrolled_row = tuple(point[axis] for axis in rows if axis in point)
-        depth = self._depth_of_rows()
-        totals = self.scopes[depth].scan_totals
-        key = component(node, 0), unrolled_row
-        if key not in totals:
-            totals[key] = self.start(node, 1, depth)
-        return totals[key]
-
-    def _depth_of_rows(self) -> int:
-        """The number of the innermost scope of a loop over rows, or that of the innermost open
-        scope, if a scan is printed outside the rows, as of a vector that all rows share."""
-        rows = self.nest.kernel.row_axes
-        of_rows = max(map(self.depth_of.__getitem__, rows), default=0)
-        return min(of_rows, len(self.scopes) - 1)
+        """Print the next step of a scan."""
+        self.scans.print_step(node, point)
 
 
 def _lanes(part: NestPart) -> int:

@@ -233,6 +233,17 @@ class ScopePrinter:
                 at.append(Lanes(axis, vector.first, vector.lanes))
         return node, tuple(at)
 
+    def remember(self, node: Node, point: Point, values: Values) -> None:
+        """Remember in the innermost scope every component of a reduction or scan at `point`."""
+        for part, value in enumerate(values):
+            self.scopes[-1].cache[self.key(component(node, part), point)] = value
+
+
+def component(reduction: Node, part: int) -> Node:
+    """The component number `part` of a reduction or scan, of which a node is one: the index of an
+    argmax beside the value."""
+    return Node(reduction.op, reduction.src, reduction.arg._replace(part=part))
+
 
 def registers_last(nest_part: NestPart, order: Sequence[Node]) -> list[Node]:
     """The axes of `nest_part` in this order, first its loops and fixed axes, then those in

@@ -85,7 +85,8 @@ class ElementPrinter:
         }
         for number, reduction in enumerate(reductions.inner):
             for element, point in elements.items():
-                self.printer.keep(reduction, point, (Value(f"inner{number}[{element}]", float32),))
+                value = Value(f"inner{number}[{element}]", float32)
+                self.printer.remember(reduction, point, (value,))
         self.line("ready();")
         factor, exponent = scaled(ix.replaced(reductions.exp_factor.exponent, known))
         shift = reductions.exp_factor.shift
@@ -147,9 +148,9 @@ class ElementPrinter:
         for half, row in enumerate(self.printer.points((self.parts.registers.row_half,))):
             of_row = self._joined(MAX, exponent, row)
             self.line(f"row_max[{half}] = max_f32(row_max[{half}], max_of_row({of_row}));")
-            self.printer.keep(so_far, row, (self._scaled_maximum(half, factor),))
+            self.printer.remember(so_far, row, (self._scaled_maximum(half, factor),))
             moved = self._print_moved_shift(half, self.printer.value_of_root(wanted, row).text)
-            self.printer.keep(shift, row, (moved,))
+            self.printer.remember(shift, row, (moved,))
         return shift
 
     def _print_moved_shift(self, half: int, wanted: str) -> Value:
@@ -179,7 +180,7 @@ class ElementPrinter:
             (self.printer.value_of_root(term, row | point),)
             for point in self.printer.points((keys.column_group, keys.neighbour))
         ]
-        return self.printer.tree(monoid, values)[0].text
+        return self.printer.combiner.joined(monoid, values)[0].text
 
     # After the loop.
 
@@ -197,7 +198,8 @@ class ElementPrinter:
         if exp_factor.row_max is not None:
             factor, _ = scaled(exp_factor.exponent)
             for half, row in enumerate(rows):
-                self.printer.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
+                maximum = self._scaled_maximum(half, factor)
+                self.printer.remember(exp_factor.row_max, row, (maximum,))
                 final = self.printer.value_of_root(exp_factor.shift, row).text
                 self.line(f"factor[{half}] = short_exp(shift[{half}] - {final});")
             for number in range(len(reductions.outer)):
@@ -211,7 +213,7 @@ class ElementPrinter:
             for number, reduction in enumerate(nodes):
                 for element, point in enumerate(self.printer.points(free_axes(reduction))):
                     text = f"{array}{number}[{element}]"
-                    self.printer.keep(reduction, point, (Value(text, float32),))
+                    self.printer.remember(reduction, point, (Value(text, float32),))
 
     def print_rescale(self, totals: str) -> None:
         """Print how sums are multiplied by the factor of their row: of each four, two are of a

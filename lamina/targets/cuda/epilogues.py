@@ -59,7 +59,7 @@ class EpiloguePrinter:
         instruction numbers its accumulators."""
         reduction = self.decisions.reduction
         for number, point in enumerate(self.printer.points(free_axes(reduction))):
-            self.printer.keep(reduction, point, (Value(self.sum_text(number), float32),))
+            self.printer.remember(reduction, point, (Value(self.sum_text(number), float32),))
 
     def sum_text(self, number: int | str) -> str:
         """What reads a sum of a thread. Sums of fused multiply-adds pass an optimisation barrier:

@@ -11,13 +11,18 @@ from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import operands_of
-from lamina.targets.fills import FillPrinter
-from lamina.targets.language import Point, Value, Values
+from lamina.targets.language import Value, Values
 from lamina.targets.names import monoid_name
+from lamina.targets.scopes import ScopePrinter
 
 
-class AccumulatorPrinter(FillPrinter):
-    """Prints what accumulators are declared as, updated with and joined to."""
+class Combiner:
+    """Prints what accumulators are declared as, updated with and joined to, by a printer of the
+    scopes that they are in."""
+
+    def __init__(self, printer: ScopePrinter) -> None:
+        self.printer = printer
+        self.language = printer.language
 
     def start(
         self, node: Node, lanes: int, depth: int, in_order: Monoid | None = None
@@ -34,13 +39,8 @@ class AccumulatorPrinter(FillPrinter):
             mask = 8 if dtype is bool_ and lanes > 1 else 0  # of as many bits as a bool in memory
             vector = Value("", dtype, lanes, mask)
             text = self.language.widened(self.language.literal(const(identity, dtype)), vector)
-            started.append(self.declared_at(depth, vector._replace(text=text), name))
+            started.append(self.printer.declared_at(depth, vector._replace(text=text), name))
         return tuple(started)
-
-    def keep(self, node: Node, point: Point, values: Values) -> None:
-        """Remember in the innermost scope every component of a reduction or scan at `point`."""
-        for part, value in enumerate(values):
-            self.scopes[-1].cache[self.key(component(node, part), point)] = value
 
     # Combining.
 
@@ -61,7 +61,7 @@ class AccumulatorPrinter(FillPrinter):
             elif node not in known:
                 operands = [known[operand] for operand in node.src]
                 result = self.language.operation(node, operands)
-                known[node] = self.declare(result, node.op.name.lower())
+                known[node] = self.printer.declare(result, node.op.name.lower())
         return tuple(known[result] for result in results)
 
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
@@ -71,25 +71,26 @@ class AccumulatorPrinter(FillPrinter):
     def assign(self, targets: Values, values: Values) -> None:
         """Print assignments of `values` to variables."""
         for target, value in zip(targets, values, strict=True):
-            self.line(f"{self.guard}{target.text} = {self.language.widened(value, target)};")
+            text = self.language.widened(value, target)
+            self.printer.line(f"{self.printer.guard}{target.text} = {text};")
 
     # Several as one.
 
-    def tree(self, monoid: Monoid, values: Sequence[Values]) -> Values:
+    def joined(self, monoid: Monoid, values: Sequence[Values]) -> Values:
         """Combine neighbours until one is left: of five, 1 + 2, 3 + 4 and 5, then their sums. The
         longest chain has three operations then, in place of four."""
         name = monoid_name(monoid)
         left_over = list(values)
         while len(left_over) > 1:
-            joined = [
-                tuple(self.declare(value, name) for value in self.combined(monoid, left, right))
-                for left, right in zip(left_over[::2], left_over[1::2], strict=False)
-            ]
+            pairs = []
+            for left, right in zip(left_over[::2], left_over[1::2], strict=False):
+                combined = self.combined(monoid, left, right)
+                pairs.append(tuple(self.printer.declare(value, name) for value in combined))
             odd = left_over[-1:] if len(left_over) % 2 else []
-            left_over = joined + odd
+            left_over = pairs + odd
         return left_over[0]
 
-    def across(self, monoid: Monoid, values: list[Values]) -> list[Values]:
+    def joined_lanes(self, monoid: Monoid, values: list[Values]) -> list[Values]:
         """Combine the lanes of each of `values`, which are vectors: several at once, so that no
         lane of an operation is idle. For two sums, a and b, of 4 lanes:
 
@@ -113,9 +114,9 @@ class AccumulatorPrinter(FillPrinter):
             tuple(self.language.lane(component, number) for component in joined)
             for number in range(count)
         ]
-        return results + (self.across(monoid, rest) if rest else [])
+        return results + (self.joined_lanes(monoid, rest) if rest else [])
 
-    def running(self, node: Node, terms: Values) -> Values:
+    def running_lanes(self, node: Node, terms: Values) -> Values:
         """What the lanes of `terms`, steps of the scan `node`, come to one after the other: each
         lane is combined with the one before it, then with that two before, and so on. A running
         sum of 4 lanes:
@@ -134,11 +135,11 @@ class AccumulatorPrinter(FillPrinter):
         name, distance = monoid_name(monoid), 1
         while distance < terms[0].lanes:
             before = tuple(
-                self.declare(self.language.moved_up(term, distance, identity), "before")
+                self.printer.declare(self.language.moved_up(term, distance, identity), "before")
                 for term, identity in zip(terms, identities, strict=True)
             )
             combined = self.combined(monoid, before, terms)
-            terms = tuple(self.declare(value, name) for value in combined)
+            terms = tuple(self.printer.declare(value, name) for value in combined)
             distance *= 2
         return terms
 
@@ -151,12 +152,6 @@ class AccumulatorPrinter(FillPrinter):
             sides = []
             for side in (0, 1):
                 halves = [self.language.half(pair, side, run) for pair in components]
-                sides.append(tuple(self.declare(half, "half") for half in halves))
-            halved.append(self.tree(monoid, sides))
+                sides.append(tuple(self.printer.declare(half, "half") for half in halves))
+            halved.append(self.joined(monoid, sides))
         return halved
-
-
-def component(reduction: Node, part: int) -> Node:
-    """The component number `part` of a reduction or scan, of which a node is one: the index of an
-    argmax beside the value."""
-    return Node(reduction.op, reduction.src, reduction.arg._replace(part=part))
