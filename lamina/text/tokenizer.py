@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ class Tokenizer:
                 operation="encode",
             ) from None
         # A batch of one: unlike `encode` of the package it lets other threads run meanwhile.
-        (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
+        with _panics_refused():
+            (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
         return encoding
 
     def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
@@ -101,7 +103,8 @@ class Tokenizer:
         """The text of tokens; special ones are left out, as are numbers of no token. Raises
         ArgumentError for numbers that are negative or need more than 32 bits."""
         try:
-            text: str = self.backend.decode(list(ids), skip_special_tokens=True)
+            with _panics_refused():
+                text: str = self.backend.decode(list(ids), skip_special_tokens=True)
         except OverflowError:
             raise ArgumentError(
                 "a number of a token is from 0 to 2 ** 32 - 1", operation="decode"
@@ -114,6 +117,18 @@ class Tokenizer:
         if self.template is None:
             raise FormatError("chat: this model has no chat template; give it plain text")
         return self.encode(self.template.render(messages), with_bos=False)
+
+
+@contextmanager
+def _panics_refused() -> Iterator[None]:
+    """Raises FormatError where the code of the package breaks over the tables of a file. What it
+    raises then is no `Exception`, and of a class that cannot be imported."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise FormatError(f"the tables of this tokenizer do not fit together: {error}") from None
 
 
 @dataclass
@@ -273,11 +288,12 @@ def _frame(backend: Any, first: int | None, last: int | None) -> None:
 
 def _from_folder(folder: Path) -> Tokenizer:
     parse = package("tokenizers").Tokenizer.from_str
-    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    try:
-        backend = parse(text)
-    except Exception as error:  # the package has no type of its own
-        raise FormatError(f"{folder / 'tokenizer.json'}: {error}") from None
+    text = _read_text(folder / "tokenizer.json")
+    with _panics_refused():
+        try:
+            backend = parse(text)
+        except Exception as error:  # the package has no type of its own
+            raise FormatError(f"{folder / 'tokenizer.json'}: {error}") from None
     # Some files cut texts or pad them as their last user did; how long a text is, is not theirs.
     backend.no_truncation()
     backend.no_padding()
@@ -294,6 +310,14 @@ def _from_folder(folder: Path) -> Tokenizer:
         frozenset(stops | _generation_stops(folder)),
         ChatTemplate(template, bos, eos) if template else None,
     )
+
+
+def _read_text(path: Path) -> str:
+    """What is in a file. Raises FormatError for bytes that are no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -313,9 +337,18 @@ def _named(settings: Mapping[str, Any], name: str) -> str:
     """The text of a special token, which is a text or an object with one; empty without it."""
     value = settings.get(name) or ""
     value = value.get("content", "") if isinstance(value, dict) else value
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _is_text(value):
         raise FormatError(f"tokenizer_config.json: {name}: {value!r} is no text")
     return value
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can say it. JSON can also have half of a pair of surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _writes_first(backend: Any, bos: str) -> bool:
@@ -336,7 +369,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
     names."""
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        return _read_text(path)
     value = settings.get("chat_template")
     if isinstance(value, list):
         named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}

@@ -165,3 +165,15 @@ def test_scores_and_tokens_that_make_no_sense_are_refused() -> None:
     cut = tables("t5")["tokenizer.ggml.precompiled_charsmap"][:30]
     with pytest.raises(FormatError, match=r"ggml\.precompiled_charsmap: "):
         Tokenizer.from_gguf(tables("t5") | {"tokenizer.ggml.precompiled_charsmap": cut})
+
+
+def test_a_table_of_characters_that_leads_nowhere_is_refused() -> None:
+    """The package's code breaks over it, and says so on the standard error."""
+    name = "tokenizer.ggml.precompiled_charsmap"
+    charsmap = tables("t5")[name].view(np.uint8)
+    units = int.from_bytes(charsmap[:4].tobytes(), "little")  # bytes of a trie
+    texts = charsmap[4 + units :]
+    without_texts = np.concatenate([charsmap[: 4 + units], texts[:3]])
+    tokenizer = Tokenizer.from_gguf(tables("t5") | {name: without_texts})
+    with pytest.raises(FormatError, match="the tables of this tokenizer do not fit together"):
+        tokenizer.encode("\uff21\ufb01\xa0\xbd e\u0301")

@@ -284,6 +284,15 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(FormatError, match="a list, not an object"):
         Tokenizer.from_folder(tmp_path)
+    for half in ('"\\ud800"', '{"content": "\\ud800"}'):
+        (tmp_path / "tokenizer_config.json").write_text(f'{{"eos_token": {half}}}')
+        with pytest.raises(FormatError, match=r"eos_token: '\\ud800' is no text"):
+            Tokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    for name in ("chat_template.jinja", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"{}\xff")
+        with pytest.raises(FormatError, match=rf"{name}: not UTF-8: invalid start byte at byte 2"):
+            Tokenizer.from_folder(tmp_path)
 
 
 def test_a_conversation_ends_where_the_answer_begins() -> None:
