@@ -10,17 +10,17 @@ import runpy
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
+from lamina.cli_models import add_models, parse_count, parse_seed
 from lamina.core.options import Options, current
 from lamina.errors import (
     ArgumentError,
     LaminaError,
-    MissingPackageError,
     UnknownDeviceError,
     message_of,
 )
@@ -47,8 +47,6 @@ _TABLE_ROWS = 12
 # A graph of 10,000 nodes and a vocabulary of 50,000 texts live on: with Python's 700, collections
 # were a tenth of the time to a model's first token.
 _OBJECTS_PER_COLLECTION = 100_000
-_FOLDER = "a folder with config.json and safetensors files, or a name: org/name"
-_MODEL = "a GGUF file, a folder with config.json and safetensors, or a name: smollm2, org/name"
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = command("demo", _demo, "train a small network on handwritten digits")
     epochs = "passes over the training images (default: %(default)s)"
-    demo.add_argument("--epochs", type=_count, default=15, help=epochs)
-    demo.add_argument("--seed", type=_seed, default=0, help="of the weights and the order")
+    demo.add_argument("--epochs", type=parse_count, default=15, help=epochs)
+    demo.add_argument("--seed", type=parse_seed, default=0, help="of the weights and the order")
     demo.add_argument("--output", type=Path, help="the model's file, in the user's data by default")
     command("passes", _passes, "list the passes of the compiler, in order")
     explain = command("explain", _explain, "show what each pass makes of a program")
@@ -117,53 +115,21 @@ def _parser() -> argparse.ArgumentParser:
     named = "a value: the name of an input, and a file of NumPy's; can be repeated"
     run.add_argument("--input", type=_named_file, action="append", default=[], dest="inputs",
                      metavar="x=FILE.npy", help=named)  # fmt: skip
-    run.add_argument("--seed", type=_seed, default=0, help="of the inputs that are drawn")
+    run.add_argument("--seed", type=parse_seed, default=0, help="of the inputs that are drawn")
     run.add_argument("--profile", action="store_true", help="print the time of each kernel")
     run.add_argument("--check", action="store_true", help="compare with onnxruntime where it is "
                      "installed, otherwise with onnx's reference evaluator")  # fmt: skip
     launch = command("launch", _launch, "start a script in several processes")
-    launch.add_argument("-n", type=_count, default=2, dest="count", help="processes (default: 2)")
+    launch.add_argument("-n", type=parse_count, default=2, dest="count",
+                        help="processes (default: 2)")  # fmt: skip
     launch.add_argument("--device", default="cpu", help="of each: cpu (the default), interp, cuda")
     launch.add_argument("-m", action="store_true", dest="is_module",
                         help="run a module in place of a file: -m lamina generate MODEL PROMPT")
     launch.add_argument("script", help="a Python file; see lamina.distributed")
     launch.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
     command("doctor", _doctor, "look for what lamina needs on this machine")
-    _add_models(command)
+    add_models(command)
     return parser
-
-
-def _add_models(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
-    """The commands of models in files."""
-    generate = command("generate", _generate, "write what follows a text, with a language model")
-    _add_model(generate)
-    generate.add_argument("prompt", help="a question, or a text to continue")
-    generate.add_argument("--raw", action="store_true", help="no chat template: continue the text")
-    generate.add_argument("--schema", type=Path, help="a JSON schema that the text has to fit")
-    chat = command("chat", _chat, "talk with a language model, a line at a time")
-    _add_model(chat)
-    chat.add_argument("--context", type=_count, default=1024, help="tokens that the model sees")
-    for one in (generate, chat):
-        _add_sampling(one)
-    _add_serving(command("serve", _serve, "serve a model of text over HTTP, as OpenAI's API does"))
-    embed = command("embed", _embed, "write the vectors of texts, as lines of JSON")
-    embed.add_argument("model", help="a folder as on Hugging Face's hub, or a name such as minilm")
-    embed.add_argument("texts", nargs="*", metavar="text", help="if none, each line of the input")
-    embed.add_argument("--output", type=Path, help="a file of NumPy's in place of JSON: x.npy")
-    convert = command("convert", _convert, "write a GGUF file with its matrices in smaller types")
-    convert.add_argument("model", help="a GGUF file, or a name such as smollm2")
-    convert.add_argument("output", type=Path, help="the new file")
-    convert.add_argument("--type", choices=("Q8_0", "Q4_0", "Q4_K"), default="Q8_0",
-                         help="8 or 4 bits a weight (default: %(default)s)")  # fmt: skip
-    classify = command("classify", _classify, "say what is on an image")
-    classify.add_argument("model", help=_FOLDER)
-    classify.add_argument("image", type=Path, help="a file, in any format that Pillow reads")
-    classify.add_argument("--count", type=_count, default=5, help="labels (default: %(default)s)")
-    transcribe = command("transcribe", _transcribe, "write what is said in a sound")
-    transcribe.add_argument("model", help=f"{_FOLDER}: a Whisper")
-    transcribe.add_argument("sound", type=Path, help="a WAV file")
-    fetch = command("fetch", _fetch, "download a published model, and print where it is")
-    fetch.add_argument("model", help="a name, such as smollm2, or org/name@revision")
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -171,82 +137,6 @@ def _launch(options: argparse.Namespace) -> int:
 
     program = [options.script, *options.arguments]
     return launch(options.count, options.device, ["-m", *program] if options.is_module else program)
-
-
-def _add_model(parser: argparse.ArgumentParser, *, rounds: bool = True) -> None:
-    parser.add_argument("model", help=_MODEL)
-    kept = "the dtype of keys and values, and of factors of products: 16 bits are faster on a GPU"
-    dtypes = ("float32", "bfloat16", "float16")
-    parser.add_argument("--activations", choices=dtypes, default="float32", help=kept)
-    if rounds:
-        rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
-        parser.add_argument("--round-activations", action="store_true", help=rounded)
-
-
-def _add_serving(parser: argparse.ArgumentParser) -> None:
-    _add_model(parser, rounds=False)
-    parser.add_argument("--name", help="of the model, for clients; its file's name by default")
-    parser.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
-    key = "a file whose first line clients have to send; needed where other machines reach the host"
-    parser.add_argument("--api-key-file", type=Path, help=key)
-
-    def number(name: str, default: int, what: str) -> None:
-        shown = f"{what} (default: %(default)s)"
-        parser.add_argument(name, type=_count, default=default, help=shown)
-
-    port = "where to listen; 0 takes a free one (default: %(default)s)"
-    parser.add_argument("--port", type=_port, default=8000, help=port)
-    number("--slots", 16, "texts that are written at once")
-    number("--context", 2048, "tokens of the longest text, its prompt included")
-    number("--cache-tokens", 16384, "tokens of all texts in the caches")
-    number("--queue", 64, "texts that wait for a slot; more are refused")
-    number("--max-tokens", 512, "of an answer whose request does not say how many")
-    number("--max-body", 1 << 20, "bytes of a request")
-    number("--timeout", 300, "seconds for a request")
-    number("--grace", 10, "seconds for answers to finish, once the server is asked to end")
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    def number(name: str, kind: Any, default: Any, what: str) -> None:
-        parser.add_argument(name, type=kind, default=default, help=f"{what} (default: %(default)s)")
-
-    number("--max-tokens", _count, 256, "the longest text that is written")
-    number("--temperature", float, 0.0, "of what is drawn; 0 takes the most probable token")
-    number("--top-k", int, 0, "draw only so many of the most probable tokens; 0 draws from all")
-    number("--top-p", float, 1.0, "draw only tokens that make up this share")
-    number("--min-p", float, 0.0, "draw only tokens so probable beside the best one")
-    penalty = "of tokens that the text has already, from 1 on; logits are divided by it"
-    number("--repetition-penalty", float, 1.0, penalty)
-    number("--seed", _key_seed, 0, "of what is drawn")
-
-
-def _count(text: str) -> int:
-    return _from(1, text)
-
-
-def _seed(text: str) -> int:
-    return _from(0, text)
-
-
-def _key_seed(text: str) -> int:
-    """A seed of `Sampling`, which is one word of a key."""
-    return _from(0, text, (1 << 32) - 1)
-
-
-def _port(text: str) -> int:
-    return _from(0, text, (1 << 16) - 1)
-
-
-def _from(least: int, text: str, most: int | None = None) -> int:
-    """The whole number that `text` says, `least` or more, and no more than `most`."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if value < least or (most is not None and value > most):
-        wanted = f"{least} or more" if most is None else f"{least} to {most}"
-        raise argparse.ArgumentTypeError(f"{value}; {wanted} is needed")
-    return value
 
 
 def _named_file(text: str) -> tuple[str, Path]:
@@ -466,58 +356,6 @@ def _kind_row(kind: str) -> Row:
     except UnknownDeviceError as error:
         return Row(kind, error.problem, False, error.remedy)
     return Row(kind, "; ".join(devices) or "the driver finds none", bool(devices))
-
-
-def _generate(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_generate
-
-    run_generate(options)
-
-
-def _chat(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_chat
-
-    run_chat(options)
-
-
-def _embed(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_embed
-
-    run_embed(options)
-
-
-def _convert(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_convert
-
-    run_convert(options)
-
-
-def _serve(options: argparse.Namespace) -> None:
-    try:
-        from lamina.serving.command import run_serve
-    except ModuleNotFoundError as error:
-        what = f"lamina serve needs the package {error.name}: pip install 'lamina[serve]'"
-        raise MissingPackageError(what) from None
-
-    run_serve(options)
-
-
-def _classify(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_classify
-
-    run_classify(options)
-
-
-def _transcribe(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_transcribe
-
-    run_transcribe(options)
-
-
-def _fetch(options: argparse.Namespace) -> None:
-    from lamina.models.command import run_fetch
-
-    run_fetch(options)
 
 
 def _demo(options: argparse.Namespace) -> None:

@@ -15,14 +15,15 @@ from pathlib import Path
 from lamina.core.dtypes import BY_NAME
 from lamina.distributed import setup
 from lamina.distributed.mesh import Axis, Mesh
-from lamina.errors import FormatError
+from lamina.errors import ArgumentError, FormatError
 from lamina.models.convert import convert
 from lamina.models.fetch import PUBLISHED, fetch, find
-from lamina.models.generate import Generator
+from lamina.models.generate import Acceptance, Generator, Proposer
 from lamina.models.images import Labels, read_image
 from lamina.models.loading import Model, load
 from lamina.models.sampling import Sampling
 from lamina.models.sound import read_wave
+from lamina.models.speculation import DraftModel, PromptLookup
 from lamina.models.transcribe import Transcriber
 from lamina.text.schema import Constraint, Schemas
 from lamina.text.tokenizer import TextStream
@@ -83,6 +84,7 @@ def run_transcribe(options: Namespace) -> None:
 
 def run_generate(options: Namespace) -> None:
     """Write what follows a prompt, and on the standard error how fast."""
+    _check_rounding(options)
     model = _loaded(options)
     tokenizer = model.tokenizer
     goes_on = options.raw or tokenizer.template is None
@@ -92,11 +94,34 @@ def run_generate(options: Namespace) -> None:
         prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
     constraint = None if options.schema is None else _constraint(options.schema, model)
     capacity = _capacity(len(prompt) + options.max_tokens, model)
-    generator = Generator(model.writer, capacity, model.device)
+    generator = _generator(options, model, capacity)
     answer = _Answer(TextStream.after(tokenizer, prompt if goes_on else ()))
     answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options), constraint))
     if setup.rank() == 0:
-        print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
+        speed = answer.speed(generator.acceptance)
+        print(f"\n{len(prompt)} tokens read, {speed}", file=sys.stderr)
+
+
+def _check_rounding(options: Namespace) -> None:
+    """Raises ArgumentError for options that would write one text by two kinds of products."""
+    proposes = options.draft is not None or options.prompt_lookup
+    if proposes and options.round_activations:
+        raise ArgumentError(
+            "single vectors alone are rounded, and proposals are checked several at once; "
+            "leave out --draft and --prompt-lookup, or this option",
+            operation="--round-activations",
+        )
+
+
+def _generator(options: Namespace, model: Model, capacity: int) -> Generator:
+    proposer: Proposer | None = None
+    if options.prompt_lookup:
+        proposer = PromptLookup(options.proposals)
+    elif options.draft is not None:
+        # Whole in each of the processes that share the model: all propose the same.
+        draft = load(find(options.draft), activations=BY_NAME[options.activations])
+        proposer = DraftModel(draft, model, capacity, options.proposals)
+    return Generator(model.writer, capacity, model.device, proposer=proposer)
 
 
 def _constraint(path: Path, model: Model) -> Constraint:
@@ -126,9 +151,10 @@ def _model(options: Namespace, over: Axis | None = None) -> Model:
 
 def run_chat(options: Namespace) -> None:
     """A conversation: a line of the user, an answer, and so on until the end of the input."""
+    _check_rounding(options)
     model = _model(options)
     tokenizer = model.tokenizer
-    generator = Generator(model.writer, _capacity(options.context, model), model.device)
+    generator = _generator(options, model, _capacity(options.context, model))
     messages: list[dict[str, str]] = []
     for line in _lines():
         messages.append({"role": "user", "content": line})
@@ -136,7 +162,7 @@ def run_chat(options: Namespace) -> None:
         answer = _Answer(TextStream(tokenizer))
         answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
         messages.append({"role": "assistant", "content": answer.text})
-        print(f"\n({answer.speed()})", file=sys.stderr)
+        print(f"\n({answer.speed(generator.acceptance)})", file=sys.stderr)
 
 
 def _sampling(options: Namespace) -> Sampling:
@@ -196,6 +222,11 @@ class _Answer:
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    def speed(self) -> str:
+    def speed(self, acceptance: Acceptance) -> str:
         rate = (self.count - 1) / self.seconds if self.seconds else 0.0
-        return f"the first after {self.first_seconds:.2f} s, then {rate:.1f} tokens/s"
+        speed = f"the first after {self.first_seconds:.2f} s, then {rate:.1f} tokens/s"
+        if not acceptance.proposed:
+            return speed
+        share = acceptance.accepted / acceptance.proposed
+        counts = f"{acceptance.accepted} of {acceptance.proposed} proposals accepted"
+        return f"{speed}, {counts} ({share:.0%})"

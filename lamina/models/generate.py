@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lamina.core.dtypes import float32, int32, int64, uint32
 from lamina.errors import ArgumentError
@@ -13,6 +17,7 @@ from lamina.frontend.realize import fetch
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
 from lamina.models.sampling import (
+    RECENT,
     Sampling,
     all_allowed,
     best,
@@ -22,7 +27,7 @@ from lamina.models.sampling import (
 )
 from lamina.text.schema import Constraint
 
-__all__ = ["Generator"]
+__all__ = ["Acceptance", "Generator", "Proposer"]
 
 # Tokens of a prompt that are computed at once. Weights are decoded once for a chunk, and a short
 # prompt fills up a long one: 512 tokens of SmolLM2 took a core 3.7 s in chunks of 128 and 5.7 s in
@@ -34,14 +39,53 @@ CHUNKS = (32, 128)
 _SHORTEST = 256
 
 
+class Proposer(Protocol):
+    """Guesses how a text goes on. count: the most tokens that it proposes at once."""
+
+    count: int
+
+    def propose(self, text: Sequence[int], limit: int, sampling: Sampling) -> list[int]:
+        """Tokens that may follow those of `text`, at most `limit`, which is no more than `count`;
+        `sampling` says how the text is written."""
+
+
+@dataclass
+class Acceptance:
+    """How many tokens were proposed for a text, and how many of these it has."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+
 @dataclass(frozen=True)
 class _Step:
-    """The inputs of a program: tokens, the place of the first in the text, and the place among
-    them of the one whose successor is wanted."""
+    """The inputs of a program for `size` tokens. new: the first of these, which begin at the place
+    `first` of the text; others fill it up. What fills it up is written behind the text, and read by
+    no token of it: each one writes its own keys and values first.
 
-    ids: Sequence[int]
+    wants_all: the successors of all tokens are wanted, not of the last new one alone. allowed: as
+    `Constraint.allowed` says of the first of these successors, the second and so on; of others, and
+    where it is empty, any token may come."""
+
+    new: Sequence[int]
     first: int
-    last: int
+    size: int
+    wants_all: bool = False
+    allowed: Sequence[NDArray[np.int32]] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        return [*self.new, *[0] * (self.size - len(self.new))]
+
+    @property
+    def places(self) -> list[int]:
+        """What programs read beside `ids`."""
+        return [self.first] if self.wants_all else [self.first, len(self.new) - 1]
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """How many of `ids` come before each successor that is wanted."""
+        return range(1, self.size + 1) if self.wants_all else [len(self.new)]
 
 
 @dataclass(frozen=True)
@@ -59,6 +103,11 @@ class _Choice:
     def is_limited(self) -> bool:
         return self.sampling.is_limited or self.constraint is not None
 
+    def ahead(self, tokens: Sequence[int]) -> tuple[Sequence[int], list[NDArray[np.int32]]]:
+        """As many of `tokens` as may come next one after another, and `Constraint.allowed` before
+        each of these and after the last; an empty list where any token may come always."""
+        return (tokens, []) if self.constraint is None else self.constraint.ahead(tokens)
+
 
 class Generator:
     """Writes with `network` texts of up to `capacity` tokens, prompts included.
@@ -66,46 +115,65 @@ class Generator:
     A program for each length among `chunks` computes so many tokens of a prompt, another one the
     next token, all at any place of the text: the place is a tensor. There is one of each for 256
     positions, for 512 and so on up to the capacity. What the cache holds of an earlier text that
-    begins alike is not computed again. It writes one text at a time. Raises ArgumentError for a
-    capacity below 1."""
+    begins alike is not computed again. It writes one text at a time.
+
+    proposer: guesses tokens. One more program then computes what follows the last token and each of
+    as many proposals as there are at most. Each successor is chosen as it is without proposals, by
+    the seed and the place. Proposals before the first wrong one are accepted, and the token in the
+    place of that one is known as well. So the text is the same one, but for the last bits of sums,
+    which a program of other shapes may add in another order. `acceptance` counts the proposals for
+    the last text.
+
+    Raises ArgumentError for a capacity below 1.
+
+    Sources: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding";
+    Daliri et al. 2024, "Coupling without communication and drafter-invariant speculative
+    decoding"."""
 
     def __init__(
-        self, network: LanguageModel, capacity: int, device: str, chunks: Sequence[int] = CHUNKS
-    ) -> None:
+        self, network: LanguageModel, capacity: int, device: str, chunks: Sequence[int] = CHUNKS,
+        proposer: Proposer | None = None,
+    ) -> None:  # fmt: skip
         if capacity < 1:
             raise ArgumentError(
                 f"a capacity of {capacity} tokens; 1 or more is needed", operation="Generator"
             )
         self.capacity, self._device = capacity, device
-        self._vocabulary = network.vocabulary
+        self.acceptance = Acceptance()
+        self._vocabulary, self._proposer = network.vocabulary, proposer
         self._chunks = sorted({min(chunk, capacity) for chunk in chunks})
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
         caches = network.new_caches(1, capacity, device)
 
+        def logits(ids: Tensor, places: Tensor, room: int) -> Tensor:
+            """After the token whose place among `ids` is the second of `places`, or after each one:
+            (1 or length, vocabulary). The first is that of ids[0] in the text. room: positions
+            that a text has."""
+            texts = [cache.prefix(room) for cache in caches]
+            only = places[1] if places.shape == (2,) else None
+            return network(ids, texts, places[0], only=only)[0]
+
         @jit
         def greedy(ids: Tensor, places: Tensor, room: int) -> Tensor:
-            """As `ids` of the next token: (1, 1). room: positions that a text has."""
-            texts = [cache.prefix(room) for cache in caches]
-            return best(network(ids, texts, places[0], only=places[1]))
+            """As `ids` of the next tokens: (1, 1 or length)."""
+            return best(logits(ids, places, room)).unsqueeze(0)
 
         @jit
         def sampled(
             ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor
         ) -> Tensor:
-            texts = [cache.prefix(room) for cache in caches]
-            logits = network(ids, texts, places[0], only=places[1])[:, 0]
-            return drawn(logits, numbers, keys)
+            return drawn(logits(ids, places, room), numbers, keys)
 
         @jit
         def limited(
             ids: Tensor, places: Tensor, room: int, numbers: Tensor, keys: Tensor, recent: Tensor,
             allowed: Tensor,
         ) -> Tensor:  # fmt: skip
-            texts = [cache.prefix(room) for cache in caches]
-            logits = network(ids, texts, places[0], only=places[1])[:, 0]
-            return drawn_with_limits(logits, numbers, keys, recent, allowed)
+            return drawn_with_limits(logits(ids, places, room), numbers, keys, recent, allowed)
 
-        self._greedy, self._sampled, self._limited = greedy, sampled, limited
+        self._greedy: Callable[..., Tensor] = greedy
+        self._sampled: Callable[..., Tensor] = sampled
+        self._limited: Callable[..., Tensor] = limited
 
     def tokens(
         self, prompt: Sequence[int], limit: int, sampling: Sampling | None = None,
@@ -130,7 +198,12 @@ class Generator:
             )
         choice = _Choice(sampling or Sampling(), constraint)
         count = min(limit, self.capacity - len(prompt) + 1)
-        yield from self._following(self._read(prompt, choice), count, choice)
+        self.acceptance = Acceptance()
+        first = self._read(prompt, choice)
+        if self._proposer is None:
+            yield from self._following(first, count, choice)
+        else:
+            yield from self._following_proposed(first, count, choice, self._proposer)
 
     def _following(self, chosen: Tensor, count: int, choice: _Choice) -> Iterator[int]:
         """`count` tokens, of which `chosen` is the first. Where the next one depends on this one
@@ -140,7 +213,8 @@ class Generator:
             following = None
             if left and runs_ahead:
                 place = len(self._held)
-                following = self._greedy(chosen, self._places(place, 0), self._room(place + 1))
+                places = Tensor([place, 0], int64, self._device)
+                following = self._greedy(chosen, places, self._room(place + 1))
             token = int(chosen.item())
             if following is not None:
                 self._held.append(token)
@@ -150,21 +224,54 @@ class Generator:
             if following is not None:
                 chosen = following
             elif left:
-                chosen = self._next(_Step([token], len(self._held), 0), choice)
+                chosen = self._after(token, choice)
+
+    def _following_proposed(
+        self, chosen: Tensor, count: int, choice: _Choice, proposer: Proposer
+    ) -> Iterator[int]:
+        """`count` tokens, of which `chosen` is the first."""
+        new = [int(chosen.item())]
+        left = count
+        while True:
+            for token in new:
+                if choice.constraint is not None:
+                    choice.constraint.add(token)
+                yield token
+            left -= len(new)
+            if not left:
+                return
+            new = self._accepted(new[-1], left, choice, proposer)
+
+    def _accepted(
+        self, token: int, left: int, choice: _Choice, proposer: Proposer
+    ) -> list[int]:
+        """The tokens that follow `token`, at most `left`: the proposals that are right, and one
+        more."""
+        text = [*self._held, token]
+        limit = min(left - 1, proposer.count)
+        guessed = proposer.propose(text, limit, choice.sampling) if limit else []
+        are_known = takewhile(lambda guess: guess < self._vocabulary, guessed)
+        proposed, allowed = choice.ahead([*are_known])
+        if not proposed:
+            return [int(self._after(token, choice).item())]
+        step = _Step([token, *proposed], len(self._held), proposer.count + 1, True, allowed)
+        chosen = [int(number) for number in self._chosen(step, choice).numpy().flat]
+        right = _alike(proposed, chosen)
+        self._held += [token, *proposed[:right]]
+        self.acceptance.proposed += len(proposed)
+        self.acceptance.accepted += right
+        return chosen[: right + 1]
 
     def _read(self, prompt: Sequence[int], choice: _Choice) -> Tensor:
         """The token that follows the prompt, whose chunks are computed."""
-        pairs = zip(self._held, prompt[:-1], strict=False)
-        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        self._held = list(prompt[:known])
+        self._held = list(prompt[: _alike(self._held, prompt[:-1])])
+        _, allowed = choice.ahead([])
         while len(self._held) < len(prompt):
             first = len(self._held)
             size = self._chunk_of(len(prompt) - first)
-            new = list(prompt[first : first + size])
-            # What fills up the last chunk is written behind the text, and read by no token of it:
-            # each one writes its own keys and values first.
-            filled = new + [0] * (size - len(new))
-            chosen = self._next(_Step(filled, first, len(new) - 1), choice)
+            new = prompt[first : first + size]
+            chosen = self._chosen(_Step(new, first, size, allowed=allowed), choice)
+            self._held += new
         return chosen
 
     def _chunk_of(self, rest: int) -> int:
@@ -172,33 +279,41 @@ class Generator:
         filled = [chunk for chunk in self._chunks if rest > chunk // 2]
         return filled[-1] if filled else self._chunks[0]
 
-    def _next(self, step: _Step, choice: _Choice) -> Tensor:
-        device, sampling = self._device, choice.sampling
-        ids = Tensor([step.ids], int64, device)
-        places = self._places(step.first, step.last)
-        new = step.ids[: step.last + 1]
-        room = self._room(step.first + len(new))
-        numbers = Tensor([sampling.numbers()], float32, device)
-        keys = Tensor([sampling.key(step.first + step.last)], uint32, device)
-        chosen: Tensor
-        if choice.is_plain:
-            chosen = self._greedy(ids, places, room)
-        elif not choice.is_limited:
-            chosen = self._sampled(ids, places, room, numbers, keys)
-        else:
-            recent = recent_of([*self._held[: step.first], *new])
-            last = Tensor([recent], int64, device)
-            allowed = self._allowed(choice.constraint)
-            chosen = self._limited(ids, places, room, numbers, keys, last, allowed)
-        self._held[step.first :] = new
+    def _after(self, token: int, choice: _Choice) -> Tensor:
+        """What follows `token`, the text's last one."""
+        _, allowed = choice.ahead([])
+        chosen = self._chosen(_Step([token], len(self._held), 1, allowed=allowed), choice)
+        self._held.append(token)
         return chosen
 
-    def _allowed(self, constraint: Constraint | None) -> Tensor:
-        """The tokens that may come next, of one text."""
-        words = all_allowed(1, self._vocabulary)
-        if constraint is not None:
-            words[0] = constraint.allowed()
-        return Tensor(words, int32, self._device)
+    def _chosen(self, step: _Step, choice: _Choice) -> Tensor:
+        """The successors that are wanted. What is held is the text before the step."""
+        device, sampling = self._device, choice.sampling
+        ids = Tensor([step.ids], int64, device)
+        places = Tensor(step.places, int64, device)
+        room = self._room(step.first + len(step.new))
+        if choice.is_plain:
+            return self._greedy(ids, places, room)
+        numbers = Tensor([sampling.numbers()] * len(step.counts), float32, device)
+        steps = [sampling.key(step.first + count - 1) for count in step.counts]
+        keys = Tensor(steps, uint32, device)
+        if not choice.is_limited:
+            return self._sampled(ids, places, room, numbers, keys)
+        recent = Tensor(self._recent(step), int64, device)
+        allowed = Tensor(self._allowed(step), int32, device)
+        return self._limited(ids, places, room, numbers, keys, recent, allowed)
+
+    def _recent(self, step: _Step) -> list[list[int]]:
+        """The tokens that penalties count, for each successor."""
+        before = self._held[-RECENT:]
+        return [recent_of([*before, *step.ids[:count]]) for count in step.counts]
+
+    def _allowed(self, step: _Step) -> NDArray[np.int32]:
+        """The tokens that each successor may be."""
+        words = all_allowed(len(step.counts), self._vocabulary)
+        for row, allowed in enumerate(step.allowed):
+            words[row] = allowed
+        return words
 
     def _room(self, end: int) -> int:
         """The positions of the shortest program for a text of `end` tokens: 512 for 300."""
@@ -207,5 +322,8 @@ class Generator:
             room *= 2
         return min(room, self.capacity)
 
-    def _places(self, first: int, last: int) -> Tensor:
-        return Tensor([first, last], int64, self._device)
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """With how many equal tokens both begin."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

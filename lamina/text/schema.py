@@ -8,7 +8,7 @@ Source: Willard and Louf 2023, "Efficient Guided Generation for Large Language M
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,18 @@ class Constraint:
     def add(self, token: int) -> None:
         """Go on behind `token`, the text's next one."""
         self._matcher.consume_token(token)
+
+    def ahead(self, tokens: Sequence[int]) -> tuple[Sequence[int], list[NDArray[np.int32]]]:
+        """As many of `tokens` as may come next one after another, and what is `allowed` before each
+        of these and after the last. It is told none of them."""
+        text = self.copy()
+        allowed = [text.allowed()]
+        for count, token in enumerate(tokens):
+            if not allowed[-1][token // 32] >> (token % 32) & 1:
+                return tokens[:count], allowed
+            text.add(token)
+            allowed.append(text.allowed())
+        return tokens, allowed
 
     @property
     def is_broken(self) -> bool:
