@@ -35,13 +35,15 @@ from lamina.runtime.devices import target_of
 from lamina.runtime.profile import passes, runs
 
 # PyTorch's cache key includes passes and settings of Inductor's code generators, and imports them
-# all to read these: 0.8 s in each process. lamina's entries have no code of theirs, so the key does
-# without.
+# all to read these: 0.8 s in each process. It also has a digest of all files of Triton, which takes
+# 0.3 s, beside the name of the GPU. lamina's entries have no code of theirs, and a part of the key
+# with the facts of the GPU (`key_of`), so the key does without.
 _NO_CODE_GENERATORS: dict[str, Any] = {
     "init_backend_registration": lambda: None,
     "custom_backend_passes": {},
     "custom_backend_codegen_configs": {},
 }
+_NO_SYSTEM: dict[str, Any] = {"get_system": staticmethod(dict)}
 
 
 class _Operation:
@@ -172,5 +174,6 @@ def keeping(key: str) -> Iterator[None]:
         torch._inductor.config.patch(custom_partitioner_fn=_Partitioner(key)),
         # `create`: a release whose key does not read one of these has no such name to replace.
         patch.multiple(codecache, **_NO_CODE_GENERATORS, create=True),
+        patch.multiple(codecache.CacheBase, **_NO_SYSTEM, create=True),
     ):
         yield
