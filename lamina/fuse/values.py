@@ -29,6 +29,7 @@ from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
+from lamina.graph.steps_in_rows import varies
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import product_of, reuses_both_factors
@@ -379,7 +380,7 @@ def _are_scalars_of_vectors(copies: Node, users: Users) -> bool:
         if product_of(total) is None:
             return False
         kept = [axis for axis in range(len(copies.shape)) if axis not in total.arg.axes]
-        if not kept or copies.src[0].shape[kept[-1]] != 1:
+        if not kept or varies(copies, kept[-1]):
             return False
         if copies.shape[kept[-1]] < MIN_COLUMNS_OF_STORED:
             return False

@@ -261,3 +261,11 @@ def test_what_computes_scalars_of_many_vectors_is_stored(
 ) -> None:
     scaled, total = scaled_product(columns, of_scalars=of_scalars, by_array=by_array)
     assert (scaled in choose_values([total], target).regions) == is_stored
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_scalars_of_vectors_may_be_repeated_along_new_axes(axis: int) -> None:
+    """A vector that each of many rows is multiplied by, as in ``sum(-x * y, axis)``."""
+    x, y = leaf(0, (K,), float32), leaf(1, (M, N, K), float32)
+    total = build.reduce(ADD, [axis], build.expand(-x, (M, N, K)) * y)
+    assert list(choose_values([total], CPU).regions) == [total]
