@@ -130,6 +130,8 @@ def _unrepeated(index: Node, axis: int) -> Node:
     if index.op is not Op.EXPAND:
         return index
     (source,) = index.src
+    added = len(index.shape) - len(source.shape)  # axes that the EXPAND adds, in front
+    source = build.reshape(source, (1,) * added + source.shape)
     has_all_rows = source.shape[axis] == index.shape[axis]
     return source if has_all_rows else index
 

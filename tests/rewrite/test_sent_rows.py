@@ -21,8 +21,9 @@ from tests.distributed.lockstep import evaluate_ranks, hole
 WIDTH = 3
 
 
-def indices(count: int, rows: int, axis: int) -> np.ndarray:
-    return np.random.default_rng(rows).integers(0, rows, (count, 1) if axis == 0 else (1, count))
+def indices(count: int, rows: int, axis: int, *, is_vector: bool = False) -> np.ndarray:
+    shape = (count, 1) if axis == 0 else (count,) if is_vector else (1, count)
+    return np.random.default_rng(rows).integers(0, rows, shape)
 
 
 def scattered(base: Node, index: Node, updates: Node, axis: int) -> Node:
@@ -49,16 +50,17 @@ def have_one_value(node: Node, replaced: Node, leaves: list[dict[Node, np.ndarra
 @given(
     ranks=st.integers(2, 5), rows=st.integers(1, 60), count=st.integers(1, 9),
     axis=st.integers(0, 1), is_short=st.booleans(), is_scaled=st.booleans(),
+    is_vector=st.booleans(),
 )
 def test_rows_are_sent_where_they_are_fewer(
-    ranks: int, rows: int, count: int, axis: int, is_short: bool, is_scaled: bool
+    ranks: int, rows: int, count: int, axis: int, is_short: bool, is_scaled: bool, is_vector: bool
 ) -> None:
     drawn = np.random.default_rng(count)
     shape = (count, WIDTH) if axis == 0 else (WIDTH, count)
     dtype = dtypes.bfloat16 if is_short else dtypes.float32
     updates_of = [drawn.standard_normal(shape).astype(dtype.numpy) for _ in range(ranks)]
     shares_of = [drawn.random(()).astype(np.float32) for _ in range(ranks)]
-    index_of = [indices(count, rows, axis) for _ in range(ranks)]
+    index_of = [indices(count, rows, axis, is_vector=is_vector) for _ in range(ranks)]
     index, updates, share = hole(0, index_of[0]), hole(1, updates_of[0]), hole(2, shares_of[0])
     table = (rows, WIDTH) if axis == 0 else (WIDTH, rows)
     zeros = full(table, 0.0, dtypes.float32)
