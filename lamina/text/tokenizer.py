@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lamina.errors import ArgumentError, DTypeError, FormatError
-from lamina.text.byte_level import byte_level_bpe
+from lamina.text.byte_level import begins_texts, byte_level_bpe
 from lamina.text.chat import ChatTemplate
 from lamina.text.extra import package
 from lamina.text.sentencepiece import scored_bpe, unigram
@@ -196,13 +196,13 @@ class _Kind:
     build: Callable[[Tables, Sequence[str]], Any]
     bos: int | None = None
     eos: int | None = None
-    adds_bos: bool = False
+    adds_bos: Callable[[Tables], bool] = lambda tables: False
     adds_eos: bool = False
 
 
 _KINDS = {
-    "gpt2": _Kind(byte_level_bpe),
-    "llama": _Kind(scored_bpe, bos=1, eos=2, adds_bos=True),
+    "gpt2": _Kind(byte_level_bpe, adds_bos=begins_texts),
+    "llama": _Kind(scored_bpe, bos=1, eos=2, adds_bos=lambda tables: True),
     "t5": _Kind(unigram, eos=1, adds_eos=True),
 }
 
@@ -220,7 +220,7 @@ def _from_gguf(tables: Tables) -> Tokenizer:
     ends = [eos, *(tables.token(f"ggml.{end}_token_id", len(tokens)) for end in ("eot", "eom"))]
     stops = {end for end in ends if end is not None}
     stops |= {backend.token_to_id(text) for text in special if text in _ENDS_OF_TURN}
-    adds_bos = tables.optional("ggml.add_bos_token", bool, kind.adds_bos)
+    adds_bos = tables.optional("ggml.add_bos_token", bool, kind.adds_bos(tables))
     adds_eos = tables.optional("ggml.add_eos_token", bool, kind.adds_eos)
     _frame(backend, bos if adds_bos else None, eos if adds_eos else None)
     template = tables.optional("chat_template", str)

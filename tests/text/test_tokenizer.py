@@ -28,8 +28,18 @@ MODERN = (
     CASELESS
     + r"|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+SUFFIXES = CASELESS + "?"
+CAPITALS, SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}*{SMALL}+SUFFIXES"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}+{SMALL}*SUFFIXES"
+    r"|NUMBER| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 RULES = {
     "gpt-2": [GPT2],
+    "dbrx": [MODERN.replace("NUMBER", r"\p{N}{1,3}")],
+    "tekken": [CASED.replace("SUFFIXES", "").replace("NUMBER", r"\p{N}")],
+    "gpt-4o": [CASED.replace("SUFFIXES", SUFFIXES).replace("NUMBER", r"\p{N}{1,3}")],
     "smollm": [r"\p{N}", GPT2],
     "llama-bpe": [MODERN.replace("NUMBER", r"\p{N}{1,3}")],
     "qwen2": [MODERN.replace("NUMBER", r"\p{N}")],
@@ -99,29 +109,46 @@ WORDS = st.sampled_from(
 
 @given(text=st.lists(WORDS | st.text(max_size=4), max_size=12).map("".join))
 @example(text="a 1 2  3\n\n 4x")
+@example(text="HelloWorld ABCdef'LL 12345/\n/ don't ÉCOLE")
 @example(text="<|im_start|>user\nhi<|im_end|>")
 def test_tokens_are_those_of_a_plain_bpe(both: tuple[Tokenizer, PlainBPE], text: str) -> None:
     tokenizer, plain = both
-    assert tokenizer.encode(text) == plain.encode(text)
+    assert tokenizer.encode(text, with_bos=False) == plain.encode(text)
 
 
 def test_a_whole_text_and_back(both: tuple[Tokenizer, PlainBPE]) -> None:
     tokenizer, plain = both
     text = PROSE.read_text(encoding="utf-8")
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode(text, with_bos=False)
     assert ids == plain.encode(text)
     assert tokenizer.decode(ids) == text
 
 
-@pytest.mark.parametrize("rule", ["llama-bpe", "qwen2"])
+@pytest.mark.parametrize(
+    ("rule", "same"),
+    [("phi-2", "gpt-2"), ("olmo", "gpt-2"), ("llama3", "llama-bpe"), ("deepseek-r1-qwen", "qwen2")],
+)
+def test_some_rules_have_several_names(rule: str, same: str) -> None:
+    text = PROSE.read_text(encoding="utf-8") + " 12345 WE'LL\n\n"
+    wanted = PlainBPE(tables(same)).encode(text)
+    assert Tokenizer.from_gguf(tables(rule)).encode(text, with_bos=False) == wanted
+
+
+def test_texts_of_llama3_begin_with_a_token_where_files_do_not_say_it() -> None:
+    llama, qwen = (Tokenizer.from_gguf(tables(rule)) for rule in ("llama-bpe", "qwen2"))
+    assert llama.encode("a") == [0, *qwen.encode("a")]
+    silent = tables("llama-bpe") | {"tokenizer.ggml.add_bos_token": False}
+    assert Tokenizer.from_gguf(silent).encode("a") == qwen.encode("a")
+
+
+@pytest.mark.parametrize("rule", ["llama-bpe", "tekken", "qwen2"])
 def test_llama_takes_a_part_that_is_a_token_though_no_merges_make_it(rule: str) -> None:
     metadata = tables(rule)
     unreached = "\u0120xyzzy"  # " xyzzy" in the letters of bytes
     metadata["tokenizer.ggml.tokens"] += [unreached]
     metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], 1)
     ids = Tokenizer.from_gguf(metadata).encode("a xyzzy")
-    assert (ids[1:] == [600]) == (rule == "llama-bpe")
-    assert ids[0] == Tokenizer.from_gguf(tables(rule)).encode("a")[0]
+    assert (ids[-1] == 600) == (rule != "qwen2")
 
 
 def test_texts_and_tokens_that_cannot_be_are_refused() -> None:
