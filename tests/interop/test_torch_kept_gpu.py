@@ -130,6 +130,21 @@ def test_a_graph_of_a_gpu_is_found(loaded: list[Loaded], traced: list[Any]) -> N
     assert (first.source, first.launches) == (again.source, again.launches)
 
 
+@pytest.mark.parametrize("end", [0, -1])
+def test_a_graph_whose_entry_is_damaged_is_compiled_again(
+    end: int, traced: list[Any], tmp_path: Path
+) -> None:
+    x, w = torch.randn(8, 16), torch.randn(16, 16)
+    compiled_call(layers, x, w)
+    entries = [path for path in (tmp_path / "aotautograd").rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:end])
+    for _ in range(2):
+        compiled_call(layers, x, w)(x, w)
+        assert len(traced) == 2
+
+
 def test_other_facts_of_a_gpu_are_other_graphs(
     traced: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
