@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from lamina.core.shape import Shape, prod
+from lamina.core.shape import prod, squeezed
 from lamina.fuse.layout import is_made_of_inputs
 from lamina.fuse.users import Users, users_of
-from lamina.ir.build import permute, reshape
+from lamina.ir.build import inverse, moved_last, permute, reshape, stored_in_order
 from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op, Pad, Reduce
 from lamina.ir.products import has_windows, product_of
@@ -320,7 +320,7 @@ class _Rebuilder:
         if node in self.stored and node.op is not Op.PAD:
             permuted = Node(Op.CONTIGUOUS, (permuted,))
         self._permuted[node] = permuted
-        self.done[node] = permute(permuted, _inverse(_moved_last(number, len(node.shape))))
+        self.done[node] = permute(permuted, inverse(moved_last(number, len(node.shape))))
 
     def _in_own_order(self, node: Node) -> Node:
         """`node` over new operands. A reduction reads images in the order that they have in memory,
@@ -336,7 +336,7 @@ class _Rebuilder:
         kept = _kept(node)
         if number not in kept:
             return reduced
-        return permute(reduced, _inverse(_moved_last(kept.index(number), len(kept))))
+        return permute(reduced, inverse(moved_last(kept.index(number), len(kept))))
 
     def _in_order(self, node: Node, number: int) -> Node:
         """`node` with its axis `number` at the end."""
@@ -347,7 +347,7 @@ class _Rebuilder:
         if node.op is not Op.PAD:
             return Node(node.op, tuple(self._factors(node, number)), node.arg)
         operands = [self._operand(operand, number) for operand in node.src]
-        order = _moved_last(number, len(node.shape))
+        order = moved_last(number, len(node.shape))
         before = tuple(node.arg.before[axis] for axis in order)
         after = tuple(node.arg.after[axis] for axis in order)
         return Node(Op.PAD, tuple(operands), Pad(before, after, node.arg.value))
@@ -357,11 +357,11 @@ class _Rebuilder:
         Products are built anew, and axes of size 1 are added or removed in that order."""
         if self.last_axis.get(operand) == number:
             return self._permuted[operand]
-        order = _moved_last(number, len(operand.shape))
+        order = moved_last(number, len(operand.shape))
         if operand.op is Op.MUL and operand not in self.last_axis:
             return Node(Op.MUL, tuple(self._factors(operand, number)), operand.arg)
         below = _below(operand, number) if operand.op is Op.RESHAPE else None
-        if below is not None and _long(operand.shape) == _long(operand.src[0].shape):
+        if below is not None and squeezed(operand.shape) == squeezed(operand.src[0].shape):
             shape = tuple(operand.shape[axis] for axis in order)
             return reshape(self._operand(operand.src[0], below), shape)
         return permute(self.done[operand], order)
@@ -385,10 +385,9 @@ class _Rebuilder:
         is_repeated = prod(factor.shape) >= MIN_REPEATS * prod(array.shape)
         if array in self.last_axis or not _is_image(source) or not is_repeated:
             return self._operand(factor, number)
-        order = _moved_last(source.number, len(array.shape))
-        stored = Node(Op.CONTIGUOUS, (permute(self.done[array], order),))
-        moved = _over(factor, array, permute(stored, _inverse(order)))
-        return permute(moved, _moved_last(number, len(factor.shape)))
+        order = moved_last(source.number, len(array.shape))
+        moved = _over(factor, array, stored_in_order(self.done[array], order))
+        return permute(moved, moved_last(number, len(factor.shape)))
 
 
 def _over(movement: Node, source: Node, other: Node) -> Node:
@@ -398,22 +397,8 @@ def _over(movement: Node, source: Node, other: Node) -> Node:
     return with_operands(movement, (_over(movement.src[0], source, other),))
 
 
-def _long(shape: Shape) -> list[int]:
-    return [size for size in shape if size != 1]
-
-
 def _reduce_in_order(node: Node, operands: Sequence[Node], number: int) -> Node:
     """A REDUCE of operands whose axis `number` has been moved to the end."""
-    order = _moved_last(number, len(node.src[0].shape))
+    order = moved_last(number, len(node.src[0].shape))
     axes = tuple(sorted(order.index(axis) for axis in node.arg.axes))
     return Node(Op.REDUCE, tuple(operands), Reduce(node.arg.monoid, axes, node.arg.part))
-
-
-def _moved_last(axis: int, rank: int) -> list[int]:
-    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
-    return [*(other for other in range(rank) if other != axis), axis]
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
-    return [order.index(axis) for axis in range(len(order))]

@@ -56,7 +56,7 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
     constant = constants_of(order)
     if not constant:
         return Apart(list(sinks), [])
-    nbytes_read = sum(_nbytes(node) for node in constant if node.op is Op.BUFFER)
+    nbytes_read = sum(node.nbytes for node in constant if node.op is Op.BUFFER)
     in_every_call = set(sinks)
     kept: dict[Node, Node] = {}
     for node in reversed(order):  # users first
@@ -116,18 +116,14 @@ def _gains_by_keeping(value: Node, nbytes_read: int) -> bool:
     if value.op is Op.CAST and value.src[0].dtype.itemsize < value.dtype.itemsize:
         return False  # the narrower operand may be kept: kernels cast what they read
     beneath = toposort([value])
-    bytes_read = sum(_nbytes(node) for node in beneath if node.op is Op.BUFFER)
+    bytes_read = sum(node.nbytes for node in beneath if node.op is Op.BUFFER)
     if not bytes_read and not any(node.op in COSTLY for node in beneath):
         return False
-    more_bytes = _nbytes(value) - bytes_read
+    more_bytes = value.nbytes - bytes_read
     if more_bytes <= 0:
         return True
     operations = sum(WEIGHT.get(node.op, 0) * prod(node.shape) for node in beneath)
-    nbytes_held = max(_nbytes(value), nbytes_read)
+    nbytes_held = max(value.nbytes, nbytes_read)
     level = next(level for level in COMMON_CPU.levels if level.size >= nbytes_held)
     lanes = LANES * float32.itemsize // max(value.dtype.itemsize, float32.itemsize)
     return more_bytes / level.read < operations / lanes / COMMON_CPU.issue
-
-
-def _nbytes(node: Node) -> int:
-    return prod(node.shape) * node.dtype.itemsize

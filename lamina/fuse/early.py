@@ -12,7 +12,6 @@ the tokens of all processes that the last kernels of a step need, would end afte
 
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
-from lamina.core.shape import prod
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 
@@ -101,7 +100,7 @@ def _end_of_ahead(queue: Sequence[Node], used: int) -> int:
     """How many of `queue` have begun once the first `used` of them are needed."""
     end, nbytes = used, 0
     while end < len(queue):
-        nbytes += prod(queue[end].shape) * queue[end].dtype.itemsize
+        nbytes += queue[end].nbytes
         if end - used >= MIN_AHEAD and nbytes > MAX_AHEAD_BYTES:
             break
         end += 1

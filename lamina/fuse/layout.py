@@ -28,8 +28,8 @@ from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.users import Users, users_of
 from lamina.fuse.values import MIN_REPEATED_COST
 from lamina.graph import index as ix
-from lamina.ir.build import permute
-from lamina.ir.kernel import bounds, free_axes, points
+from lamina.ir.build import inverse, moved_last, permute
+from lamina.ir.kernel import bounds, free_axes, free_axes_of, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
@@ -137,8 +137,7 @@ def _filling(array: Node, use: _Use) -> float:
 def copying_seconds(array: Node) -> float:
     """The seconds of a kernel that reads and writes each element of `array` once."""
     memory = RATES.levels[-1]
-    nbytes = prod(array.shape) * array.dtype.itemsize
-    return nbytes / memory.all_read + nbytes / memory.all_write + COPY_KERNEL
+    return array.nbytes / memory.all_read + array.nbytes / memory.all_write + COPY_KERNEL
 
 
 def _gains_by_storing(array: Node, total: Node, use: _Use) -> bool:
@@ -198,7 +197,7 @@ def _factors_of(
         axis = _axis_to_be_last(array, index, window_axes, shared)
         if axis is None:
             continue
-        varying = frozenset[Node]().union(*map(free_axes, index))
+        varying = free_axes_of(index)
         use = _Use(products, points(axis for axis in kernel.row_axes if axis not in varying))
         is_reused = products >= MIN_REUSE * prod(array.shape)
         if not is_reused and window_axes:
@@ -227,7 +226,7 @@ def _axes_of_all(kernel: KernelGroup) -> frozenset[Node]:
     if kernel.contraction is not None:
         return frozenset()
     varied = [
-        frozenset[Node]().union(*(free_axes(part) for index in indices for part in index))
+        free_axes_of(position for index in indices for position in index)
         for indices in kernel.reads.values()
     ]
     return frozenset[Node].intersection(*varied) if varied else frozenset()
@@ -351,7 +350,7 @@ class _Rebuilder:
         if axis is None:
             self.done[node] = self._over_new_operands(node)
             return
-        order = _moved_last(axis, len(node.shape))
+        order = moved_last(axis, len(node.shape))
         if node.op in Group.ELEMENTWISE:
             operands = [self._in_order(operand, axis, order) for operand in node.src]
             permuted = Node(node.op, tuple(operands), node.arg)
@@ -360,7 +359,7 @@ class _Rebuilder:
         if node in self.factors:
             permuted = Node(Op.CONTIGUOUS, (permuted,))
         self._permuted[node] = permuted
-        self.done[node] = permute(permuted, _inverse(order))
+        self.done[node] = permute(permuted, inverse(order))
 
     def _in_order(self, operand: Node, axis: int, order: Sequence[int]) -> Node:
         """An operand with its axes in `order`, which moves `axis` to the end. One that is computed
@@ -376,13 +375,3 @@ class _Rebuilder:
         if node.op is Op.ASSIGN:
             operands[0] = node.src[0]
         return with_operands(node, tuple(operands))
-
-
-def _moved_last(axis: int, rank: int) -> list[int]:
-    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
-    return [*(other for other in range(rank) if other != axis), axis]
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
-    return [order.index(axis) for axis in range(len(order))]

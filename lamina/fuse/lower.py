@@ -30,7 +30,7 @@ from lamina.core.dtypes import bool_, int64
 from lamina.core.shape import Shape
 from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
-from lamina.ir.build import cast
+from lamina.ir.build import cast, inverse
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const, peel
 from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
@@ -372,7 +372,7 @@ def operand_index(node: Node, index: Index) -> Index:
             return _expanded(node.src[0].shape, index)
         case Op.PERMUTE:
             order = node.arg
-            return tuple(index[order.index(axis)] for axis in range(len(index)))
+            return tuple(index[place] for place in inverse(order))
         case Op.PAD:
             before = node.arg.before
             return tuple(ix.scale(part, 1, -low) for part, low in zip(index, before, strict=True))

@@ -16,7 +16,7 @@ from lamina.fuse.axes import AxisPlan, Index, LoopAxes, Loops
 from lamina.fuse.lower import InMemory, Lowering, Obstacle, Source
 from lamina.graph import index as ix
 from lamina.ir.build import cast
-from lamina.ir.kernel import Store, bound_axes, free_axes
+from lamina.ir.kernel import Store, bound_axes, free_axes_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -314,7 +314,7 @@ class LoweredMembers:
         """
         if not self.shape.shared:
             return ix.TRUE
-        used = set[Node]().union(*map(free_axes, index))
+        used = free_axes_of(index)
         unused = [axis for axis in axes if axis in self.row_axes and axis not in used]
         return ix.both(*(ix.inside(axis, 1) for axis in unused))
 

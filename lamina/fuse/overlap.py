@@ -22,7 +22,6 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from lamina.fuse.early import early_collectives
-from lamina.fuse.row_block_members import nbytes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
 
@@ -109,7 +108,7 @@ class _Order:
         if collective in self._early:
             return
         number = len(self.bytes_of)
-        self.bytes_of.append(nbytes(collective))
+        self.bytes_of.append(collective.nbytes)
         self._needs[step] = number
         self._unused.append(number)
 

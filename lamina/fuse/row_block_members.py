@@ -31,7 +31,6 @@ Only blocks of `weights` and `rows` exist then: they are the *block values*.
 from collections.abc import Mapping, Set
 from copy import copy
 from dataclasses import dataclass
-from math import prod
 
 from lamina.fuse import row_block_limits as limits
 from lamina.fuse.groups import Readers
@@ -87,7 +86,7 @@ class RowBlocks:
     @property
     def saved_bytes(self) -> int:
         """The bytes of all block values as whole arrays, which need not exist."""
-        return sum(map(nbytes, self.block_values))
+        return sum(value.nbytes for value in self.block_values)
 
     def loop(self, member: KernelGroup, row: int) -> RowLoop:
         """The loop of `member` that runs along the row `row`, one of those that it has."""
@@ -181,7 +180,7 @@ class RowBlocks:
     def _draws_others(self, value: Node, readers: Set[KernelGroup], *, is_recomputed: bool) -> bool:
         """Whether blocks of `value` are worth it that other groups become members. A small value
         may be a block value, but draws in no reader, and is not computed again for that."""
-        if nbytes(value) >= limits.MIN_BYTES:
+        if value.nbytes >= limits.MIN_BYTES:
             return True
         return not is_recomputed and readers <= self.members
 
@@ -201,7 +200,7 @@ class RowBlocks:
         it is a result, or because a group reads it that is neither a member nor `joining`. Then
         blocks save little. Small values of `maker`, as the maximum of each row, do not count."""
         large = [
-            node for node in maker.members if node is value or nbytes(node) >= limits.MIN_BYTES
+            node for node in maker.members if node is value or node.nbytes >= limits.MIN_BYTES
         ]
         if not self.dataflow.results.isdisjoint(large):
             return True
@@ -258,8 +257,3 @@ class RowBlocks:
             if known is None or known.get(row) == position:
                 found[row] = position
         return found
-
-
-def nbytes(node: Node) -> int:
-    """The bytes of a whole array."""
-    return prod(node.shape) * node.dtype.itemsize

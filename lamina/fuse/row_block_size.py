@@ -7,15 +7,16 @@ queries: blocks are numbered by the head and by the 2048 / 32 = 64 parts of its 
 reads the 512 KiB of all keys of one head again, and 512 KiB of v.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
+from lamina.core.integers import first_divisor
 from lamina.fuse import row_block_limits as limits
 from lamina.fuse.axes import Index
 from lamina.fuse.kernel_group import KernelGroup
-from lamina.fuse.row_block_members import RowBlocks, nbytes
-from lamina.ir.kernel import free_axes, points, terms_of
+from lamina.fuse.row_block_members import RowBlocks
+from lamina.ir.kernel import free_axes, free_axes_of, points, terms_of
 from lamina.ir.node import Node
 
 
@@ -67,7 +68,7 @@ class _Sizing:
             for array, indices in member.reads.items():
                 is_block = array in self.row_blocks.block_values
                 long_axes = [axis for axis, length in enumerate(array.shape) if length > 1]
-                if is_block or not long_axes or nbytes(array) < limits.MIN_BYTES:
+                if is_block or not long_axes or array.nbytes < limits.MIN_BYTES:
                     continue
                 innermost = long_axes[-1]
                 piece = size * array.dtype.itemsize
@@ -142,8 +143,8 @@ class _Sizing:
         row_bytes = self.row_bytes(rows)
         wanted = max(limits.CACHE_BYTES // row_bytes, limits.ENOUGH_ROWS)
         largest = min(wanted, limits.MAX_BLOCK_BYTES // row_bytes, extent)
-        divisors = (size for size in range(largest, 0, -1) if extent % size == 0)
-        size = next(divisors, 0)  # 0 if one row takes more than MAX_BLOCK_BYTES
+        # 0 if one row takes more than MAX_BLOCK_BYTES
+        size = first_divisor(extent, range(largest, 0, -1), 0)
         has_enough_rows = size >= min(limits.MIN_BLOCK_ROWS, extent)
         return size if has_enough_rows else 0
 
@@ -189,11 +190,11 @@ class _Sizing:
         """The same for one member. An element counts once for each iteration that touches it:
         ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10."""
         walked = free_axes(self.row_blocks.loop(member, along).index)
-        fixed = _axes_of(self.row_blocks.loop(member, row).index for row in rows[:-1])
+        fixed = free_axes_of(self.row_blocks.loop(member, row).index for row in rows[:-1])
         total = 0
         for node, indices in self._touched(member, along).items():
             for index in indices:
-                axes = _axes_of(index)
+                axes = free_axes_of(index)
                 is_touched_again = axes.isdisjoint(walked)  # whatever the index of `along` is
                 if is_touched_again:
                     iterations = points(axes - fixed)
@@ -212,8 +213,3 @@ class _Sizing:
             return {total: {member.lowered.index_of[total]}}
         block_values = self.row_blocks.block_values
         return {node: indices for node, indices in member.reads.items() if node not in block_values}
-
-
-def _axes_of(indices: Iterable[Node]) -> frozenset[Node]:
-    """All axes that `indices` depend on."""
-    return frozenset[Node]().union(*map(free_axes, indices))

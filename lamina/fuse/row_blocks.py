@@ -30,7 +30,7 @@ from lamina.fuse.groups import readers_of
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import expected_kernel
 from lamina.fuse.members import Block, array_of
-from lamina.fuse.row_block_members import Dataflow, RowBlocks, nbytes
+from lamina.fuse.row_block_members import Dataflow, RowBlocks
 from lamina.fuse.row_block_size import BlockSize, block_size_of
 from lamina.fuse.target import Cost, FusionTarget
 from lamina.ir.kernel import Kernel
@@ -114,7 +114,7 @@ class _Former:
         few kernels read, and has rows that can run in any order."""
         if group.is_serial:
             return False
-        large = [value for value in group.operands if nbytes(value) >= limits.MIN_BYTES]
+        large = [value for value in group.operands if value.nbytes >= limits.MIN_BYTES]
         readers = self.dataflow.readers
         return any(len(readers[value]) <= limits.MAX_READERS for value in large)
 
@@ -236,7 +236,7 @@ class _Former:
             stored = [node for node in group.members if self.dataflow.is_used_outside(node)]
             for node in (*group.reads, *stored):
                 arrays[array_of(node)] = node
-        return sum(map(nbytes, arrays.values()))
+        return sum(value.nbytes for value in arrays.values())
 
 
 def _run_in_blocks(row_blocks: RowBlocks, block_size: BlockSize) -> None:

@@ -11,6 +11,7 @@ order; a longer sum is taken in parts of as many, whose sums are added as int32:
 from math import ceil
 
 from lamina.core.dtypes import bfloat16, float32, int8, int32, uint8
+from lamina.core.integers import first_divisor
 from lamina.core.shape import prod
 from lamina.graph.flip_bytes import MOVED, bytes_of
 from lamina.graph.rewrite import on
@@ -72,8 +73,7 @@ def _parts(node: Node, largest: int) -> int:
     that is MAX_UNEVEN times the least one or less."""
     extent, elements = lengths(node)
     fewest = max(ceil(elements * largest / EXACT), 1)
-    counts = range(fewest, MAX_UNEVEN * fewest + 1)
-    return next((parts for parts in counts if extent % parts == 0), 0)
+    return first_divisor(extent, range(fewest, MAX_UNEVEN * fewest + 1), 0)
 
 
 def _as_floats(factor: Node, part: int, *, is_copied: bool) -> Node:

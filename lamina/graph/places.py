@@ -1,8 +1,7 @@
 """What is known of a mask that depends on places alone, such as ``i < 3`` of a concatenation."""
 
-from collections.abc import Sequence
 
-from lamina.core.shape import Shape
+from lamina.core.shape import Shape, squeezed
 from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
 
@@ -95,11 +94,7 @@ def _below(node: Node, box: Box) -> Box | None:
 def _reshaped(source: Shape, result: Shape, box: Box) -> Box | None:
     """The box below a reshape that adds or takes away axes of one element."""
     long = [one for size, one in zip(result, box, strict=True) if size != 1]
-    if _without_ones(source) != _without_ones(result):
+    if squeezed(source) != squeezed(result):
         return None
     following = iter(long)
     return tuple(range(1) if size == 1 else next(following) for size in source)
-
-
-def _without_ones(shape: Shape) -> Sequence[int]:
-    return [size for size in shape if size != 1]

@@ -8,6 +8,7 @@ import operator
 from dataclasses import dataclass
 
 from lamina.core.dtypes import float32
+from lamina.core.integers import first_divisor
 from lamina.core.shape import prod
 from lamina.graph.rewrite import on
 from lamina.graph.split_reductions import divisible, lengths, with_parts_in_front
@@ -78,7 +79,7 @@ def cached_products_in_parts(node: Node) -> Node | None:
     shortest = round(READ * reuse.of_both / STEPS) * STEPS
     sizes = range(shortest, min(2 * shortest, products // 4) + 1, STEPS)
     counts = (products // size for size in sizes if products % size == 0)
-    parts = next((count for count in counts if extent % count == 0), 0)
+    parts = first_divisor(extent, counts, 0)
     return with_parts_in_front(whole, parts) if parts else None
 
 

@@ -11,6 +11,7 @@ from math import gcd
 from typing import NamedTuple
 
 from lamina.core.dtypes import Scalar, float32
+from lamina.core.integers import first_divisor, power_of_two_up_to
 from lamina.core.shape import prod
 from lamina.graph.rewrite import Rule, on
 from lamina.ir import build
@@ -160,7 +161,7 @@ def gradients_in_parts(node: Node) -> Node | None:
     if step < CPU_DEEP_STEP or first * step < CPU_DEEP:
         return None
     wanted = min(first * step // DEEP_PART, first)
-    parts = next(count for count in range(wanted, 0, -1) if first % count == 0)
+    parts = first_divisor(first, range(wanted, 0, -1), 1)
     return _in_padded_parts(node, parts if parts > 1 else first)
 
 
@@ -201,8 +202,7 @@ def _parts_of_rows(results: int, elements: int) -> tuple[int, int]:
         return max(BUSY_ROWS // results, MIN_PARTS), MAX_PARTS_OF_ROWS
     blocks = min(max(elements // PART_OF_ROWS, MAX_PARTS), MANY_PARTS)
     fewest = max(blocks // 2 // results, MIN_PARTS)
-    largest_power = 1 << (blocks // results).bit_length() >> 1
-    return fewest, max(largest_power, MAX_PARTS)
+    return fewest, max(power_of_two_up_to(blocks // results), MAX_PARTS)
 
 
 def _even_parts(extent: int, fewest: int, wanted: int) -> int:
@@ -213,7 +213,7 @@ def _even_parts(extent: int, fewest: int, wanted: int) -> int:
     common = gcd(extent, wanted)
     if common >= fewest:
         return common
-    return next((parts for parts in range(fewest, wanted) if extent % parts == 0), wanted)
+    return first_divisor(extent, range(fewest, wanted), wanted)
 
 
 def _is_long(node: Node) -> bool:
@@ -289,8 +289,7 @@ def _in_parts_of_at_most(node: Node, size: int) -> Node | None:
     if whole is None:
         return None
     extent = lengths(whole).first
-    equal = (parts for parts in range(needed, MAX_UNEVEN * needed) if extent % parts == 0)
-    parts = next(equal, extent)
+    parts = first_divisor(extent, range(needed, MAX_UNEVEN * needed), extent)
     return with_parts_in_front(whole, parts) if parts < extent else None
 
 
@@ -449,8 +448,7 @@ def _last_along(x: Node, axis: int) -> Node:
 
 def _scan_part(length: int) -> int:
     """Elements of a part of a scan: the largest divisor of `length` from 257 to 1024, or 1024."""
-    sizes = range(SCAN_PART, SCAN_PART // 4, -1)
-    return next((size for size in sizes if length % size == 0), SCAN_PART)
+    return first_divisor(length, range(SCAN_PART, SCAN_PART // 4, -1), SCAN_PART)
 
 
 SPLIT_REDUCTIONS = (reduce_in_parts,)

@@ -58,7 +58,17 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
 def stored_in_order(x: Node, order: Sequence[int]) -> Node:
     """The same values in a buffer of their own, in which axis i is axis ``order[i]`` of `x`."""
     stored = Node(Op.CONTIGUOUS, (permute(x, order),))
-    return permute(stored, [order.index(axis) for axis in range(len(order))])
+    return permute(stored, inverse(order))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
+    return [order.index(axis) for axis in range(len(order))]
+
+
+def moved_last(axis: int, rank: int) -> list[int]:
+    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
+    return [*(other for other in range(rank) if other != axis), axis]
 
 
 def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:

@@ -104,6 +104,11 @@ class Kernel:
         return [node for node in self.nodes if node.op is op]
 
     @cached_property
+    def indices(self) -> list[Node]:
+        """The index of each load, then that of each store."""
+        return [load.src[0] for load in self.of(Op.LOAD)] + [store.index for store in self.stores]
+
+    @cached_property
     def values(self) -> list[Node]:
         """The nodes that are no indices, as the text form and schedules number them."""
         return [node for node in self.nodes if node.op not in (Op.AXIS, Op.AFFINE, Op.CONST)]
@@ -232,6 +237,16 @@ def free_axes(node: Node) -> frozenset[Node]:
         return frozenset((node,))
     free = frozenset[Node]().union(*map(free_axes, node.src))
     return free - frozenset(bound_axes(node)) if node.op is Op.LOOP_REDUCE else free
+
+
+def free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
+    """The axes that at least one of `nodes` depends on."""
+    return frozenset[Node]().union(*map(free_axes, nodes))
+
+
+def loads_beneath(values: Iterable[Node]) -> list[Node]:
+    """Every LOAD that computing `values` takes, operands first."""
+    return [node for node in toposort(values) if node.op is Op.LOAD]
 
 
 @memoized(1 << 17)

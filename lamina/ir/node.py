@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from weakref import ref
 
 from lamina.core.dtypes import SHORT, DType, Scalar
-from lamina.core.shape import Shape
+from lamina.core.shape import Shape, prod
 from lamina.ir.infer import INFER
 from lamina.ir.ops import BufferRef, Const, Group, Op
 
@@ -112,6 +112,11 @@ class Node(_Draft):
 
     def __repr__(self) -> str:
         return f"<{self.op.name} {type_text(self.dtype, self.shape)}>"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return prod(self.shape) * self.dtype.itemsize
 
     def lift(self, value: Node | Scalar) -> Node:
         """`value` as a node of this node's shape and dtype."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Set
 
 from lamina.core.dtypes import bfloat16, float16, float32
 from lamina.core.shape import prod
-from lamina.ir.kernel import bound_axes, free_axes
+from lamina.ir.kernel import bound_axes, free_axes, loads_beneath
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
@@ -83,7 +83,7 @@ def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]
     for reduction in toposort(values):
         if reduction.op is Op.LOOP_REDUCE:
             outer = row_axes.difference(bound_axes(reduction))
-            operands = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+            operands = loads_beneath(reduction.src)
             if reduction.src[0].op is Op.MUL:
                 operands += reduction.src[0].src
             varied = {free_axes(operand) & outer for operand in operands}

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lamina.core.dtypes import DType
-from lamina.core.shape import prod
 from lamina.errors import LaminaError, VerifyError
 from lamina.ir.invariants import check_monoid
 from lamina.ir.monoids import Monoid
@@ -82,7 +81,7 @@ def _check_node(
     devices[node] = {node.arg} if node.op is Op.COPY else used
     if node.op is Op.BUFFER:
         devices[node] = {node.arg.device}
-        here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
+        here = (node.arg.device, node.nbytes)
         known = storages.setdefault(node.arg.storage, here)
         if known != here:
             raise VerifyError(f"one storage is (device, bytes) {known} and {here}")

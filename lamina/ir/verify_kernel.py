@@ -42,6 +42,7 @@ from lamina.ir.kernel import (
     bound_axes,
     bounds,
     free_axes,
+    free_axes_of,
     roots_of,
 )  # fmt: skip
 from lamina.ir.node import Node, const, toposort
@@ -139,7 +140,7 @@ def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
 def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     number, condition = store.parameter, () if store.condition is TRUE else (store.condition,)
     _check_access(kernel, number, store.value.dtype, store.index, condition, runs)
-    strange = frozenset[Node]().union(*map(free_axes, roots_of(store))) - set(store.axes)
+    strange = free_axes_of(roots_of(store)) - set(store.axes)
     require(not strange, f"it depends on {names_of(strange)}, which it does not run over")
     combined = store.monoid is None or store.monoid.op
     require(combined, f"it combines with {store.monoid}, which is no operation")

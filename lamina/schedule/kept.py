@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from lamina.fuse.launch import Launch, Slot
 from lamina.fuse.program import Program
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Kernel, Parameter, Store
+from lamina.ir.kernel import AnyKernel, Kernel, Parameter, Store, loads_beneath
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from lamina.ir.substitute import rebuilt_in_order
@@ -73,7 +73,7 @@ def with_kept_arrays(program: Program, plans: Mapping[AnyKernel, Plan]) -> Sched
 def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
     """The kernel of `fill`: rows along all axes, which are no axes of reductions there. Where no
     loop of the nest runs, its loads read nothing, and it stores what it makes of zeros."""
-    loads = [node for node in toposort([fill.value]) if node.op is Op.LOAD]
+    loads = loads_beneath([fill.value])
     sources = list(dict.fromkeys(load.arg.parameter for load in loads))
     axes = tuple(ix.axis(number, axis.arg.size) for number, axis in enumerate(fill.axes))
     known: dict[Node, Node] = dict(zip(fill.axes, axes, strict=True))

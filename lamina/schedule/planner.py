@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from lamina.core.integers import power_of_two_up_to
 from lamina.errors import FormatError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, free_axes_of, loads_beneath, points
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.ir.products import contraction
 from lamina.loops import moves
@@ -54,8 +55,7 @@ class Planner:
 
     def lanes(self, size: int) -> int:
         """The widest vector that fits `size`, as a power of two: 8 for 13 if 8 fill a register."""
-        power_of_two = 1 << size.bit_length() >> 1  # the largest that is not above `size`
-        return max(1, min(self.width, power_of_two))
+        return max(1, min(self.width, power_of_two_up_to(size)))
 
     def benefit(self, axis: Node) -> int:
         """The score of vectors along `axis` times the lanes that it fills: with 16 in a register,
@@ -212,9 +212,7 @@ def transposed_axis(plan: Planner, row: Node, min_size: int) -> Node | None:
 def loads_along(reduction: Node, axis: Node) -> list[Node]:
     """The loads beneath `reduction` that vary along `axis`: of ``sum_k a[i, k] * b[k, j]`` that of
     a along i, that of b along j, and both along k."""
-    return [
-        node for node in toposort(reduction.src) if node.op is Op.LOAD and axis in free_axes(node)
-    ]
+    return [load for load in loads_beneath(reduction.src) if axis in free_axes(load)]
 
 
 def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> list[Node]:
@@ -224,8 +222,7 @@ def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> li
 
     In ``y[i, j] = sum_k a[i, k] * b[k, j]`` i for vectors along j: b is used again for each i.
     """
-    vector_loads = loads_along(reduction, vector)
-    varying = frozenset((vector,)).union(*map(free_axes, vector_loads))
+    varying = {vector} | free_axes_of(loads_along(reduction, vector))
     rows = [row for row in plan.rows if row not in varying and row in free_axes(reduction)]
     # Rows come outermost first, and equal keys stay in that order.
     return sorted(rows, key=lambda row: min(row.arg.size, height - 1))

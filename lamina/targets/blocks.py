@@ -11,9 +11,9 @@ from math import prod
 from typing import NamedTuple
 
 from lamina.core.dtypes import float32
-from lamina.ir.kernel import free_axes
+from lamina.ir.kernel import free_axes, loads_beneath
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 from lamina.ir.products import contraction
 from lamina.loops.nest import UNCACHED, Nest
@@ -66,7 +66,7 @@ def limits_of(reduction: Node, nest: Nest) -> Limits:
     results = {axis for store in kernel.stores for axis in store.axes}
     if contraction([reduction], results) is None:
         return READING
-    loads = {node for node in toposort(reduction.src) if node.op is Op.LOAD}
+    loads = loads_beneath(reduction.src)
     # Each load reads as many numbers as its loops have iterations, or fewer where windows overlap:
     # no more than the array has.
     arrays = {load: kernel.parameters[load.arg.parameter] for load in loads}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from lamina.core.integers import power_of_two_from
 from lamina.ir.kernel import points
 from lamina.ir.node import Node
 from lamina.loops.nest import IN_ONE_THREAD, Nest
@@ -235,12 +236,12 @@ def _overlapping_vectors(count: int, *, may_begin_before: bool) -> list[LoopPart
     """`count` iterations as vectors of which the last may compute again what those before it do:
     13 are two of 8 lanes that begin at 0 and at 5, or one of 16 lanes that begins at -3 if it
     `may_begin_before` its block. One element by itself is a scalar."""
-    lanes = 1 << (count - 1).bit_length()  # the smallest power of two that holds all
+    lanes = power_of_two_from(count)
     if lanes == count or may_begin_before:
         return [_last_vector(count, lanes)]
     widest = lanes // 2
     rest = count - widest
-    return [Vector(0, widest), _last_vector(count, 1 << (rest - 1).bit_length())]
+    return [Vector(0, widest), _last_vector(count, power_of_two_from(rest))]
 
 
 def _last_vector(end: int, lanes: int) -> LoopPart:

@@ -35,11 +35,11 @@ is the fourth of the third row, and a sum is three exchanges within a warp.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lamina.core.integers import power_of_two_from
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
 from lamina.loops.nest import BLOCK, Nest, serial_axes
 from lamina.targets.parts import (
     Condition,
@@ -100,11 +100,8 @@ class Threads:
         arrays the elements of a row are nearer to each other than those of several rows."""
         if nest.atom or not 1 < self.per_row <= warp:
             return False
-        kernel = nest.kernel
-        indices = [load.src[0] for load in kernel.of(Op.LOAD)]
-        indices += [store.index for store in kernel.stores]
         votes = 0
-        for index in indices:
+        for index in nest.kernel.indices:
             along_row = _nearest(index, self.shared_loops)
             across_rows = _nearest(index, self.rows)
             if along_row and across_rows:
@@ -209,4 +206,4 @@ def _nearest(index: Node, axes: Sequence[Node]) -> int:
 def whole_warps(threads: int, limit: int, warp: int) -> int:
     """The smallest power of two not below `threads`; at least a `warp`, at most `limit`, a power of
     two: of 100 threads 128, of 5 threads 32."""
-    return min(max(1 << (threads - 1).bit_length(), warp), limit)
+    return min(max(power_of_two_from(threads), warp), limit)

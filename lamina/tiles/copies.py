@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bounds, free_axes, points
+from lamina.ir.kernel import bounds, free_axes_of, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, TileFill
@@ -192,7 +192,7 @@ def _add_other_axes(index_of: dict[Node, Node], load_index: Node, axes: Axes) ->
     ``x[100 * y + 100 * k + c]`` in a tile with the axes c and y: k has the stride of y, whose index
     becomes ``y + k``.
     """
-    known = frozenset[Node]().union(*map(free_axes, index_of.values()))
+    known = free_axes_of(index_of.values())
     strides, _ = ix.terms_of(load_index)
     pixel_of_stride = {strides[axis]: axis for axis in axes[1:] if axis in strides}
     for axis, stride in strides.items():

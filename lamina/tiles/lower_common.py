@@ -11,7 +11,7 @@ from functools import cached_property
 
 from lamina.errors import LaminaError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Store, free_axes, points
+from lamina.ir.kernel import Kernel, Store, free_axes, loads_beneath, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest, TileFill
@@ -203,7 +203,7 @@ class Results:
         for node in toposort(store.value for store in stores):
             if node.op is Op.LOAD:
                 placing += node.src
-        return frozenset(node for node in toposort(placing) if node.op is Op.LOAD)
+        return frozenset(loads_beneath(placing))
 
     def _view(self, parameter: int, index: Node, conditions: Sequence[Node]) -> View:
         """The view of a tile of results in an array that is read or written at `index` for each of

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bounds, free_axes
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.kernel import bounds, free_axes, loads_beneath
+from lamina.ir.node import Node
 
 # Instructions on single integers that find which lanes of a vector are inside of a size, as bits:
 # the first of them and the last, and the bits between.
@@ -21,7 +20,7 @@ def share_inside(condition: Node) -> float:
     """
     share = 1.0
     for index, size in (ix.extents(condition) or {}).items():
-        if any(node.op is Op.LOAD for node in toposort([index])):
+        if loads_beneath([index]):
             continue
         low, high = bounds(index)
         inside = min(high, size - 1) - max(low, 0) + 1

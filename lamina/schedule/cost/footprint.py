@@ -12,8 +12,8 @@ from math import ceil, exp, gcd, prod
 from typing import NamedTuple
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bounds, divisor_of, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import bounds, divisor_of, free_axes, loads_beneath, points
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest, SubLoops
 
@@ -181,7 +181,7 @@ def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
     ``limit * (1 - exp(-draws / limit))``: 50 draws of 50 give 32. Of indices, as many as fit into
     its bounds."""
     draws = points(free_axes(term) & axes)
-    if any(node.op is Op.LOAD for node in toposort([term])):
+    if loads_beneath([term]):
         return max(round(limit * (1 - exp(-draws / limit))), 1)
     low, high = bounds(term)
     values_in_bounds = (high - low) // _step_of(term) + 1

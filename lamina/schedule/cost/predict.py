@@ -7,6 +7,7 @@ these overlap. The bound counts each byte once and lets all overlap, on all work
 
 from math import ceil, gcd, prod
 
+from lamina.core.integers import power_of_two_up_to
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.ir.kernel import points, terms_of
@@ -281,7 +282,7 @@ class _GpuCost(_NestCost):
         # An access is aligned if it begins at a multiple of what it has, wherever others stand: one
         # of 4 at ``8 * i + j + 2`` is two of 2.
         strides = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
-        return {unrolled[0]: gcd(1 << most.bit_length() - 1, constant, *strides)}
+        return {unrolled[0]: gcd(power_of_two_up_to(most), constant, *strides)}
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from lamina.core.rates import Memory, Rates
 from lamina.graph import index as ix
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import free_axes_of, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.body import Access, Loop
@@ -86,7 +86,7 @@ class Footprint:
     ) -> None:
         self.nest, self.line = nest, line
         self.array = nest.kernel.parameters[reference.parameter]
-        self.axes = frozenset[Node]().union(*(free_axes(term) for term, _ in reference.terms))
+        self.axes = free_axes_of(term for term, _ in reference.terms)
         # By its constant, each index: of x[i] and x[i+1] they are 0 and 1.
         self._index_of = {ix.terms_of(access.index)[1]: access.index for access in accesses}
         self.shares = {ix.terms_of(access.index)[1]: access.share for access in accesses}

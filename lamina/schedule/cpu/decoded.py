@@ -14,7 +14,7 @@ once. With 16 lanes, for blocks b of 32 weights of 4 bits, two in a byte,
 """
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, free_axes_of, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.factors import terms_of
@@ -102,7 +102,7 @@ def _varies(node: Node | None, row: Node) -> bool:
 
 def _parts(plan: CpuPlanner, row: Node) -> list[Node]:
     """The short reduced axes along which one byte has several numbers."""
-    varied = frozenset[Node]().union(*map(free_axes, _bytes_along(plan, row)))
+    varied = free_axes_of(_bytes_along(plan, row))
     axes = [axis for axis in _reduced(plan) if axis not in varied]
     return [axis for axis in axes if axis.arg.size <= MAX_PARTS]
 

@@ -17,6 +17,7 @@ are left to be added up.
 from collections.abc import Collection, Iterable
 from math import gcd, inf
 
+from lamina.core.integers import power_of_two_up_to
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, points
 from lamina.ir.monoids import Monoid
@@ -156,7 +157,7 @@ def share(vector: Node | None, width: int) -> float:
     if vector is None:
         return 1.0
     size: int = vector.arg.size
-    lanes = min(width, 1 << size.bit_length() >> 1)  # the largest power of two up to `size`
+    lanes = min(width, power_of_two_up_to(size))
     full, rest = divmod(size, lanes)
     in_tail = min(rest, 1)
     if vector.arg.reduce and rest.bit_count() > 1:
@@ -198,9 +199,7 @@ def distance_factor(plan: CpuPlanner, row: Node) -> float:
 
     A place is for lines that are a multiple of 4 KiB apart (`knobs.far_elements` of float32): of 16
     lanes 1024 elements apart all have one, and of lanes 1061 elements apart none shares any."""
-    indices = [load.src[0] for load in plan.kernel.of(Op.LOAD)]
-    indices += [store.index for store in plan.kernel.stores]
-    strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in indices]
+    strides = [abs(ix.terms_of(index)[0].get(row, 0)) for index in plan.kernel.indices]
     far = plan.knobs.far_elements
     distant = [stride for stride in strides if stride >= far]
     if not distant:

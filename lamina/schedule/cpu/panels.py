@@ -13,8 +13,8 @@ from math import ceil
 
 from lamina.core.dtypes import float32
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import bound_axes, free_axes, loads_beneath, points
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
 from lamina.loops.nest import sums_bytes
@@ -32,7 +32,7 @@ from lamina.schedule.cpu.register_tiles import (
     cycles_of,
     fills_tile,
 )
-from lamina.schedule.planner import loads_along, store_score
+from lamina.schedule.planner import is_contiguous, loads_along, store_score
 
 # Instructions to pack an element whose neighbours lie along the steps: 16 x 16 are loaded,
 # transposed in registers and stored, 16 vectors each. Measured beside dot products: 512 x 512.
@@ -87,7 +87,7 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
     window.
     """
     has_dot_products = len(bound_axes(reduction)) == 1 and _are_neighbours(
-        bound_axes(reduction)[0], [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+        bound_axes(reduction)[0], loads_beneath(reduction.src)
     )
     candidates = []
     for axis in plan.rows:
@@ -125,7 +125,7 @@ def _instructions_of_product(plan: CpuPlanner, reduction: Node, vector: Node) ->
     if not reads_constants(plan.kernel, loads) and panel_of(plan, reduction, vector) is not None:
         uses = points(plan.reused_rows(reduction, vector))  # of a packed element
         instructions += (BYTES_TO_WORDS if in_word > 1 else LOADED_APART + 1) / uses
-    scalars = [node for node in toposort(reduction.src) if node.op is Op.LOAD and node not in loads]
+    scalars = [load for load in loads_beneath(reduction.src) if load not in loads]
     if in_word > 1 and not _are_neighbours(bound_axes(reduction)[-1], scalars):
         instructions += LOADED_APART / (2 * plan.width)  # byte by byte, for 2 vectors of a tile
     return instructions
@@ -169,7 +169,7 @@ def _panel_of_constants(
     if _computes_panel(plan, reduction, vector, reused):
         return _computed_panel(plan, reduction, vector, reused)
     loads = loads_along(reduction, vector)
-    lies_well = all(ix.suits(vector, *load.src) == ix.NEIGHBOURS for load in loads)
+    lies_well = _are_neighbours(vector, loads)
     is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
     if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
         return None
@@ -333,7 +333,7 @@ def _are_steps_neighbours(reduction: Node, vector: Node) -> bool:
 
 def _are_neighbours(axis: Node, loads: list[Node]) -> bool:
     """Do all `loads` read neighbours along `axis`?"""
-    return all(ix.suits(axis, *load.src) == ix.NEIGHBOURS for load in loads)
+    return all(is_contiguous(load, axis) for load in loads)
 
 
 def _spent_on_single_sums(plan: CpuPlanner, reduction: Node) -> float:

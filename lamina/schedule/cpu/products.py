@@ -30,7 +30,7 @@ from lamina.schedule.cpu.register_tiles import (
     TileSize,
     fills_tile,
 )
-from lamina.schedule.planner import loads_along
+from lamina.schedule.planner import is_contiguous, loads_along
 
 # Half of the rows are a multiple of this, of which tiles of 12, 8 and 6 rows leave none over.
 ROWS_OF_HALF = 24
@@ -169,7 +169,7 @@ def _suits_byte_tiles(
     one of these instructions reads: whole rows of a tile at least?"""
     if "byte_tiles" not in plan.target.engines or len(words) != 1 or len(steps) != 1:
         return False
-    are_neighbours = all(ix.suits(words[0], *load.src) == ix.NEIGHBOURS for load in row_loads)
+    are_neighbours = all(is_contiguous(load, words[0]) for load in row_loads)
     return len(row_loads) == 1 and are_neighbours and steps[0].arg.size >= WORDS_OF_TILE
 
 

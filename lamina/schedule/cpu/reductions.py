@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable
 from math import ceil
 
+from lamina.core.integers import power_of_two_from, power_of_two_up_to
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, free_axes, needed_again, points
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Accumulate
@@ -138,9 +139,8 @@ def _accumulated_columns(plan: CpuPlanner, size: int) -> int:
 def _accumulated_steps(plan: CpuPlanner, reuse: int) -> int:
     """Steps of a block: the more, the more often a loaded element is used, a power of two between 8
     and 32 (1/8 and 1/2 of `knobs.block_lines`). With 20 uses there are 16."""
-    power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
     min_steps, max_steps = max(plan.knobs.block_lines // 8, 1), max(plan.knobs.block_lines // 2, 1)
-    return min(max(power_of_two, min_steps), max_steps)
+    return min(max(power_of_two_up_to(reuse), min_steps), max_steps)
 
 
 def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:
@@ -256,7 +256,7 @@ def _rows_in_registers(plan: CpuPlanner, row: Node) -> int:
             scales.update(one for one in outside if row in free_axes(one) and _is_number(one))
     most = REGISTERS[plan.target.vector_bytes] // 2 // (len(reductions) + len(scales))
     most = min(most, max(1, plan.knobs.rows_at_once // len(reductions)))
-    return 1 << max(1, most).bit_length() - 1
+    return power_of_two_up_to(max(most, 1))
 
 
 def _is_number(node: Node) -> bool:
@@ -275,7 +275,7 @@ def _rows_of_page(plan: CpuPlanner, row: Node) -> int:
     row_bytes = abs(terms.get(row, 0)) * largest.dtype.itemsize
     if row_bytes == 0 or row_bytes >= PAGE:
         return 1
-    return 1 << (ceil(PAGE / row_bytes) - 1).bit_length()
+    return power_of_two_from(ceil(PAGE / row_bytes))
 
 
 def has_reductions_alone(plan: CpuPlanner) -> bool:
@@ -303,7 +303,7 @@ def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
     """Of each factor the first of `rows` along which it varies and others are reused, where rows
     come in the order of their length: of 64 products of 32 rows and 48 columns each the columns,
     then the rows. The 64 are left out, as both factors vary along them."""
-    loads = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+    loads = loads_beneath(reduction.src)
     longest: dict[frozenset[Node], Node] = {}  # by the loads of a factor
     for axis in rows:
         varying = frozenset(load for load in loads if axis in free_axes(load))

@@ -27,7 +27,7 @@ from math import ceil, inf
 from lamina.core.dtypes import float32, int64
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, free_axes
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, free_axes_of
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
@@ -237,8 +237,8 @@ def _roles(reductions: list[Node]) -> _Reductions | None:
     """
     inner = [node for node in reductions if not _need_any(operands_of(node), reductions)]
     over_keys = [node for node in reductions if node not in inner]
-    inner_axes = _free_axes_of(inner)
-    column_axes = _free_axes_of(over_keys) - inner_axes
+    inner_axes = free_axes_of(inner)
+    column_axes = free_axes_of(over_keys) - inner_axes
     key_axes = {axis for node in over_keys for axis in bound_axes(node)}
     has_rows = key_axes < inner_axes
     if len(column_axes) != 1 or len(key_axes) != 1 or not has_rows:
@@ -246,11 +246,6 @@ def _roles(reductions: list[Node]) -> _Reductions | None:
     (column,), (key,) = column_axes, key_axes
     outer = [node for node in over_keys if column in free_axes(node)]
     return _Reductions(inner, over_keys, outer, key, column)
-
-
-def _free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
-    """The axes that at least one of `nodes` depends on."""
-    return frozenset[Node]().union(*map(free_axes, nodes))
 
 
 def _inner_product(reduction: Node, roles: _Reductions) -> _Product | None:

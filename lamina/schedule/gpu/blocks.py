@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, gcd
 
+from lamina.core.integers import first_divisor, power_of_two_from, power_of_two_up_to
 from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -233,8 +234,8 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
     else:
         accesses = max(min(max(ACCESSES, ELEMENTS_IN_WARP // lanes), most // lanes), 1)
     row_count, warp = points(plan.rows), plan.target.warp
-    threads = _power_of_two_from(ceil(size / lanes))
-    fewest = _power_of_two_from(ceil(size / (accesses * lanes)))
+    threads = power_of_two_from(ceil(size / lanes))
+    fewest = power_of_two_from(ceil(size / (accesses * lanes)))
     enough = plan.target.multiprocessors * RESIDENT
     while threads > fewest and row_count * threads >= 2 * enough:
         threads //= 2
@@ -246,18 +247,13 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
     return BlockRows(row, side, lanes=1, registers=registers, threads=threads)
 
 
-def _power_of_two_from(count: int) -> int:
-    """The smallest power of two that is not below `count`."""
-    return 1 << (count - 1).bit_length()
-
-
 def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple[Node, int]:
     """The row axis along which a block has several rows, and how many: the largest power of two
     that is not above `side` and that divides an axis, the last one that allows as many.
 
     uneven: may it cut a long axis that it does not divide? Of 189,619 rows 32 are in a block then
     """
-    power_of_two = 1 << side.bit_length() >> 1
+    power_of_two = power_of_two_up_to(side)
 
     def rows_along(axis: Node) -> int:
         is_long = axis.arg.size >= MIN_UNEVEN_BLOCKS * power_of_two
@@ -354,10 +350,10 @@ def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:
     if of_access >= MIN_NEIGHBOURS:
         return of_access
     most = max(min(MAX_NEIGHBOURS, max_elements), of_access)
-    whole_accesses = gcd(size, 1 << most.bit_length() - 1)
+    whole_accesses = gcd(size, power_of_two_up_to(most))
     if whole_accesses >= MIN_NEIGHBOURS:
         return whole_accesses
-    return max(count for count in range(1, most + 1) if size % count == 0)
+    return first_divisor(size, range(most, 0, -1), 1)
 
 
 def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
@@ -400,8 +396,7 @@ def _division_of_accesses(size: int, lanes: int, held: int, sharing: Sharing) ->
         return _Division(sharing.rows.threads * side, max_elements)
     elements = min(max(sharing.accesses * lanes, sharing.at_once), max_elements)
     wanted = ceil(size / elements) * side
-    power_of_two = 1 << (wanted - 1).bit_length()  # the smallest that is not below `wanted`
-    threads = max(power_of_two, sharing.min_threads)
+    threads = max(power_of_two_from(wanted), sharing.min_threads)
     max_threads = LARGEST_BLOCK if side == 1 else LONG_BLOCK
     if threads > max_threads or threads * elements > MAX_ELEMENTS:
         return None

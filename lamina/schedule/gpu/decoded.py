@@ -8,8 +8,8 @@ bytes at once, each once, and multiplies their sum by the scale.
 
 from collections.abc import Iterator
 
-from lamina.ir.kernel import bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import bound_axes, free_axes, loads_beneath, points
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.factors import terms_of
 from lamina.loops.moves import Factor
@@ -49,7 +49,7 @@ def _innermost(axes: Axes) -> Axes:
 
 
 def _reads_bytes(reductions: list[Node]) -> bool:
-    loads = [node for node in toposort(reductions) if node.op is Op.LOAD]
+    loads = loads_beneath(reductions)
     return any(load.dtype.itemsize == 1 and free_axes(load) for load in loads)
 
 

@@ -152,6 +152,5 @@ def _in_rows(once: Node, inner: Sequence[int], factor: Node) -> Node:
     row = prod(once.shape[axis] for axis in inner)
     outer_shape = [once.shape[axis] for axis in outer]
     stored = Node(Op.CONTIGUOUS, (build.reshape(in_order, (*outer_shape, row)),))
-    back = [order.index(axis) for axis in range(len(order))]
-    in_place = build.permute(build.reshape(stored, in_order.shape), back)
+    in_place = build.permute(build.reshape(stored, in_order.shape), build.inverse(order))
     return build.expand(build.cast(in_place, factor.dtype), factor.shape)

@@ -10,6 +10,7 @@ results are written and read again, and because blocks wait: where 144 parts hav
 from collections.abc import Iterator
 from math import ceil, isqrt, prod
 
+from lamina.core.integers import first_divisor
 from lamina.core.shape import Shape
 from lamina.fuse.axes import Index
 from lamina.fuse.lower import operand_index
@@ -22,7 +23,7 @@ from lamina.graph.split_reductions import (
     lengths,
     with_parts_in_front,
 )
-from lamina.ir.kernel import free_axes
+from lamina.ir.kernel import free_axes_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
@@ -79,7 +80,7 @@ def untiled_products_in_parts(node: Node) -> Node | None:
         return None
     for number, axis in enumerate(node.arg.axes):
         extent = node.src[0].shape[axis]
-        parts = max(count for count in range(1, wanted + 1) if extent % count == 0)
+        parts = first_divisor(extent, range(wanted, 0, -1), 1)
         if parts >= MIN_PARTS:
             return with_parts_in_front(node, parts, number)
     return None
@@ -113,7 +114,7 @@ def _axes_of(factor: Node, index: Index) -> frozenset[Node]:
         elif node.op is not Op.CAST:
             index = operand_index(node, index)
         node = operand
-    return frozenset[Node]().union(*map(free_axes, index))
+    return free_axes_of(index)
 
 
 def _reshaped(index: Index, shape: Shape, operand_shape: Shape) -> Index:

@@ -7,7 +7,6 @@ from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
 from lamina.loops.nest import Axes
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import RARE, Planner, score
@@ -66,9 +65,7 @@ class GpuPlanner(Planner):
         is_of_others = self.register_tile and not self.has_row_tile
         most = max(TILE_SUMS // sums, 1) if is_of_others else self.width
         lanes = self.lanes(min(axis.arg.size // threads, most))
-        loads = [load.src[0] for load in self.kernel.of(Op.LOAD)]
-        stores = [store.index for store in self.kernel.stores]
-        for index in loads + stores:
+        for index in self.kernel.indices:
             if axis in free_axes(index):
                 # An access is aligned if the number of its first element is a multiple of `lanes`,
                 # so whatever is added to the index along `axis` has to be one.

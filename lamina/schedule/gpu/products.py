@@ -9,9 +9,9 @@ from lamina.core.dtypes import SHORT, float32
 from lamina.core.shape import Shape
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.ir.products import uncast_factors
 from lamina.loops.nest import Axes
@@ -225,8 +225,7 @@ def _are_gathered(factors: Sequence[Factor]) -> bool:
 
 def is_minor(value: Node, axis: Node) -> bool:
     """Are neighbours along `axis` neighbours in the memory that `value` comes from?"""
-    loads = (node for node in toposort([value]) if node.op is Op.LOAD)
-    return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads)
+    return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads_beneath([value]))
 
 
 @dataclass(frozen=True)

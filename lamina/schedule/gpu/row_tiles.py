@@ -6,8 +6,8 @@ rows reads x once for both, and asks for twice as much of w at once.
 
 from collections.abc import Iterator
 
-from lamina.ir.kernel import free_axes
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import free_axes, loads_beneath
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.schedule.gpu.blocks import shared_axes
 from lamina.schedule.gpu.planner import GpuPlanner
@@ -38,6 +38,6 @@ def _reads_again(plan: GpuPlanner, row: Node) -> bool:
     """Does a reduction of each row along `row` read elements that others read, and some that no
     other reads?"""
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
-    loads = [node for node in toposort(reductions) if node.op is Op.LOAD and free_axes(node)]
+    loads = [load for load in loads_beneath(reductions) if free_axes(load)]
     varies = [row in free_axes(load) for load in loads]
     return any(varies) and not all(varies)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import gcd
 
+from lamina.core.integers import power_of_two_up_to
 from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
@@ -141,7 +142,7 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
     count = min(BYTES_AT_ONCE // (lanes * plan.itemsize), rounds, MAX_VALUES // max(values, 1))
     if count < 2 or plan.inner() or plan.register_tile:
         return []
-    left = 1 << count.bit_length() - 1  # a power of two
+    left = power_of_two_up_to(count)
     # Neighbours in results first, then the innermost axes.
     others = [axis for axis in reversed(plan.rows) if axis is not best]
     others.sort(key=lambda axis: -store_score(plan.kernel, axis))
@@ -173,9 +174,7 @@ def _rows_of_access(plan: GpuPlanner, best: Node) -> int:
     columns = {axis for axes in loops for axis in axes}
     if rest or not enough or not in_order.isdisjoint(columns):  # these are not unrolled
         return 1
-    indices = [load.src[0] for load in kernel.of(Op.LOAD)]
-    indices += [store.index for store in kernel.stores]
-    for index in indices:
+    for index in kernel.indices:
         strides, constant = ix.terms_of(index)
         if best in strides:
             others = [stride for axis, stride in strides.items() if axis not in {best, *columns}]

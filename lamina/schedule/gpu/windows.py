@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
+from lamina.core.integers import first_divisor
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes
 from lamina.ir.node import Node
@@ -69,7 +70,7 @@ def _side(axis: Node, most: int) -> int:
     size: int = axis.arg.size
     if size <= most:
         return size
-    return next((side for side in range(most, MIN_SIDE - 1, -1) if size % side == 0), most)
+    return first_divisor(size, range(most, MIN_SIDE - 1, -1), most)
 
 
 def _unrolled(plan: GpuPlanner, axis: Node, side: int) -> Node:

@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, free_axes
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.kernel import Store, free_axes, loads_beneath
+from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.targets.c.operations import ELEMENTS, TYPES, CLanguage
 from lamina.targets.c.printer import TRANSPOSES, CPrinter
@@ -292,7 +291,7 @@ class DotPrinter(CPrinter):
         contiguous = super().contiguous_axis(fill)
         if contiguous is None or self.nest.bound(contiguous) != "dot":
             return contiguous
-        loads = [node for node in toposort([fill.value]) if node.op is Op.LOAD]
+        loads = loads_beneath([fill.value])
         strides = [ix.terms_of(load.src[0])[0] for load in loads]
         for axis in fill.axes:
             if any(terms.get(axis) == WORD for terms in strides):
