@@ -16,11 +16,12 @@ and results keep their order: the kernels that read or store them transpose.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lamina.core.shape import prod, squeezed
 from lamina.fuse.layout import is_made_of_inputs
+from lamina.fuse.reorder import LastAxis, Rebuilder
 from lamina.fuse.users import Users, users_of
 from lamina.ir.build import inverse, moved_last, permute, reshape, stored_in_order
 from lamina.ir.node import Node, peel
@@ -40,8 +41,6 @@ INDEXING = Group.MOVEMENT - {Op.PAD}
 # What has an order in memory of its own.
 COMPUTED = Group.ELEMENTWISE | {Op.PAD, Op.REDUCE}
 
-LastAxis = Mapping[Node, int]  # the axis of a value that is to be the last one
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -59,12 +58,9 @@ def channels_last(sinks: Sequence[Node]) -> list[Node]:
     last_axis = flow.spread(_seeds(users))
     if not last_axis:
         return list(sinks)
-    stored = {node for node in last_axis if flow.is_stored(node)}
+    stored = {node for node in last_axis if node.op is not Op.PAD and flow.is_stored(node)}
     gradients = _gradients_of_filters(users, last_axis)
-    rebuilder = _Rebuilder(last_axis | gradients, stored | gradients.keys())
-    for node in users:
-        rebuilder.add(node)
-    return [rebuilder.done[sink] for sink in sinks]
+    return _Rebuilder(last_axis | gradients, stored | gradients.keys()).rebuilt(users, sinks)
 
 
 def _gradients_of_filters(users: Users, last_axis: LastAxis) -> dict[Node, int]:
@@ -300,71 +296,43 @@ def _is_image(axis: Axis) -> bool:
     return prod(axis.node.shape[axis.number + 1 :]) > 1
 
 
-class _Rebuilder:
-    """Builds the graph anew, operands first, with the nodes of `last_axis` in that order. Those of
-    `stored` are in memory so: what reads them moves them, and would store them as moved."""
+class _Rebuilder(Rebuilder):
+    """What reads a node that is stored moves it, and would store it as moved."""
 
-    def __init__(self, last_axis: LastAxis, stored: Set[Node]) -> None:
-        self.last_axis = last_axis
-        self.stored = stored
-        self.done: dict[Node, Node] = {}  # what every node has become, in its own shape
-        self._permuted: dict[Node, Node] = {}  # the nodes of `last_axis` with that axis last
-
-    def add(self, node: Node) -> None:
-        """Build `node`, whose operands are done."""
-        number = self.last_axis.get(node)
-        if number is None:
-            self.done[node] = self._in_own_order(node)
-            return
-        permuted = self._in_order(node, number)
-        if node in self.stored and node.op is not Op.PAD:
-            permuted = Node(Op.CONTIGUOUS, (permuted,))
-        self._permuted[node] = permuted
-        self.done[node] = permute(permuted, inverse(moved_last(number, len(node.shape))))
-
-    def _in_own_order(self, node: Node) -> Node:
-        """`node` over new operands. A reduction reads images in the order that they have in memory,
-        so that fusion knows which axis is innermost there. The first operand of an ASSIGN is the
-        buffer that it writes to."""
-        operands = [self.done[operand] for operand in node.src]
-        if node.op is Op.ASSIGN:
-            operands[0] = node.src[0]
+    def in_own_order(self, node: Node) -> Node:
+        """Of a reduction, over images in the order that they have in memory, so that fusion knows
+        which axis is innermost there."""
         number = self.last_axis.get(node.src[0]) if len(node.src) == 1 else None
         if node.op is not Op.REDUCE or number is None:
-            return with_operands(node, tuple(operands))
-        reduced = _reduce_in_order(node, [self._permuted[node.src[0]]], number)
+            return super().in_own_order(node)
+        reduced = _reduce_in_order(node, [self.permuted[node.src[0]]], number)
         kept = _kept(node)
         if number not in kept:
             return reduced
         return permute(reduced, inverse(moved_last(kept.index(number), len(kept))))
 
-    def _in_order(self, node: Node, number: int) -> Node:
-        """`node` with its axis `number` at the end."""
+    def in_order(self, node: Node, axis: int) -> Node:
         if node.op is Op.REDUCE:
-            below = _kept(node)[number]
-            operands = [self._operand(operand, below) for operand in node.src]
+            below = _kept(node)[axis]
+            operands = [self.operand(operand, below) for operand in node.src]
             return _reduce_in_order(node, operands, below)
         if node.op is not Op.PAD:
-            return Node(node.op, tuple(self._factors(node, number)), node.arg)
-        operands = [self._operand(operand, number) for operand in node.src]
-        order = moved_last(number, len(node.shape))
+            return Node(node.op, tuple(self._factors(node, axis)), node.arg)
+        operands = [self.operand(operand, axis) for operand in node.src]
+        order = moved_last(axis, len(node.shape))
         before = tuple(node.arg.before[axis] for axis in order)
         after = tuple(node.arg.after[axis] for axis in order)
         return Node(Op.PAD, tuple(operands), Pad(before, after, node.arg.value))
 
-    def _operand(self, operand: Node, number: int) -> Node:
-        """`operand` with its axis `number` at the end: as it is where it has been built so.
-        Products are built anew, and axes of size 1 are added or removed in that order."""
-        if self.last_axis.get(operand) == number:
-            return self._permuted[operand]
-        order = moved_last(number, len(operand.shape))
+    def operand(self, operand: Node, axis: int) -> Node:
+        """Products are built anew, and axes of size 1 are added or removed in the new order."""
         if operand.op is Op.MUL and operand not in self.last_axis:
-            return Node(Op.MUL, tuple(self._factors(operand, number)), operand.arg)
-        below = _below(operand, number) if operand.op is Op.RESHAPE else None
-        if below is not None and squeezed(operand.shape) == squeezed(operand.src[0].shape):
-            shape = tuple(operand.shape[axis] for axis in order)
-            return reshape(self._operand(operand.src[0], below), shape)
-        return permute(self.done[operand], order)
+            return Node(Op.MUL, tuple(self._factors(operand, axis)), operand.arg)
+        below = _below(operand, axis) if operand.op is Op.RESHAPE else None
+        if below is None or squeezed(operand.shape) != squeezed(operand.src[0].shape):
+            return super().operand(operand, axis)
+        shape = tuple(operand.shape[other] for other in moved_last(axis, len(operand.shape)))
+        return reshape(self.operand(operand.src[0], below), shape)
 
     def _factors(self, product: Node, number: int) -> list[Node]:
         """The operands of products, and of other arithmetic, with their axis `number` at the end.
@@ -373,7 +341,7 @@ class _Rebuilder:
         traces = [traced(Axis(factor, number)) for factor in product.src]
         sources = [source for source in traces if source is not None]
         if len(sources) < len(traces):
-            return [self._operand(factor, number) for factor in product.src]
+            return [self.operand(factor, number) for factor in product.src]
         return [
             self._reordered(factor, number, source)
             for factor, source in zip(product.src, sources, strict=True)
@@ -384,7 +352,7 @@ class _Rebuilder:
         array = source.node
         is_repeated = prod(factor.shape) >= MIN_REPEATS * prod(array.shape)
         if array in self.last_axis or not _is_image(source) or not is_repeated:
-            return self._operand(factor, number)
+            return self.operand(factor, number)
         order = moved_last(source.number, len(array.shape))
         moved = _over(factor, array, stored_in_order(self.done[array], order))
         return permute(moved, moved_last(number, len(factor.shape)))

@@ -11,7 +11,7 @@ matrix with a row of C numbers for each pixel. The filter is stored as (K, P, Q,
 
 The pass has three steps: it finds the factors that are worth another order (`_find_factors`); it
 lets the elementwise operations around them have the same order, so that layers pass images on with
-the channels last (`_spread`); and it builds the graph anew (`_Rebuilder`). Only the order in memory
+the channels last (`_spread`); and it builds the graph anew (`Rebuilder`). Only the order in memory
 changes: every value still has its shape, as a permutation of what is stored.
 """
 
@@ -25,15 +25,15 @@ from lamina.fuse.axes import Index
 from lamina.fuse.costs import weight_of, widening
 from lamina.fuse.groups import padded
 from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.reorder import LastAxis, Rebuilder
 from lamina.fuse.users import Users, users_of
 from lamina.fuse.values import MIN_REPEATED_COST
 from lamina.graph import index as ix
-from lamina.ir.build import inverse, moved_last, permute
+from lamina.ir.build import moved_last, permute
 from lamina.ir.kernel import bounds, free_axes, free_axes_of, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.substitute import with_operands
 
 # Elements: a shorter axis is not worth being contiguous. 16 of bfloat16 are 32 bytes, a sector of
 # a GPU's cache line, and the steps of one tensor-core instruction.
@@ -62,30 +62,24 @@ MIN_STORED_STEPS = 257
 
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
 
-# The axis of a value, by position in its shape, that is to be the last one in memory.
-LastAxis = dict[Node, int]
-
 
 def lay_out(sinks: Sequence[Node], pitch: int = 0) -> list[Node]:
     """The graph of `sinks` with factors stored in the order in which tensor cores can read them.
     pitch: of the rows of what is stored, in bytes, as that of `FusionTarget`."""
     users = users_of(sinks)
     factors = _find_factors(users, set(sinks), pitch)
-    rebuilder = _Rebuilder(factors, _spread(factors, users))
-    for node in users:
-        rebuilder.add(node)
-    return [rebuilder.done[sink] for sink in sinks]
+    return _Rebuilder(_spread(factors, users), factors.keys()).rebuilt(users, sinks)
 
 
 # Which factors.
 
 
-def _find_factors(users: Users, sinks: Set[Node], pitch: int) -> LastAxis:
+def _find_factors(users: Users, sinks: Set[Node], pitch: int) -> dict[Node, int]:
     """The factors that are worth another order. Of several sums that read a factor, the first one
     decides."""
     sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
     shapes = _shapes_if_stored(users, sums)
-    factors: LastAxis = {}
+    factors: dict[Node, int] = {}
     for total in reversed(sums):  # the first sum last, so that its axes replace those of others
         factors.update(_factors_of(total, shapes, sinks, pitch))
     return factors
@@ -180,7 +174,7 @@ def is_made_of_inputs(array: Node) -> bool:
 
 def _factors_of(
     total: Node, shapes: Mapping[Node, Shape], sinks: Set[Node], pitch: int
-) -> LastAxis:
+) -> dict[Node, int]:
     """The arrays that the kernel of the sum `total` would rather read in another order, or with
     longer rows, with the axis that is to be their last one. The kernel must read an array often, in
     a dtype of tensor cores, and at one index alone: with several, each might want another order."""
@@ -189,7 +183,7 @@ def _factors_of(
     window_axes = window_axes_of(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
     shared = _axes_of_all(kernel) if products >= MIN_COPIED_PRODUCTS else frozenset[Node]()
-    factors: LastAxis = {}
+    factors: dict[Node, int] = {}
     for array, indices in reads.items():
         if array.dtype.bits not in FACTOR_BITS or len(indices) != 1:
             continue
@@ -296,7 +290,7 @@ def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
     return not is_innermost or is_computed_for_windows
 
 
-def _spread(factors: LastAxis, users: Users) -> LastAxis:
+def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     """`factors` with their last axis, and the elementwise values connected to them with the same.
 
     An axis goes from a value to its neighbours, its operands and users, where both are elementwise.
@@ -326,52 +320,12 @@ def _spread(factors: LastAxis, users: Users) -> LastAxis:
     return last_axis
 
 
-# The new graph.
+class _Rebuilder(Rebuilder):
+    """Arithmetic is done in the new order; an input or a reduction is made as it was, and then
+    permuted."""
 
-
-class _Rebuilder:
-    """Builds the graph anew, operands first. The values of `last_axis` are computed with that axis
-    as the last one; those that are `factors` are stored so."""
-
-    def __init__(self, factors: LastAxis, last_axis: LastAxis) -> None:
-        self.factors = factors
-        self.last_axis = last_axis
-        self.done: dict[Node, Node] = {}  # what every node has become, in its own shape
-        self._permuted: dict[Node, Node] = {}  # the same values with their last axis last
-
-    def add(self, node: Node) -> None:
-        """Build `node`, whose operands are done.
-
-        With axis 1 of (N, C, H, W) as the last one, an addition becomes one of operands of
-        (N, H, W, C). An input or a reduction is made as it was, and then permuted. In both cases
-        the rest of the graph sees it in its own shape, as a permutation back.
-        """
-        axis = self.last_axis.get(node)
-        if axis is None:
-            self.done[node] = self._over_new_operands(node)
-            return
-        order = moved_last(axis, len(node.shape))
-        if node.op in Group.ELEMENTWISE:
-            operands = [self._in_order(operand, axis, order) for operand in node.src]
-            permuted = Node(node.op, tuple(operands), node.arg)
-        else:
-            permuted = permute(self._over_new_operands(node), order)
-        if node in self.factors:
-            permuted = Node(Op.CONTIGUOUS, (permuted,))
-        self._permuted[node] = permuted
-        self.done[node] = permute(permuted, inverse(order))
-
-    def _in_order(self, operand: Node, axis: int, order: Sequence[int]) -> Node:
-        """An operand with its axes in `order`, which moves `axis` to the end. One that is computed
-        in this order is taken as it is; any other is permuted."""
-        if self.last_axis.get(operand) == axis:
-            return self._permuted[operand]
-        return permute(self.done[operand], order)
-
-    def _over_new_operands(self, node: Node) -> Node:
-        """`node` over new operands. The first operand of an ASSIGN is the buffer that it writes to,
-        and stays that, even if kernels read the buffer in another order."""
-        operands = [self.done[operand] for operand in node.src]
-        if node.op is Op.ASSIGN:
-            operands[0] = node.src[0]
-        return with_operands(node, tuple(operands))
+    def in_order(self, node: Node, axis: int) -> Node:
+        if node.op not in Group.ELEMENTWISE:
+            return permute(self.in_own_order(node), moved_last(axis, len(node.shape)))
+        operands = [self.operand(operand, axis) for operand in node.src]
+        return Node(node.op, tuple(operands), node.arg)

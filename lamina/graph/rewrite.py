@@ -132,17 +132,27 @@ def rewrite(sinks: Iterable[Node], rules: Sequence[Rule]) -> list[Node]:
             stack += (node, *missing)
             continue
         src = tuple([done[operand] for operand in node.src])
-        new = node if src == node.src else Node(node.op, src, node.arg)
-        for rule in by_op[node.op] if new is node else ():
-            new = rule.apply(node) or node
-            if new.dtype is not node.dtype or new.shape != node.shape:
-                raise VerifyError(f"rule {rule.name} turned {node!r} into {new!r}: types differ")
-            if new is not node:
-                applied.append(rule.name)
-                break
+        if src != node.src:
+            new = Node(node.op, src, node.arg)
+        else:
+            new = _first_applied(node, by_op[node.op], applied)
         if new is node:
             done[node] = node
         else:
             became[node] = new
             stack += (node, new)
     return [done[sink] for sink in sinks]
+
+
+def _first_applied(node: Node, rules: Iterable[Rule], applied: list[str]) -> Node:
+    """What the first of `rules` that applies to `node` makes of it, with its name added to
+    `applied`; `node` itself if none does."""
+    for rule in rules:
+        new = rule.apply(node)
+        if new is None or new is node:
+            continue
+        if new.dtype is not node.dtype or new.shape != node.shape:
+            raise VerifyError(f"rule {rule.name} turned {node!r} into {new!r}: types differ")
+        applied.append(rule.name)
+        return new
+    return node

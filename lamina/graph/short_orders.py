@@ -49,20 +49,28 @@ def _is_short(node: Node, max_keys: int) -> bool:
 
 def _counted(node: Node) -> Node:
     """The order that `node` is, by two sums."""
-    (keys,), (axis, descending, first, last) = node.src, node.arg
-    square = (*keys.shape[: axis + 1], *keys.shape[axis:])
-    own, other = _down(keys, axis, square), _across(keys, axis, square)
-    own_number, other_number = (build.broadcasted_iota(square, axis + i) for i in (0, 1))
-    comes_before = _less(own, other) if descending else _less(other, own)
-    comes_after = _less(other, own) if descending else _less(own, other)
-    is_before = comes_before | (~comes_after & (other_number < own_number))
-    places = build.reduce(ADD, (axis + 1,), build.cast(is_before, int32))
+    axis, descending, first, last = node.arg
+    places = _places_of(node.src[0], axis, descending)
     # Ranks along the axis, of the keys that the axis after it numbers.
-    box = (*keys.shape[:axis], last - first, *keys.shape[axis:])
-    rank, number = (build.broadcasted_iota(box, axis + i) for i in (0, 1))
+    box = (*places.shape[:axis], last - first, *places.shape[axis:])
+    rank = build.broadcasted_iota(box, axis)
+    number = build.broadcasted_iota(box, axis + 1)
     rank = rank + first if first else rank
     has_rank = build.cast(_across(places, axis, box), int64).eq(rank)
     return build.reduce(ADD, (axis + 1,), has_rank.select(number, number.lift(0)))
+
+
+def _places_of(keys: Node, axis: int, descending: bool) -> Node:
+    """How many keys of a row come before each key, int32; equal keys keep their order."""
+    # Each key along the axis, and beside it all keys of its row along the axis after it.
+    square = (*keys.shape[: axis + 1], *keys.shape[axis:])
+    key, other = _down(keys, axis, square), _across(keys, axis, square)
+    number = build.broadcasted_iota(square, axis)
+    other_number = build.broadcasted_iota(square, axis + 1)
+    comes_before = _less(key, other) if descending else _less(other, key)
+    comes_after = _less(other, key) if descending else _less(key, other)
+    is_before = comes_before | (~comes_after & (other_number < number))
+    return build.reduce(ADD, (axis + 1,), build.cast(is_before, int32))
 
 
 def _less(x: Node, y: Node) -> Node:

@@ -36,28 +36,30 @@ def short_rows(node: Node) -> Node | None:
     product = product_of(whole)  # None too where that is over no axis, or of no elements
     if product is None or any(factor.op is not Op.EXPAND for factor in product.src):
         return None
-    reduced = whole.arg.axes
     few, many = sorted(product.src, key=lambda factor: prod(factor.src[0].shape))
-    sizes = product.shape
-    kept = [axis for axis, size in enumerate(sizes) if size > 1 and axis not in reduced]
+    if prod(product.shape) < MIN_USES * prod(few.src[0].shape):
+        return None
+    result = _with_longer_rows(whole, few, many)
+    return None if result is None else build.reshape(result, node.shape)
+
+
+def _with_longer_rows(total: Node, few: Node, many: Node) -> Node | None:
+    """The sum of products of two factors, of which `few` is the smaller one, with this or the
+    result in the order that suits `many`; None where rows are long, or steps few."""
+    reduced = total.arg.axes
+    size_of = few.shape.__getitem__
+    kept = [axis for axis, size in enumerate(few.shape) if size > 1 and axis not in reduced]
     short = _last_along(few, many, kept)
-    if not short or prod([sizes[axis] for axis in short]) >= LANES:
-        return None
-    if prod([sizes[axis] for axis in reduced]) < MIN_STEPS:
-        return None
-    if prod(sizes) < MIN_USES * prod(few.src[0].shape):
+    if not short or prod(map(size_of, short)) >= LANES or prod(map(size_of, reduced)) < MIN_STEPS:
         return None
     long_rows = _last_along(many, few, kept[: -len(short)])
-    steps = [axis for axis in reduced if sizes[axis] > 1]
     if long_rows and _lies_along(many, long_rows[-1]):
-        if prod([sizes[axis] for axis in long_rows]) < MIN_ROW:
-            return None
-        result = _with_rows(whole, long_rows)
-    elif _lies_along(many, steps[-1]) and not _lies_along(few, steps[-1]):
-        result = _with_steps_in_rows(whole, few, many)
-    else:
-        return None
-    return build.reshape(result, node.shape)
+        is_long = prod(map(size_of, long_rows)) >= MIN_ROW
+        return _with_rows(total, long_rows) if is_long else None
+    last_step = max(axis for axis in reduced if size_of(axis) > 1)
+    if _lies_along(many, last_step) and not _lies_along(few, last_step):
+        return _with_steps_in_rows(total, few, many)
+    return None
 
 
 def _with_single_axes(node: Node) -> Node:

@@ -410,6 +410,7 @@ def _scan_in_parts(node: Node) -> Node | None:
         _split_axis(operand, axis, size, identity)
         for operand, identity in zip(node.src, identities, strict=True)
     ]
+    split = operands[0].shape
     within = _scans(monoid, axis + 1, operands)
     if monoid.commutes:
         totals = [
@@ -417,18 +418,24 @@ def _scan_in_parts(node: Node) -> Node | None:
         ]
     else:  # the last of each part: a reduction would take the elements in any order
         totals = [_last_along(running, axis + 1) for running in within]
-    earlier = [
-        build.shifted(total, axis, identity)
-        for total, identity in zip(totals, identities, strict=True)
-    ]
-    split = operands[0].shape
     before = [
-        build.broadcast_over(running, (axis + 1,), split)
-        for running in _scans(monoid, axis, earlier)
+        build.broadcast_over(total, (axis + 1,), split)
+        for total in _totals_before(monoid, axis, totals)
     ]
     scanned = monoid.combine(tuple(before), tuple(within))[component]
     padded = (*shape[:axis], split[axis] * split[axis + 1], *shape[axis + 1 :])
     return build.slice_axis(build.reshape(scanned, padded), axis, 0, length)
+
+
+def _totals_before(monoid: Monoid, axis: int, totals: Sequence[Node]) -> list[Node]:
+    """Of each part along `axis` the total of all parts before it: 0 and 3 for the totals 3 and 3
+    of a sum."""
+    identities = monoid.identity(tuple(total.dtype for total in totals))
+    earlier = [
+        build.shifted(total, axis, identity)
+        for total, identity in zip(totals, identities, strict=True)
+    ]
+    return _scans(monoid, axis, earlier)
 
 
 def _scans(monoid: Monoid, axis: int, operands: Sequence[Node]) -> list[Node]:

@@ -174,26 +174,32 @@ _MIN_BLOCK = 4  # rows; each row of a block reads its matrix from the cache
 
 
 def _blocks(experts: Tensor, count: int) -> _Blocks:
-    """experts: of each input, (inputs,). Experts have `inputs / count` inputs on average; blocks of
-    half as many rows leave fewer than half of a block empty for each. All experts may end in a
-    block that is not full, so that is how many blocks there are for any choice."""
+    """experts: of each input, (inputs,). The comments have the numbers of the example above."""
     inputs, device = experts.shape[0], experts.device
-    size = _MIN_BLOCK
-    while 2 * size * count < inputs:
-        size *= 2
+    size = _rows_of_block(inputs, count)
+    # All experts may end in a block that is not full: so many blocks are enough for any choice.
     blocks = inputs // size + min(inputs, count)
     is_of = one_hot(experts, count)  # (inputs, count)
     counts_so_far = cumsum(is_of, 0)  # of inputs of each expert, down to each input
-    blocks_of_expert = (counts_so_far[-1] + (size - 1)) // size
-    ends = cumsum(blocks_of_expert, 0)  # the number of the first block behind each expert's
-    starts = ends - blocks_of_expert
-    place = (counts_so_far * is_of).sum(axis=1) - 1  # of an input among those of its expert
-    rows = starts[experts] * size + place
+    place = (counts_so_far * is_of).sum(axis=1) - 1  # of an input at its expert: 0 0 1 2 1
+    blocks_of_expert = (counts_so_far[-1] + (size - 1)) // size  # 1 0 2
+    ends = cumsum(blocks_of_expert, 0)  # the first block behind those of each expert: 1 1 3
+    starts = ends - blocks_of_expert  # 0 1 1
+    rows = starts[experts] * size + place  # 2 0 3 4 1
     numbers = arange(blocks, device=device).unsqueeze(1)
-    experts_before = (ends <= numbers).sum(axis=1)  # a block is of the expert behind these
+    experts_before = (ends <= numbers).sum(axis=1)  # whose blocks all come earlier: 0 2 2 3 3
     first_input = zeros((blocks * size,), dtype=int64, device=device)  # of rows that are left
     filled = scatter(first_input, 0, rows, arange(inputs, device=device))
     return _Blocks(filled.reshape((blocks, size)), experts_before.minimum(count - 1), rows)
+
+
+def _rows_of_block(inputs: int, count: int) -> int:
+    """Half as many as experts have inputs on average, so that less than half of a block is empty
+    for each: 64 for 1000 inputs of 8 experts."""
+    rows = _MIN_BLOCK
+    while 2 * rows * count < inputs:
+        rows *= 2
+    return rows
 
 
 # Configurations and weights of a folder.

@@ -4,7 +4,7 @@
 program gets that array, and the program `once` of it a kernel that fills it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from lamina.fuse.launch import Launch, Slot
@@ -79,16 +79,7 @@ def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
     known: dict[Node, Node] = dict(zip(fill.axes, axes, strict=True))
 
     done = rebuilt_in_order(toposort([fill.index, fill.condition]), known, ix.rebuild)
-    runs = done[fill.condition]
-
-    def renumbered(node: Node, src: tuple[Node, ...]) -> Node:
-        if node.op is not Op.LOAD:
-            return ix.rebuild(node, src)
-        index, *conditions = src
-        condition = ix.both(*conditions, runs)
-        guarded = (index,) if condition is ix.TRUE else (index, condition)
-        return Node(Op.LOAD, guarded, Load(sources.index(node.arg.parameter), node.dtype))
-
+    renumbered = _renumbered_loads(sources, runs=done[fill.condition])
     done = rebuilt_in_order(toposort([fill.value]), done, renumbered)
     array = nest.kernel.parameters[fill.parameter]
     parameters = [nest.kernel.parameters[number] for number in sources]
@@ -96,6 +87,21 @@ def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
     written = Parameter(array.dtype, array.size, written=True)
     kernel = Kernel((*parameters, written), (store,), rows=len(axes))
     return _Fill(kernel, tuple(slots[number] for number in sources))
+
+
+def _renumbered_loads(sources: list[int], runs: Node) -> Callable[[Node, tuple[Node, ...]], Node]:
+    """Builds a node anew over new operands. A LOAD of the parameter ``sources[n]`` becomes one of
+    the parameter n, where the condition `runs` holds as well."""
+
+    def rebuilt(node: Node, src: tuple[Node, ...]) -> Node:
+        if node.op is not Op.LOAD:
+            return ix.rebuild(node, src)
+        index, *conditions = src
+        condition = ix.both(*conditions, runs)
+        guarded = (index,) if condition is ix.TRUE else (index, condition)
+        return Node(Op.LOAD, guarded, Load(sources.index(node.arg.parameter), node.dtype))
+
+    return rebuilt
 
 
 def _with_fills(once: Program, fills: list[_Fill]) -> Program:

@@ -233,18 +233,25 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
         lanes, accesses = _neighbours_of_scan(size, lanes, most), 1
     else:
         accesses = max(min(max(ACCESSES, ELEMENTS_IN_WARP // lanes), most // lanes), 1)
-    row_count, warp = points(plan.rows), plan.target.warp
-    threads = power_of_two_from(ceil(size / lanes))
-    fewest = power_of_two_from(ceil(size / (accesses * lanes)))
-    enough = plan.target.multiprocessors * RESIDENT
-    while threads > fewest and row_count * threads >= 2 * enough:
-        threads //= 2
+    threads = _threads_of_short_row(plan, ceil(size / lanes), accesses)
+    warp = plan.target.warp
     if threads > warp:
         return None
-    side = min(SHORT_BLOCK // threads, row_count // BUSY_BLOCKS)
+    side = min(SHORT_BLOCK // threads, points(plan.rows) // BUSY_BLOCKS)
     side = min(max(side, warp // threads), warp)
     row, side = _row_of_block(plan, side, uneven=True)
     return BlockRows(row, side, lanes=1, registers=registers, threads=threads)
+
+
+def _threads_of_short_row(plan: GpuPlanner, accesses_of_row: int, accesses: int) -> int:
+    """The threads that share a row: a power of two. One for each access of the row, or fewer with
+    up to so many `accesses` each, as long as all multiprocessors have all threads that they can."""
+    threads = power_of_two_from(accesses_of_row)
+    fewest = power_of_two_from(ceil(accesses_of_row / accesses))
+    enough = plan.target.multiprocessors * RESIDENT
+    while threads > fewest and points(plan.rows) * threads >= 2 * enough:
+        threads //= 2
+    return threads
 
 
 def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple[Node, int]:
