@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lamina.core.shape import squeezed, strides_of
 from lamina.fuse.costs import widening
 from lamina.fuse.users import Users
+from lamina.ir.build import component
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import reuses_both_factors
@@ -183,37 +184,32 @@ def _scan_ends(users: Users, values: Set[Node], *, lack_vectors: bool) -> set[No
     """The ends of scans: each moves on to where all of its uses meet, as long as what lies between
     may join.
 
-    One loop computes all parts of one scan, such as the value and the place of an argmax. They go
-    on together from where the uses of all meet; if these do not, each is its own end, and is
+    One loop computes all components of one scan, such as the value and the place of an argmax. They
+    go on together from where the uses of all meet; if these do not, each is its own end, and is
     stored. No node is the end of two scans. For ``a + b`` of two scans, a in order before b, the
     addition becomes the end of a; b stays its own end, and is stored.
     """
     finder = _ScanFinder(users, values, lack_vectors)
     starts: list[Node] = []
-    for parts in _parts_of_scans(users):
-        start: Node | None = parts[0]
-        if len(parts) > 1:
-            start = finder.meeting(parts) if values.isdisjoint(parts) else None
+    for scans in _scans_by_components(users):
+        start: Node | None = scans[0]
+        if len(scans) > 1:
+            start = finder.meeting(scans) if values.isdisjoint(scans) else None
         if start is not None:
-            finder.move(parts, [start])
+            finder.move(scans, [start])
             starts.append(start)
     for start in sorted(starts, key=finder.position.__getitem__):
         finder.move([start], [finder.end(start)])
     return finder.ends
 
 
-def _parts_of_scans(users: Users) -> Iterable[list[Node]]:
-    """The SCANs, those that differ only in the part that they give together."""
-    parts_of: dict[Node, list[Node]] = {}
+def _scans_by_components(users: Users) -> Iterable[list[Node]]:
+    """The SCANs, those that are components of one scan together."""
+    components_of: dict[Node, list[Node]] = {}
     for node in users:
         if node.op is Op.SCAN:
-            parts_of.setdefault(part_of_scan(node, 0), []).append(node)
-    return parts_of.values()
-
-
-def part_of_scan(scan: Node, part: int) -> Node:
-    """Another part of a SCAN, such as the place of an argmax of which `scan` is the value."""
-    return Node(Op.SCAN, scan.src, scan.arg._replace(part=part))
+            components_of.setdefault(component(node, 0), []).append(node)
+    return components_of.values()
 
 
 class _ScanFinder:
@@ -232,9 +228,9 @@ class _ScanFinder:
         self.ends.update(after)
 
     def end(self, start: Node) -> Node:
-        """The end of a scan whose parts have met in `start`. Memory holds no wider floats than it
-        would without this end: a cast to wider ones is computed in the kernel where narrower ones
-        follow, and else where the value is read."""
+        """The end of a scan whose components have met in `start`. Memory holds no wider floats than
+        it would without this end: a cast to wider ones is computed in the kernel where narrower
+        ones follow, and else where the value is read."""
         end, node = start, start
         while node not in self.values:
             user = self.meeting([node])

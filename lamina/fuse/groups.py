@@ -31,10 +31,10 @@ from typing import NamedTuple
 
 from lamina.core.shape import Shape, prod
 from lamina.fuse.costs import MAX_STATEMENTS, weight_of, with_statements
-from lamina.fuse.epilogues import part_of_scan
 from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import Region, Values, choose_values
+from lamina.ir.build import component
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 
@@ -97,7 +97,7 @@ class _Candidate:
         """The keys by which `_Grouper.related` has the kernels that are worth joining: a `Relation`
         for each array that the value reads, and for each of its users; and each sum of products
         that it computes again. Kernels that compute the same sum again share that work, whatever
-        their extents are. Parts of one scan have its first part in common."""
+        their extents are. Components of one scan have the first one in common."""
         node = self.node
         is_reduction = node.op is Op.REDUCE
         extent = (node.src[0].shape, node.arg.axes) if is_reduction else node.shape
@@ -108,7 +108,7 @@ class _Candidate:
         if not self.arrays and prod(node.shape) <= MAX_TABLE:
             relations.append(Relation(extent, slices, None))
         if node.op is Op.SCAN:
-            relations.append(part_of_scan(node, 0))
+            relations.append(component(node, 0))
         return relations
 
 
@@ -163,7 +163,7 @@ class _Grouper:
     ) -> list[KernelGroup]:
         """The kernels worth trying, youngest first: those `needed`, which make what the value
         reads, and those in one of `relations` with it. A value that runs in order joins none, but
-        for another part of a scan.
+        for another component of a scan.
 
         Not a kernel that runs before one that is needed: with the value as a member, it would need
         that kernel, and run after it too.
@@ -172,7 +172,7 @@ class _Grouper:
             return []
         if candidate.is_serial:
             node = candidate.node
-            return list(self.related[part_of_scan(node, 0)]) if node.op is Op.SCAN else []
+            return list(self.related[component(node, 0)]) if node.op is Op.SCAN else []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
         # A single kernel is the one needed, which does not run before itself, or none is needed.
         if len(possible) > 1:

@@ -15,7 +15,6 @@ from operator import attrgetter
 from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
 from lamina.fuse.axes import AxisPlan, AxisSplit, Index, Loops
-from lamina.fuse.epilogues import part_of_scan
 from lamina.fuse.members import (
     NO_BLOCK,
     Block,
@@ -25,13 +24,14 @@ from lamina.fuse.members import (
     columns_of,
 )
 from lamina.graph import index as ix
+from lamina.ir.build import component
 from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import contraction, contractions
 
 # A scan, scatter or sort runs in order along an axis, and a collective is no kernel: no other value
-# joins one, but for another part of a scan.
+# joins one, but for another component of a scan.
 SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT}
 
 # When may a kernel pass over the columns of a row more than once? Threads share the rows, so with
@@ -131,9 +131,9 @@ class KernelGroup:
         return self.first.op in SERIAL or self.lowered.has_scan
 
     def is_scan_of(self, node: Node) -> bool:
-        """Whether the kernel is that of a scan of which `node` is another part."""
+        """Whether the kernel is that of a scan of which `node` is another component."""
         are_scans = self.first.op is node.op is Op.SCAN
-        return are_scans and part_of_scan(self.first, 0) is part_of_scan(node, 0)
+        return are_scans and component(self.first, 0) is component(node, 0)
 
     @property
     def operands(self) -> list[Node]:

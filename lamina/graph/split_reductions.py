@@ -113,7 +113,7 @@ def uneven_in_parts(node: Node) -> Node | None:
     ends = [whole, _of_slice(node, length - rest, length)] if rest else [whole]
     components = []
     for number in range(node.arg.monoid.arity):
-        first, *others = (_component(end, number) for end in ends)
+        first, *others = (build.component(end, number) for end in ends)
         components.append([_in_padded_parts(first, PARTS), *others])
     totals = [tuple(of_end) for of_end in zip(*components, strict=True)]
     monoid: Monoid = node.arg.monoid
@@ -130,11 +130,6 @@ def _of_slice(node: Node, start: int, end: int) -> Node:
     read = {operand for each in computed for operand in each.src}.union(node.src) - {*computed}
     slices = {each: build.slice_axis(each, axis, start, end) for each in read}
     return Node(Op.REDUCE, tuple(substitute(node.src, slices)), node.arg)
-
-
-def _component(node: Node, part: int) -> Node:
-    """The component number `part` of a reduction, of which `node` is one."""
-    return Node(node.op, node.src, node.arg._replace(part=part))
 
 
 def _instructions(node: Node) -> float:
@@ -439,7 +434,7 @@ def _totals_before(monoid: Monoid, axis: int, totals: Sequence[Node]) -> list[No
 
 
 def _scans(monoid: Monoid, axis: int, operands: Sequence[Node]) -> list[Node]:
-    """All parts of the scan of `operands` along `axis`."""
+    """All components of the scan of `operands` along `axis`."""
     return [
         Node(Op.SCAN, tuple(operands), Reduce(monoid, (axis,), part))
         for part in range(monoid.arity)

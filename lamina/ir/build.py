@@ -137,6 +137,12 @@ def shifted(x: Node, axis: int, first: Scalar) -> Node:
     return slice_axis(longer, axis, 0, x.shape[axis])
 
 
+def component(node: Node, number: int) -> Node:
+    """The component of this number of the reduction or scan that `node` is one of: the place of an
+    argmax beside the value."""
+    return Node(node.op, node.src, node.arg._replace(part=number))
+
+
 def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
     """Component `part` of the reduction of `parts` over `axes`, which vanish."""
     reduced = Reduce(monoid, tuple(sorted(axes)), part)

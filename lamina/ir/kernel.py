@@ -292,7 +292,7 @@ def passes(kernel: Kernel, kept: Set[Op] = frozenset()) -> dict[Node, int]:
 
 
 def points(axes: Iterable[Node]) -> int:
-    """How many iterations nested loops over `axes` have."""
+    """How many points nested loops over `axes` have: the iterations of the innermost one."""
     return prod(int(axis.arg.size) for axis in axes)
 
 

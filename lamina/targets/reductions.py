@@ -15,6 +15,7 @@ from itertools import groupby
 from math import prod
 
 from lamina.graph import index as ix
+from lamina.ir.build import component
 from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
@@ -29,7 +30,6 @@ from lamina.targets.language import Language, Point, Values
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import NestPart, Partitioner, Unrolled, Vector
 from lamina.targets.scans import Scans
-from lamina.targets.scopes import component
 
 
 @dataclass

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from lamina.ir.build import component
 from lamina.ir.kernel import bound_axes
 from lamina.ir.node import Node
 from lamina.loops.nest import operands_of
@@ -25,7 +26,6 @@ from lamina.targets.combiner import Combiner
 from lamina.targets.fills import FillPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.parts import NestPart
-from lamina.targets.scopes import component
 
 
 @dataclass(frozen=True)

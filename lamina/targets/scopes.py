@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
+from lamina.ir.build import component
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node
 from lamina.targets.language import Language, Point, Value, Values
@@ -237,12 +238,6 @@ class ScopePrinter:
         """Remember in the innermost scope every component of a reduction or scan at `point`."""
         for part, value in enumerate(values):
             self.scopes[-1].cache[self.key(component(node, part), point)] = value
-
-
-def component(reduction: Node, part: int) -> Node:
-    """The component number `part` of a reduction or scan, of which a node is one: the index of an
-    argmax beside the value."""
-    return Node(reduction.op, reduction.src, reduction.arg._replace(part=part))
 
 
 def registers_last(nest_part: NestPart, order: Sequence[Node]) -> list[Node]:

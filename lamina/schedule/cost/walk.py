@@ -447,7 +447,7 @@ class _Walker:
         if node.op is Op.LOOP_SCAN:
             self._combine(node.arg.monoid, node.dtype, loop, axes, chained=1)
             self._exchange(node, loop)
-            scans = self.kernel.of(Op.LOOP_SCAN)  # one step gives all parts of a scan
+            scans = self.kernel.of(Op.LOOP_SCAN)  # one step gives all components
             loop.done.update(
                 part
                 for part in scans

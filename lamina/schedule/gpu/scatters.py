@@ -88,11 +88,13 @@ def _in_order(node: Node) -> float:
 def _reducing(node: Node) -> float:
     """Seconds of a reduction for each result: all pairs of a result and an update of its row, and
     to read and write all results."""
-    results = prod(node.shape)
-    pairs = results * node.src[-1].shape[node.arg.axis]
-    instructions: float = pairs * OF_PAIR / LANES
-    moving = 2 * results * node.dtype.itemsize / BYTES_A_SECOND
-    return instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors) + moving
+    pairs = prod(node.shape) * node.src[-1].shape[node.arg.axis]
+    return _computing(pairs * OF_PAIR) + 2 * node.nbytes / BYTES_A_SECOND
+
+
+def _computing(instructions: float) -> float:
+    """Seconds of so many instructions of threads."""
+    return instructions / LANES / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
 
 
 def _hits(node: Node) -> float:
@@ -125,10 +127,8 @@ def _in_runs(node: Node) -> float:
     kernels = (RUN_KERNELS + 3 * key_bytes) * KERNEL_SECONDS
     sorting = prod(keys) * (key_bytes * OF_KEY_BYTE + KEY_BYTES / BYTES_A_SECOND)
     slots = (places * part_of(count, places) + count) * columns
-    instructions: float = slots * OF_SLOT / LANES
-    computing = instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
-    elements = prod(updates.shape) + 2 * prod(base.shape)
-    return kernels + sorting + computing + elements * node.dtype.itemsize / BYTES_A_SECOND
+    moving = (updates.nbytes + 2 * base.nbytes) / BYTES_A_SECOND
+    return kernels + sorting + _computing(slots * OF_SLOT) + moving
 
 
 def _in_windows(node: Node) -> float:
@@ -137,11 +137,8 @@ def _in_windows(node: Node) -> float:
     windows = windows_of(node)
     if windows is None:
         return inf
-    results = prod(node.shape)
-    instructions: float = results * windows.longest * OF_SLOT / LANES
-    computing = instructions / (RATES.issue * CUDA[RATED_GPU].multiprocessors)
-    elements = prod(node.src[-1].shape) + 2 * results
-    moving = elements * node.dtype.itemsize / BYTES_A_SECOND
+    computing = _computing(prod(node.shape) * windows.longest * OF_SLOT)
+    moving = (node.src[-1].nbytes + 2 * node.nbytes) / BYTES_A_SECOND
     return KERNEL_SECONDS + computing + moving
 
 
