@@ -213,14 +213,30 @@ def _q6_k(block: Tensor) -> Tensor:
 _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
-@once
-def _iq4_nl(block: Tensor) -> Tensor:
-    """A number is the place of a value in a table."""
-    numbers = _joined(_parts(block[..., 2:18], 4), 2)
+def _in_table(numbers: Tensor) -> Tensor:
+    """The values of a table at places of 4 bits, as float32."""
     values = full_like(numbers, _IQ4_NL_VALUES[0], dtype=int32)
     for number, value in enumerate(_IQ4_NL_VALUES[1:], 1):
         values = where(numbers == number, value, values)
-    return _half(block, 0) * values.cast(float32)
+    return values.cast(float32)
+
+
+@once
+def _iq4_nl(block: Tensor) -> Tensor:
+    """A number is the place of a value in a table."""
+    return _half(block, 0) * _in_table(_joined(_parts(block[..., 2:18], 4), 2))
+
+
+@once
+def _iq4_xs(block: Tensor) -> Tensor:
+    """As IQ4_NL; for each 32 numbers, which are in 16 bytes, a scale of 6 bits: two bits in 2
+    bytes, four in the next 4 bytes."""
+    high = _joined(_parts(block[..., 2:4], 2).mT, 2)
+    low = _joined(_parts(block[..., 4:8], 4).mT, 2)
+    scales = (low | (high << 4)).cast(float32) - 32.0
+    numbers = _parts(block[..., 8:136].reshape((*block.shape[:-1], 8, 16)), 4)
+    values = _groups(block, _in_table(_joined(numbers, 3)), 8)
+    return _joined(_column(_half(block, 0) * scales) * values, 2)
 
 
 @once
@@ -251,5 +267,6 @@ BLOCK_TYPES: dict[int, BlockType] = {
     13: BlockType("Q5_K", 256, 176, _q5_k),
     14: BlockType("Q6_K", 256, 210, _q6_k),
     20: BlockType("IQ4_NL", 32, 18, _iq4_nl),
+    23: BlockType("IQ4_XS", 256, 136, _iq4_xs),
     39: BlockType("MXFP4", 32, 17, _mxfp4),
 }
