@@ -58,13 +58,43 @@ def _llama(variant: Variant) -> Family:
     return Family(read, llama.Llama)
 
 
+_TEXT = "language_model."  # what names of weights begin with beside those of images
+
+
+def _text_of(family: Family, usual: Mapping[str, Any] | None = None) -> Family:
+    """Models that see images as well: `family` is what writes their text, and the rest of their
+    files is passed over. usual: fields where ``text_config`` does not say them."""
+
+    def read(fields: Fields) -> Any:
+        text, tied = fields.part("text_config"), "tie_word_embeddings"
+        values = {**(usual or {}), **text.values}
+        if tied in fields.values:  # that of the whole model counts
+            values[tied] = fields.values[tied]
+        return family.read(Fields(values, text.origin))
+
+    def renamed(weights: _Weights, config: Any) -> dict[str, Weight]:
+        of_text = {
+            name.removeprefix(_TEXT): weight
+            for name, weight in weights.items() if name.startswith(_TEXT)
+        }  # fmt: skip
+        return family.renamed(of_text, config)
+
+    return Family(read, family.network, renamed)
+
+
+_GEMMA3 = Family(gemma.read_gemma3, gemma.Gemma)
+_LLAMA4 = Family(llama4.read, llama4.Llama4, llama4.renamed)
+_GEMMA3_USUAL = {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4}
 FAMILIES: Mapping[str, Family] = {
     **{kind: _llama(variant) for kind, variant in VARIANTS.items()},
     "gpt2": Family(gpt2.read, gpt2.GPT2, gpt2.with_prefix),
     "gemma": Family(gemma.read_gemma, gemma.Gemma),
     "gemma2": Family(gemma.read_gemma2, gemma.Gemma),
-    "gemma3_text": Family(gemma.read_gemma3, gemma.Gemma),
-    "llama4_text": Family(llama4.read, llama4.Llama4, llama4.renamed),
+    "gemma3_text": _GEMMA3,
+    "gemma3": _text_of(_GEMMA3, _GEMMA3_USUAL),
+    "llama4_text": _LLAMA4,
+    "llama4": _text_of(_LLAMA4),
+    "mistral3": _text_of(_llama(VARIANTS["mistral"])),
     "olmo": Family(olmo.read_olmo, olmo.Olmo),
     "olmo2": Family(olmo.read_olmo2, olmo.Olmo2),
     "phi": Family(phi.read, phi.Phi, llama.unfused),

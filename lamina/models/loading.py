@@ -178,6 +178,7 @@ def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
     folder of one file has no index, None."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
+        _check_for_pickles(folder)
         return {"model.safetensors": None}
     weights = read_object(index).get("weight_map")
     if not isinstance(weights, dict):
@@ -186,6 +187,18 @@ def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
         if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
             raise FormatError(f"{index}: weight_map: {weight!r}: {name!r} is no name of a file")
     return dict.fromkeys(sorted(set(weights.values())), weights)
+
+
+def _check_for_pickles(folder: Path) -> None:
+    """Raises FormatError for a folder whose weights are in pickles alone."""
+    pickles = sorted(
+        path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth")
+    )
+    if pickles and not (folder / "model.safetensors").exists():
+        raise FormatError(
+            f"{folder}: no model.safetensors; {pickles[0]} is a pickle, which can run any program, "
+            "and is not read: have the package that wrote it save the model as safetensors"
+        )
 
 
 # GGUF files.

@@ -101,12 +101,18 @@ WRONG_OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "half of the rotations": (
         {**GEMMA3, "rope_parameters": {"full_attention": {}}}, "parameters: sliding_attention: mis"
     ),
-    "images": ({**GEMMA3, "model_type": "gemma3"}, "'gemma3' is no model that lamina knows"),
+    "images": ({"model_type": "gemma3", "text_config": 3}, "text_config: 3; an object is needed"),
+    "text beside images": (
+        {"model_type": "gemma3", "text_config": {"hidden_size": 0}},
+        "config.json: text_config: hidden_size: 0; an integer",
+    ),
     "olmo2 with bounds": ({**SIZES, "model_type": "olmo2", "clip_qkv": 8.0}, "clip_qkv: models of"),
     "olmo with other bounds": ({**SIZES, "model_type": "olmo", "clip_qkv": -1}, "clip_qkv: -1; a"),
     "phi with normalized heads": ({**PHI, "qk_layernorm": True}, "qk_layernorm: True; models of"),
     "phi with 5 heads": ({**PHI, "num_attention_heads": 6}, "num_attention_heads: 6 heads do not"),
-    "llama4 with images": ({**LLAMA4, "model_type": "llama4"}, "'llama4' is no model that lamina"),
+    "llama4 with images": (
+        {"model_type": "llama4", "text_config": {**LLAMA4, "moe_layers": [2]}}, r"moe_layers: \[2\]"
+    ),
     "layers of experts": ({**LLAMA4, "moe_layers": [2]}, r"moe_layers: \[2\]; numbers of 2 layers"),
     "rotations": ({**LLAMA4, "no_rope_layers": [1]}, "no_rope_layers: 0 or 1 for each of 2 layers"),
     "chunks": ({**LLAMA4, "attention_chunk_size": 0}, "attention_chunk_size: 0; an integer from 1"),

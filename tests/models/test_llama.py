@@ -192,6 +192,59 @@ def test_halves_stay_halves_and_are_computed_with_as_floats(dtype: str, tmp_path
     np.testing.assert_allclose(logits, wanted(model, IDS), atol=1e-4)
 
 
+VISION = {
+    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 16, "patch_size": 4,
+}  # fmt: skip
+PIXTRAL = VISION | {"model_type": "pixtral"}
+PROJECTOR = {"projector_input_dim": 16, "projector_output_dim": 16, "vision_output_dim": 16}
+WITH_IMAGES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gemma3": ("Gemma3", "gemma3 in files", VISION),
+    "llama4": ("Llama4", "llama4", VISION | PROJECTOR),
+    "mistral3": ("Mistral3", "mistral", PIXTRAL),
+}
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_models_that_see_images_write_text(name: str, tmp_path: Path) -> None:
+    kind, text, vision = WITH_IMAGES[name]
+    torch.manual_seed(0)
+    text_config = reference(text).config.to_dict()
+    config = getattr(transformers, f"{kind}Config")(text_config=text_config, vision_config=vision)
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    for weight in theirs.parameters():
+        with torch.no_grad():
+            weight.copy_(torch.randn_like(weight) * (0.3 if weight.ndim == 1 else 0.15))
+    theirs.save_pretrained(tmp_path)
+    network = models.load(tmp_path, device="interp").network
+    logits = network(Tensor(IDS, device="interp"))
+    # The whole of Llama 4 needs images in this version of transformers.
+    writer = theirs.language_model if name == "llama4" else theirs
+    np.testing.assert_allclose(logits.numpy(), wanted(writer, IDS), atol=1e-4)
+
+
+def test_sizes_that_published_files_of_gemma3_leave_out() -> None:
+    """As transformers reads them."""
+    text = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+    theirs = transformers.Gemma3Config(text_config=text).text_config
+    ours = from_hugging_face({"model_type": "gemma3", "text_config": text}, "")
+    assert (ours.vocabulary, ours.heads, ours.key_heads, ours.head_size) == (
+        theirs.vocab_size, theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim,
+    )  # fmt: skip
+
+
+def test_folders_of_pickles_are_refused(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    models.load(tmp_path, device="interp")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FormatError, match=r"no model\.safetensors; pytorch_model\.bin is a pickle"):
+        models.load(tmp_path, device="interp")
+    (tmp_path / "pytorch_model.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        models.load(tmp_path, device="interp")
+
+
 def test_files_in_shards(tmp_path: Path) -> None:
     theirs = saved("llama", tmp_path, max_shard_size="50KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
