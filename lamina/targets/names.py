@@ -3,6 +3,7 @@ them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes
@@ -50,6 +51,36 @@ def axis_names(nest: Nest) -> dict[Node, str]:
     }
 
 
+@dataclass(frozen=True)
+class _TileLoops:
+    """The loops of a nest with products in tiles, outermost first.
+
+    batch    around all tiles
+    rows     of results, and `columns`
+    keys     that outer products of products back to back reduce: the rows of tiles of keys
+    reduced  all other loops that are reduced
+    """
+
+    batch: Sequence[Node]
+    rows: Sequence[Node]
+    columns: Sequence[Node]
+    keys: Sequence[Node]
+    reduced: Sequence[Node]
+
+    @staticmethod
+    def of(nest: Nest) -> "_TileLoops":
+        """Those of a nest, whose largest result has all rows and columns."""
+        all_reduced = [axis for node in nest.kernel.nodes for axis in bound_axes(node)]
+        rows, *others = map(_loops_of, nest.tiles)
+        keys = next((loops for loops in (rows, *others) if loops[0] in all_reduced), [])
+        batch = nest.order[: nest.order.index(rows[0])]
+        largest = max(nest.kernel.stores, key=lambda store: len(store.axes))
+        columns = [axis for axis in largest.axes if axis not in (*batch, *rows)]
+        return _TileLoops(
+            batch, rows, columns, keys, [axis for axis in all_reduced if axis not in keys]
+        )
+
+
 def _names_in_tiles(nest: Nest) -> dict[Node, str]:
     """A variable for each axis of a nest with products in tiles, and of its tiles.
 
@@ -59,40 +90,40 @@ def _names_in_tiles(nest: Nest) -> dict[Node, str]:
     ``row_band``, ``row_tile``, and with tensor cores ``row_group``, ``row_warp``, ``row_half`` and
     ``row_lane``; without them ``row_0``, ``row_1`` and so on.
     """
-    rows = _loops_of(nest.tiles[0])
-    reduced = [axis for node in nest.kernel.nodes for axis in bound_axes(node)]
-    # Of products back to back, what outer products reduce: the rows of tiles of keys.
-    keys = next((loops for loops in map(_loops_of, nest.tiles) if loops[0] in reduced), [])
-    largest = max(nest.kernel.stores, key=lambda store: len(store.axes))
-    batch = nest.order[: nest.order.index(rows[0])]
-    columns = [axis for axis in largest.axes if axis not in (*batch, *rows)]
-    names = dict.fromkeys(batch, "batch")
-    names |= dict.fromkeys((axis for axis in reduced if axis not in keys), "k")
-    for tile in nest.tiles:
-        side = _side_of(tile, rows, keys)
-        for axis in tile.axes:  # one that is reduced, but not here, is along the columns of results
-            names.setdefault(axis, "column" if axis.arg.reduce else side)
-    names = _numbered(names)
+    loops = _TileLoops.of(nest)
+    names = _numbered(_kinds_in_tiles(nest, loops))
     row_endings, column_endings = _ROWS_OF_TENSOR_CORES, _COLUMNS_OF_TENSOR_CORES
     if ATOMS[nest.atom].instruction != "mma":
-        row_endings = _numbers(len(rows) - len(_TILES))
-        column_endings = _numbers(len(columns) - len(_TILES))
-    names |= _with_endings("row", rows, (*_TILES, *row_endings))
-    names |= _with_endings("column", columns, (*_TILES, *column_endings))
+        row_endings = _numbers(len(loops.rows) - len(_TILES))
+        column_endings = _numbers(len(loops.columns) - len(_TILES))
+    names |= _with_endings("row", loops.rows, (*_TILES, *row_endings))
+    names |= _with_endings("column", loops.columns, (*_TILES, *column_endings))
     for tile in nest.tiles:
-        if keys and _loops_of(tile) == keys:
+        if loops.keys and _loops_of(tile) == loops.keys:
             (name,) = (names[axis] for axis in tile.axes if not axis.arg.reduce)
-            names |= _with_endings(name, keys, ("_tile", *_COLUMNS_OF_TENSOR_CORES))
+            names |= _with_endings(name, loops.keys, ("_tile", *_COLUMNS_OF_TENSOR_CORES))
     return names
 
 
-def _side_of(tile: TileFill, rows: Sequence[Node], keys: Sequence[Node]) -> str:
+def _kinds_in_tiles(nest: Nest, loops: _TileLoops) -> dict[Node, str]:
+    """What each axis of a nest with tiles, and of these, is: ``batch``, ``row``, ``column`` or
+    ``k``."""
+    kinds = dict.fromkeys(loops.batch, "batch")
+    kinds |= dict.fromkeys(loops.reduced, "k")
+    for tile in nest.tiles:
+        side = _side_of(tile, loops)
+        for axis in tile.axes:  # one that is reduced, but not here, is along the columns of results
+            kinds.setdefault(axis, "column" if axis.arg.reduce else side)
+    return kinds
+
+
+def _side_of(tile: TileFill, loops: _TileLoops) -> str:
     """What the rows of a tile are: rows of results; keys, which are named k in the text, as outer
     products add up over them; or columns."""
-    loops = _loops_of(tile)
-    if loops == rows:
+    walked = _loops_of(tile)
+    if walked == loops.rows:
         return "row"
-    return "k" if loops == keys else "column"
+    return "k" if walked == loops.keys else "column"
 
 
 def _loops_of(tile: TileFill) -> list[Node]:

@@ -110,17 +110,17 @@ class ByteTilePrinter(DotPrinter):
         reduction = work.sums[0].reduction
         lane = next((axis for axis in self.vectors if axis in free_axes(reduction)), None)
         factors = [self._load_in_tile(cast.src[0]) for cast in reduction.src[0].src]
-        row_loads = [load for load in factors if lane not in free_axes(load)]
-        word_loads = [load for load in factors if lane in free_axes(load)]
-        if lane is None or len(row_loads) != 1 or len(word_loads) != 1:
+        of_rows = [load for load in factors if lane not in free_axes(load)]
+        of_words = [load for load in factors if lane in free_axes(load)]
+        if lane is None or len(of_rows) != 1 or len(of_words) != 1:
             return None
-        row = next((axis for axis in self.unrolled if axis in free_axes(row_loads[0])), None)
-        if row is None or row in free_axes(word_loads[0]):
+        (row_load,), (word_load,) = of_rows, of_words
+        row = next((axis for axis in self.unrolled if axis in free_axes(row_load)), None)
+        if row is None or row in free_axes(word_load):
             return None
-        dot = work.axes[-1]
-        left = _factor(row_loads[0], row, {words: WORD, dot: 1}, (words, dot))
-        right = _factor(word_loads[0], words, {lane: WORD, dot: 1}, (words, dot))
-        rows = self.unrolled[row]
+        dot, rows = work.axes[-1], self.unrolled[row]
+        left = _factor(row_load, row, {words: WORD, dot: 1}, (words, dot))
+        right = _factor(word_load, words, {lane: WORD, dot: 1}, (words, dot))
         vectors_of_row = len(work.sums) / rows.copies
         # A tile has as many rows as words.
         fits = rows.copies <= WORDS_OF_TILE and vectors_of_row <= len(WORD_TILES)
@@ -135,27 +135,25 @@ class ByteTilePrinter(DotPrinter):
     def _print_tiles(self, tile: _ByteTile, part: NestPart, sums: Sequence[Accumulation]) -> None:
         """Print the loops of one part, and what they come to for each of `sums`."""
         self.language.use_text(BYTE_TILES, 0)
-        first, reduction = tile.rows.first, sums[0].reduction
-        vectors = [each.point for each in sums if each.point[tile.row] == first]
+        first_row = {tile.row: tile.rows.first}
+        # Each vector of the first row has a tile, whose sums end in an array.
+        vectors = [each.point for each in sums if each.point | first_row == each.point]
+        arrays = [self.fresh_name("tile") for _ in vectors]
         kind = self.language.vector_type("i32", tile.lanes)
-        names = [self.fresh_name("tile") for _ in vectors]
-        for name in names:
-            self.line(f"{kind} {name}[{tile.rows.copies}];")
+        self.lines(f"{kind} {array}[{tile.rows.copies}];" for array in arrays)
         self.scopes.append(Scope("{"))
         self.line(f"TILES({tile.rows.copies}, {tile.count}, {tile.lanes})")
-        for number in range(len(names)):
-            self.line(f"ZERO_TILE({number})")
+        self.lines(f"ZERO_TILE({number})" for number in range(len(arrays)))
         with self.opened({**part, tile.words: Fixed(0)}):
             self._print_step(tile, vectors)
-        for number, name in enumerate(names):
-            self.line(f"STORE_TILE({number}, {name})")
+        self.lines(f"STORE_TILE({number}, {array})" for number, array in enumerate(arrays))
         self.line("END_TILES")
         self.close_loop()
         for each in sums:
-            name = names[vectors.index({**each.point, tile.row: first})]
-            text = f"{name}[{each.point[tile.row] - first}]"
-            value = self.declare(Value(text, reduction.dtype, tile.lanes), "sum", mutable=True)
-            each.accumulators.append((value,))
+            array = arrays[vectors.index(each.point | first_row)]
+            row = each.point[tile.row] - tile.rows.first
+            value = Value(f"{array}[{row}]", each.reduction.dtype, tile.lanes)
+            each.accumulators.append((self.declare(value, "sum", mutable=True),))
 
     def _print_step(self, tile: _ByteTile, vectors: Sequence[Point]) -> None:
         """Print the body of the innermost loop: one instruction for each of `vectors`, the points

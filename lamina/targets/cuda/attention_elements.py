@@ -191,29 +191,39 @@ class ElementPrinter:
         SHIFT_THRESHOLD: they are rescaled by ``exp(shift so far - final shift)``. Sums of rows are
         added up over the four threads of a row.
         """
-        reductions = self.parts.reductions
-        exp_factor = reductions.exp_factor
-        has_maximum = exp_factor.row_max is not None
         rows = list(self.printer.points((self.parts.registers.row_half,)))
-        if exp_factor.row_max is not None:
-            factor, _ = scaled(exp_factor.exponent)
-            for half, row in enumerate(rows):
-                maximum = self._scaled_maximum(half, factor)
-                self.printer.remember(exp_factor.row_max, row, (maximum,))
-                final = self.printer.value_of_root(exp_factor.shift, row).text
-                self.line(f"factor[{half}] = short_exp(shift[{half}] - {final});")
-            for number in range(len(reductions.outer)):
-                self.print_rescale(f"totals{number}")
-        for number in range(len(reductions.of_rows)):
-            for half in range(len(rows)):
-                name = f"row_sums{number}[{half}]"
-                scaled_sum = f"{name} * factor[{half}]" if has_maximum else name
-                self.line(f"{name} = sum_of_row({scaled_sum});")
+        self._print_final_rescale(rows)
+        self._print_sums_of_rows(rows)
+        reductions = self.parts.reductions
         for array, nodes in (("row_sums", reductions.of_rows), ("totals", reductions.outer)):
             for number, reduction in enumerate(nodes):
                 for element, point in enumerate(self.printer.points(free_axes(reduction))):
-                    text = f"{array}{number}[{element}]"
-                    self.printer.remember(reduction, point, (Value(text, float32),))
+                    value = Value(f"{array}{number}[{element}]", float32)
+                    self.printer.remember(reduction, point, (value,))
+
+    def _print_final_rescale(self, rows: Sequence[Point]) -> None:
+        """Print how sums are rescaled from the shift so far of each of the two rows to the final
+        one; nothing if a kernel subtracts no maximum."""
+        exp_factor = self.parts.reductions.exp_factor
+        if exp_factor.row_max is None:
+            return
+        factor, _ = scaled(exp_factor.exponent)
+        for half, row in enumerate(rows):
+            maximum = self._scaled_maximum(half, factor)
+            self.printer.remember(exp_factor.row_max, row, (maximum,))
+            final = self.printer.value_of_root(exp_factor.shift, row).text
+            self.line(f"factor[{half}] = short_exp(shift[{half}] - {final});")
+        for number in range(len(self.parts.reductions.outer)):
+            self.print_rescale(f"totals{number}")
+
+    def _print_sums_of_rows(self, rows: Sequence[Point]) -> None:
+        """Print how the threads of a row add up what each has of other sums of that."""
+        has_maximum = self.parts.reductions.exp_factor.row_max is not None
+        for number in range(len(self.parts.reductions.of_rows)):
+            for half in range(len(rows)):
+                name = f"row_sums{number}[{half}]"
+                rescaled = f"{name} * factor[{half}]" if has_maximum else name
+                self.line(f"{name} = sum_of_row({rescaled});")
 
     def print_rescale(self, totals: str) -> None:
         """Print how sums are multiplied by the factor of their row: of each four, two are of a

@@ -331,23 +331,27 @@ class AttentionPrinter(TileProgramPrinter):
     def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
         left, right = self.program.alloc(product.left), self.program.alloc(product.right)
         k = _common_axis(left, right)
-        is_left_across, is_right_across = lies_across(left, k.name), lies_across(right, k.name)
-        of_shared = f"wgmma_{self.printer.atom.kind}<{is_left_across:d}, {is_right_across:d}>"
-        of_registers = f"wgmma_of_registers_{self.printer.atom.kind}<{is_right_across:d}>"
         with self.block("{"):
             self.line(f"const u32 columns = {_descriptor(right, self._tile_text(right, place))};")
             if left.memory == "shared":
                 rows = _descriptor(left, self._rows_text(left, k))
                 self.line(f"const u32 rows = {rows};")
             for number in range(k.size // SUBSTEP):
-                second = f"descriptor_of(columns + {_substep_chunks(right, k, number)})"
-                if left.memory == "registers":
-                    first = f"{product.left} + {4 * number}"
-                    self.line(f"{of_registers}({product.sums}, {first}, {second});")
-                else:
-                    first = f"descriptor_of(rows + {_substep_chunks(left, k, number)})"
-                    more = "true" if adds or number else "false"
-                    self.line(f"{of_shared}({product.sums}, {first}, {second}, {more});")
+                self.line(self._wgmma(product, k, number, adds=adds or number > 0))
+
+    def _wgmma(self, product: Product, k: TileAxis, number: int, *, adds: bool) -> str:
+        """The line that multiplies the 16 elements of this number along `k`, and adds the products
+        to the sums, or replaces these by them."""
+        left, right = self.program.alloc(product.left), self.program.alloc(product.right)
+        kind, is_right_across = self.printer.atom.kind, lies_across(right, k.name)
+        columns = f"descriptor_of(columns + {_substep_chunks(right, k, number)})"
+        if left.memory == "registers":
+            function = f"wgmma_of_registers_{kind}<{is_right_across:d}>"
+            return f"{function}({product.sums}, {product.left} + {4 * number}, {columns});"
+        function = f"wgmma_{kind}<{lies_across(left, k.name):d}, {is_right_across:d}>"
+        rows = f"descriptor_of(rows + {_substep_chunks(left, k, number)})"
+        text_of_adds = "true" if adds else "false"
+        return f"{function}({product.sums}, {rows}, {columns}, {text_of_adds});"
 
     def _print_product_in_registers(self, product: Product, adds: bool, place: _Place) -> None:
         """Print a product for which threads wait, of what warps load into registers."""

@@ -43,8 +43,8 @@ from lamina.schedule.gpu.atoms import CHUNK_BYTES, FMA_COLUMNS_APART, FMA_ROWS_A
 from lamina.tiles.layouts import SQUARE
 from lamina.tiles.program import WARPGROUP_ROWS, Alloc
 
-PARTS = 4  # products of a step: a line of 128 bytes is four times 32
-PART_BYTES = LINE_BYTES // PARTS
+SUBSTEPS = 4  # products of a step: a line of 128 bytes is four times 32
+SUBSTEP_BYTES = LINE_BYTES // SUBSTEPS
 GROUP_BYTES = WARPGROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
 FMA_ROWS = 64 // FMA_ROWS_APART  # of a thread
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
@@ -93,28 +93,35 @@ class Multiplication:
         """A product of 32 bytes of each line. The first one of a block's part of a tile replaces
         the sums, all others add to them."""
         left, right = self._addresses()
-        rows, columns = f"({left}) / {CHUNK_BYTES}", f"({right}) / {CHUNK_BYTES}"
-        is_left_in_registers = self.unit == "wgmma_left_in_registers"
-        if is_left_in_registers:
+        columns = f"({right}) / {CHUNK_BYTES}"
+        if self._is_left_in_registers:
             yield f"const u32 rows = {left}, columns = {columns};"
-            yield f"u32 factors[{PARTS}][4];"
-            for part in range(PARTS):
-                yield f"load_transposed(factors[{part}], rows, {part});"
+            yield f"u32 factors[{SUBSTEPS}][4];"
+            for substep in range(SUBSTEPS):
+                yield f"load_transposed(factors[{substep}], rows, {substep});"
         else:
-            yield f"const u32 rows = {rows}, columns = {columns};"
+            yield f"const u32 rows = ({left}) / {CHUNK_BYTES}, columns = {columns};"
         yield "wgmma_fence();"
-        types = f"<{is_transposed(self.left):d}, {is_transposed(self.right):d}>"
-        if self.kind == "tf32":  # tensor cores read it along k alone
-            types = ""
-        for part in range(PARTS):
-            first = f"descriptor(rows + {part * _part_chunks(self.left)})"
-            if is_left_in_registers:
-                first = f"factors[{part}]"
-            second = f"descriptor(columns + {part * _part_chunks(self.right)})"
-            adds = "true" if part else f"step > {self.first_step}"
-            yield f"wgmma_{self.kind}{types}({self.sums}, {first}, {second}, {adds});"
+        for substep in range(SUBSTEPS):
+            yield self._wgmma(substep)
         yield "wgmma_commit();"
         yield "held++;"
+
+    @property
+    def _is_left_in_registers(self) -> bool:
+        return self.unit == "wgmma_left_in_registers"
+
+    def _wgmma(self, substep: int) -> str:
+        """The line with one instruction."""
+        left = f"descriptor(rows + {substep * _substep_chunks(self.left)})"
+        if self._is_left_in_registers:
+            left = f"factors[{substep}]"
+        right = f"descriptor(columns + {substep * _substep_chunks(self.right)})"
+        sides = f"<{is_transposed(self.left):d}, {is_transposed(self.right):d}>"
+        if self.kind == "tf32":  # tensor cores read it along k alone
+            sides = ""
+        adds = "true" if substep else f"step > {self.first_step}"
+        return f"wgmma_{self.kind}{sides}({self.sums}, {left}, {right}, {adds});"
 
     # Tensor cores that multiply what is in registers.
 
@@ -170,9 +177,9 @@ def lines_in_registers(
     by the columns of a right one, at ``columns``, along the axis `k`. Of a thread, the `count` sums
     of 16 rows and 8 columns are four neighbours."""
     (k_size,) = (axis.size for axis in right.axes if axis.name == k)
-    parts = k_size * right.dtype.itemsize // PART_BYTES
+    substeps = k_size * right.dtype.itemsize // SUBSTEP_BYTES
     yield "const int line = THREAD % 8, low = THREAD / 8 % 2, high = THREAD / 16 % 2;"
-    yield f"UNROLLED for (int part = 0; part < {parts}; part++) {{"
+    yield f"UNROLLED for (int part = 0; part < {substeps}; part++) {{"
     if left.memory == "registers":
         factors = ", ".join(f"{left.name}[4 * part + {number}]" for number in range(4))
         yield f"    const u32 x[4] = {{{factors}}};"
@@ -208,7 +215,7 @@ def _load_of_matrices(
         return f"load_matrices_transposed({to}, {tile} + {place} + ({in_panel} ^ line) * 16);"
     start, part = "", "part"
     if tile_bytes(alloc) > panel:  # lines are longer than a panel
-        start, part = f"part / {PARTS} * {panel} + ", f"(part % {PARTS})"
+        start, part = f"part / {SUBSTEPS} * {panel} + ", f"(part % {SUBSTEPS})"
     place = f"{start}({row_eight}) * {8 * LINE_BYTES} + line * {LINE_BYTES}"
     return f"load_matrices({to}, {tile} + {place} + (2 * {part} + {k_half} ^ line) * 16);"
 
@@ -273,7 +280,7 @@ def is_transposed(alloc: Alloc) -> bool:
     return lies_across(alloc, "k")
 
 
-def _part_chunks(alloc: Alloc) -> int:
+def _substep_chunks(alloc: Alloc) -> int:
     """Chunks of 16 bytes from the 32 bytes of lines that are multiplied to the next ones: 2. In a
     transposed tile these are 16 lines of 8 chunks."""
     return 128 if is_transposed(alloc) else 2

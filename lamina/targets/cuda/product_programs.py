@@ -279,30 +279,35 @@ class ProductPrinter(TileProgramPrinter):
             self.line(f"take_registers<{role.registers}>();")
         if role.warpgroups > 1:
             self.line("const u32 group = warp_group();")
-        self.lines(self.printer.indices(self.printer.threads.rows, "THREAD"))
-        count, epilogue = product.sums_of_thread, product.epilogue
-        self.line(f"f32 {product.sums.name}[{count}];")
-        if product.mma.unit == "fma":
-            self.line("const f32 nothing = opaque(-0.0f);")
-        parity = f", parity = {_first_parity(role)}" if product.waits else ""
-        if product.runs_by_itself:
-            held = f"held = 0{'' if product.advances else ', oldest = 0'}"
-            self.line(f"u32 slot = 0{parity}, {held};  // held: slots that are not released")
-        else:
-            self.line(f"u32 slot = 0{parity};")
+        threads = self.printer.threads
+        self.lines(self.printer.indices(threads.rows, "THREAD"))
+        self._print_consumer_variables()
         for lines in self._epilogues.lines_of.values():
             self.lines(lines.function())
-        if epilogue.kept:
-            self._epilogues.print_slices(count)
+        if product.epilogue.kept:
+            self._epilogues.print_slices(product.sums_of_thread)
         for statement in role.body:
             if isinstance(statement, TileLoop):
-                axes = [*self.printer.threads.grid, *self.printer.threads.rows]
+                axes = [*threads.grid, *threads.rows]
                 with self.block(self.loop_text.head, axes, unrolled=self.printer.registers):
                     self._print_tile(statement)
             else:
                 self._print_statement(statement)
-        if epilogue.kept:
+        if product.epilogue.kept:
             self._epilogues.print_last_slices()
+
+    def _print_consumer_variables(self) -> None:
+        """Print the sums of a thread, and in which slot its step is."""
+        product = self.product
+        self.line(f"f32 {product.sums.name}[{product.sums_of_thread}];")
+        if product.mma.unit == "fma":
+            self.line("const f32 nothing = opaque(-0.0f);")
+        parity = f", parity = {_first_parity(product.consumers)}" if product.waits else ""
+        if product.runs_by_itself:
+            held = "held = 0" if product.advances else "held = 0, oldest = 0"
+            self.line(f"u32 slot = 0{parity}, {held};  // held: slots that are not released")
+        else:
+            self.line(f"u32 slot = 0{parity};")
 
     def _print_tile(self, loop: TileLoop) -> None:
         """Print what becomes of one tile: its steps, and the statements after these."""
@@ -405,10 +410,8 @@ class ProductPrinter(TileProgramPrinter):
                 self._print_mma(statement)
             case Wait(barrier):  # whether it `acquires` is in the parity: `_first_parity`
                 self.line(f"while (!phase_has_ended({barrier} + slot, parity)) {{}}")
-            case Transpose(buffer, apart):
-                alloc, offset = self.program.alloc(buffer), self.offset_of[buffer]
-                threads = self.product.consumer_threads
-                self.lines(transpose_lines(alloc, apart, offset, threads))
+            case Transpose():
+                self._print_transpose(statement)
             case NextStep(body):
                 self._print_next_step_slot()
                 with self.block(f"if (step + 1 < {self.loop_text.end}) {{"):
@@ -416,11 +419,8 @@ class ProductPrinter(TileProgramPrinter):
                         self._print_statement(each)
             case Pause():
                 self._print_pause(statement)
-            case Resume(least):
-                text = self.loop_text
-                condition = f"group == 0 && {text.has_left(1)}{text.has_steps(least)}"
-                threads = self.product.consumer_threads
-                self.line(f"if ({condition}) arrive_at<{PAUSE_BARRIER}, {threads}>();")
+            case Resume():
+                self._print_resume(statement)
             case Release(to, but):
                 self._print_release(to, but)
             case Advance(role, count):
@@ -467,6 +467,18 @@ class ProductPrinter(TileProgramPrinter):
             for statement in pause.body:
                 self._print_statement(statement)
             self.line(f"wait_at<{PAUSE_BARRIER}, {self.product.consumer_threads}>();")
+
+    def _print_resume(self, resume: Resume) -> None:
+        """Print how the first group lets the second one go on."""
+        text, threads = self.loop_text, self.product.consumer_threads
+        condition = f"group == 0 && {text.has_left(1)}{text.has_steps(resume.least)}"
+        self.line(f"if ({condition}) arrive_at<{PAUSE_BARRIER}, {threads}>();")
+
+    def _print_transpose(self, transpose: Transpose) -> None:
+        """Print how squares of a tile are transposed in its slot."""
+        alloc, offset = self.program.alloc(transpose.buffer), self.offset_of[transpose.buffer]
+        threads = self.product.consumer_threads
+        self.lines(transpose_lines(alloc, transpose.apart, offset, threads))
 
     def _print_release(self, to: str, but: int) -> None:
         """Print how the oldest slots are given back: each warp tells a barrier, or all threads are
