@@ -84,14 +84,14 @@ def _iterations(node: Node, nest: Nest) -> int:
     return prod(parts.extent for parts in {nest.sub_loops(axis) for axis in free_axes(node)})
 
 
-def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int) -> Cut | None:
+def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], additions: int) -> Cut | None:
     """Where to cut the loops that several sums share, so that an accumulator adds up a block; None
     if it has little to add up.
 
     limits: of each sum; the largest decide, as a register tile that they are for has no registers
     left for more totals.
     trips: each loop, outermost first, and how often it runs.
-    points: numbers that an accumulator adds each time the innermost loop runs.
+    additions: of one accumulator each time the innermost loop runs.
 
     Three loops of 4096, 3 and 3 iterations around one addition, in blocks of 32: the outermost
     one is cut into blocks of 3 iterations, which are 27 additions.
@@ -99,11 +99,11 @@ def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int)
     if not limits:
         return None
     chosen = max(limits)  # compared field by field: READING, then SHARING, then COMPUTING
-    additions = points * prod(trips.values())
-    if additions <= chosen.plain_up_to:
+    in_all = additions * prod(trips.values())
+    if in_all <= chosen.plain_up_to:
         return None
-    block = SHORT_BLOCK if additions > chosen.short_beyond else chosen.block
-    inside = points  # additions in one iteration of the loop looked at, innermost first
+    block = SHORT_BLOCK if in_all > chosen.short_beyond else chosen.block
+    inside = additions  # in one iteration of the loop looked at, innermost first
     for axis, count in reversed(list(trips.items())):
         if inside * count > block:
             return Cut(axis, _iterations_of_block(count, max(block // inside, 1)))
@@ -111,14 +111,14 @@ def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int)
     return None
 
 
-def _iterations_of_block(count: int, most: int) -> int:
-    """How many of the `count` iterations of a loop a block has: `most`, or of a short loop the
-    largest divisor up to that. 3 iterations, of which 2 are the most, are 3 blocks of 1: around a
+def _iterations_of_block(count: int, limit: int) -> int:
+    """How many of the `count` iterations of a loop a block has: `limit`, or of a short loop the
+    largest divisor up to that. 3 iterations with a limit of 2 are 3 blocks of 1: around a
     loop of 2 iterations and then 1, GCC 12 spills sums (measured: a convolution of 128 channels
     took 21.6 ms so, and 16.8 with blocks of 1, on a Zen 4)."""
     if count > SHORT_LOOP:
-        return most
-    return next(size for size in range(most, 0, -1) if count % size == 0)
+        return limit
+    return next(size for size in range(limit, 0, -1) if count % size == 0)
 
 
 # The state of a total of blocks: the sum with compensation, what rounding took from it so far, and

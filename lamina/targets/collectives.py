@@ -6,6 +6,7 @@ wait: it reads the result, or writes where the operand is, or its own arrays hav
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from lamina.fuse.program import Launch, Program
 from lamina.ir.kernel import Collective
@@ -46,9 +47,9 @@ def collectives_before(program: Program) -> list[int]:
 def _last_conflict(ranges: Sequence[_Range], of_collectives: Sequence[Sequence[_Range]]) -> int:
     """The last collective one of whose arrays conflicts with one of `ranges`; -1 if none does."""
     for number in reversed(range(len(of_collectives))):
-        for taken in of_collectives[number]:
-            if any(taken.conflicts_with(one) for one in ranges):
-                return number
+        pairs = product(ranges, of_collectives[number])
+        if any(of_kernel.conflicts_with(other) for of_kernel, other in pairs):
+            return number
     return -1
 
 

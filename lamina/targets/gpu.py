@@ -19,7 +19,7 @@ from lamina.runtime.buffer import Launch
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
 from lamina.targets.gpu_printer import PrintedKernel
-from lamina.targets.helpers import HelperText, used_parts
+from lamina.targets.helpers import HelperText, used_fragments
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import whole_warps
 from lamina.tiles.program import TileProgram
@@ -73,7 +73,7 @@ def _helpers(dialect: Dialect, printed: Collection[PrintedKernel]) -> str:
     others = [text for text in of_kernels if text != SORTS]
     paths = (*dialect.preludes, *others, "c/arithmetic.c", "gpu.c", *sorts)
     texts = [HelperText(helper_text(path)) for path in paths]
-    return used_parts(texts, [each.text for each in printed])
+    return used_fragments(texts, [each.text for each in printed])
 
 
 def _launches(

@@ -1,9 +1,9 @@
 """What kernels use of the hand-written texts in front of them.
 
-The texts are cut into parts: a macro, a function, a type, or a call of a macro that defines some.
-`used_parts` keeps those whose names are used, by kernels or by other parts that are kept. For a
-kernel that calls `exp_f32x8` these are the function, the functions that it calls, and the types and
-macros of all of them.
+The texts are cut into fragments: a macro, a function, a type, or a call of a macro that defines
+some. `used_fragments` keeps those whose names are used, by kernels or by other fragments that are
+kept. For a kernel that calls `exp_f32x8` these are the function, the functions that it calls, and
+the types and macros of all of them.
 
 Names may be pasted together. A call such as ``DIVISION(i32)`` is expanded, as the preprocessor
 would, to see that it defines ``idiv_i32`` and ``mod_i32``; and ``TRANSPOSED(f32x8, ...)`` to see
@@ -47,8 +47,8 @@ class Macro:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a text.
+class Fragment:
+    """A fragment of a text.
 
     text      as it is printed, below its comment
     defines   the names that it defines; if any of them is used, it is kept
@@ -71,33 +71,35 @@ class HelperText(NamedTuple):
     lanes: int = 0
 
 
-def used_parts(texts: Sequence[HelperText], users: Iterable[str], whole: Iterable[str] = ()) -> str:
-    """The parts of `texts` that `users`, texts of kernels, need, in their order; and those that
+def used_fragments(
+    texts: Sequence[HelperText], users: Iterable[str], whole: Iterable[str] = ()
+) -> str:
+    """The fragments of `texts` that `users`, texts of kernels, need, in their order; and those that
     are named in the texts `whole`."""
     helpers = _helpers_of(tuple(texts))
     names: set[str] = set().union(*map(helpers.macros.names_in, (*users, *whole)))
-    return "".join(f"{part.text}\n" for part in helpers.reached(names))
+    return "".join(f"{fragment.text}\n" for fragment in helpers.reached(names))
 
 
 @dataclass(frozen=True)
 class Helpers:
-    """The parts of texts that come one after the other, their macros, and tables of the parts.
+    """The fragments of texts that come one after the other, their macros, and tables of them.
 
-    places      of each part the number of its text
-    definers    the numbers of the parts that define a name
+    places      of each fragment the number of its text
+    definers    the numbers of the fragments that define a name
     conditions  the numbers of the directives of a group, by its text and its number there
-    nameless    the numbers of parts without a name, such as ``using namespace metal;``
+    nameless    the numbers of fragments without a name, such as ``using namespace metal;``
     """
 
-    parts: Sequence[Part]
+    fragments: Sequence[Fragment]
     places: Sequence[int]
     macros: "Macros"
     definers: Mapping[str, Sequence[int]]
     conditions: Mapping[tuple[int, int], Sequence[int]]
     nameless: Sequence[int]
 
-    def reached(self, names: Iterable[str]) -> list[Part]:
-        """The parts that define one of `names`, or what such parts use, and so on."""
+    def reached(self, names: Iterable[str]) -> list[Fragment]:
+        """The fragments that define one of `names`, or what such fragments use, and so on."""
         kept: set[int] = set()
         seen = set(names)
         waiting = [*self.nameless, *self._definers(seen)]
@@ -106,13 +108,13 @@ class Helpers:
             if number in kept:
                 continue
             kept.add(number)
-            part, place = self.parts[number], self.places[number]
-            new = part.uses - seen
+            fragment, place = self.fragments[number], self.places[number]
+            new = fragment.uses - seen
             seen |= new
             waiting += self._definers(new)
-            for group in part.groups:
+            for group in fragment.groups:
                 waiting += self.conditions[place, group]
-        return [self.parts[number] for number in sorted(kept)]
+        return [self.fragments[number] for number in sorted(kept)]
 
     def _definers(self, names: Iterable[str]) -> list[int]:
         return [number for name in names for number in self.definers.get(name, ())]
@@ -121,40 +123,40 @@ class Helpers:
 @memoized(64)
 def _helpers_of(texts: tuple[HelperText, ...]) -> Helpers:
     templates = tuple(dict.fromkeys(text.template for text in texts))
-    parts: list[Part] = []
+    fragments: list[Fragment] = []
     places: list[int] = []
     for place, text in enumerate(texts):
         before = templates[: templates.index(text.template)]
-        added = _parts_of(before, text)
-        parts += added
+        added = _fragments_of(before, text)
+        fragments += added
         places += [place] * len(added)
     definers: dict[str, list[int]] = {}
     conditions: dict[tuple[int, int], list[int]] = {}
     nameless: list[int] = []
-    for number, (part, place) in enumerate(zip(parts, places, strict=True)):
-        for name in part.defines:
+    for number, (fragment, place) in enumerate(zip(fragments, places, strict=True)):
+        for name in fragment.defines:
             definers.setdefault(name, []).append(number)
-        if part.directive:
-            conditions.setdefault((place, part.groups[-1]), []).append(number)
-        elif not part.defines:
+        if fragment.directive:
+            conditions.setdefault((place, fragment.groups[-1]), []).append(number)
+        elif not fragment.defines:
             nameless.append(number)
-    return Helpers(parts, places, _cut(templates).macros, definers, conditions, nameless)
+    return Helpers(fragments, places, _cut(templates).macros, definers, conditions, nameless)
 
 
 @memoized(64)
-def _parts_of(before: tuple[str, ...], text: HelperText) -> Sequence[Part]:
-    """The parts of a text, which may call the macros of the templates before."""
-    parts = _cut((*before, text.template)).parts
-    return [_for_lanes(part, text.lanes) for part in parts] if text.lanes else parts
+def _fragments_of(before: tuple[str, ...], text: HelperText) -> Sequence[Fragment]:
+    """The fragments of a text, which may call the macros of the templates before."""
+    fragments = _cut((*before, text.template)).fragments
+    return [_for_lanes(fragment, text.lanes) for fragment in fragments] if text.lanes else fragments
 
 
-def _for_lanes(part: Part, lanes: int) -> Part:
-    """`part` of a template with a number for N."""
+def _for_lanes(fragment: Fragment, lanes: int) -> Fragment:
+    """`fragment` of a template with a number for N."""
     return replace(
-        part,
-        text=for_lanes(part.text, lanes),
-        defines=frozenset(for_lanes(" ".join(part.defines), lanes).split()),
-        uses=frozenset(for_lanes(" ".join(part.uses), lanes).split()),
+        fragment,
+        text=for_lanes(fragment.text, lanes),
+        defines=frozenset(for_lanes(" ".join(fragment.defines), lanes).split()),
+        uses=frozenset(for_lanes(" ".join(fragment.uses), lanes).split()),
     )
 
 
@@ -176,16 +178,16 @@ def _cut(templates: tuple[str, ...]) -> "_Cutter":
 
 @dataclass
 class _Cutter:
-    """Cuts a text into parts."""
+    """Cuts a text into fragments."""
 
     macros: "Macros"
-    parts: list[Part] = field(default_factory=list)
+    fragments: list[Fragment] = field(default_factory=list)
     types: set[str] = field(default_factory=set)  # of structs, which operators are part of
     groups: list[int] = field(default_factory=list)  # those that are open
     _groups_so_far: int = 0
 
     def cut(self, text: str) -> None:
-        """Add the parts of `text`."""
+        """Add the fragments of `text`."""
         comment = ""
         for statement in self._statements(text):
             code = _COMMENT.sub(" ", statement).strip()
@@ -240,23 +242,27 @@ class _Cutter:
             self.groups.append(self._groups_so_far)
         if code.startswith(_CONDITIONALS):
             groups = tuple(self.groups)
-            self.parts.append(Part(printed, frozenset(), names, groups, directive=True))
+            self.fragments.append(Fragment(printed, frozenset(), names, groups, directive=True))
             if code.startswith("#endif"):
                 self.groups.pop()
-        elif found := _DEFINE.match(code):
-            name, has_parameters, listed = found.groups()
-            parameters = tuple(part.strip() for part in (listed or "").split(",") if part.strip())
-            body = code[found.end() :].replace("\\\n", " ").strip()
-            macro = Macro(parameters if has_parameters else None, body)
-            self.macros.setdefault(name, []).append(macro)
-            uses = frozenset(_NAME.findall(_LITERAL.sub(" ", body))) - {name, *parameters}
-            self._add(printed, {name}, uses)
+        elif definition := _DEFINE.match(code):
+            self._add_macro(definition, code, printed)
         elif code.startswith("#undef"):
             for name in names:
                 self.macros.pop(name, None)
             self._add(printed, names, ())
         else:  # #include
             self._add(printed, (), ())
+
+    def _add_macro(self, definition: re.Match[str], code: str, printed: str) -> None:
+        """Add ``#define``, whose head is `definition`."""
+        name, has_parameters, listed = definition.groups()
+        parameters = tuple(filter(None, map(str.strip, (listed or "").split(","))))
+        body = code[definition.end() :].replace("\\\n", " ").strip()
+        macro = Macro(parameters if has_parameters else None, body)
+        self.macros.setdefault(name, []).append(macro)
+        uses = frozenset(_NAME.findall(_LITERAL.sub(" ", body))) - {name, *parameters}
+        self._add(printed, {name}, uses)
 
     def _add_statement(self, code: str, printed: str) -> None:
         name = _NAME.match(code)
@@ -278,7 +284,7 @@ class _Cutter:
         names, used = frozenset(defines), frozenset(uses)
         if "operator" not in used:  # one of several types needs the others
             used -= names
-        self.parts.append(Part(text, names, used, tuple(self.groups)))
+        self.fragments.append(Fragment(text, names, used, tuple(self.groups)))
 
     def _defined(self, code: str) -> set[str]:
         """The names that a statement without macros defines."""

@@ -13,7 +13,7 @@ from lamina.loops.nest import Nest, TileFill
 from lamina.schedule.gpu.atoms import ATOMS
 
 # What the sub-loops of a split axis are called, by how many there are.
-_PARTS = {1: ("",), 2: ("_outer", "_inner"), 3: ("_outer", "_middle", "_inner")}
+_SUFFIXES = {1: ("",), 2: ("_outer", "_inner"), 3: ("_outer", "_middle", "_inner")}
 # The same of rows and columns of products in tiles: the loops over tiles come first.
 _TILES = ("_band", "_tile")
 # Within a tile of tensor cores: of its rows warpgroups, warps, rows i and i + 8, and i; of its
@@ -45,9 +45,9 @@ def axis_names(nest: Nest) -> dict[Node, str]:
     for axis in _unsplit(nest, nest.order):
         names.setdefault(axis, "i")
     return {
-        part: name + suffix
+        sub_loop: name + suffix
         for axis, name in _numbered(names).items()
-        for part, suffix in _parts_of(nest.sub_loops(axis).axes)
+        for sub_loop, suffix in _with_suffixes(nest.sub_loops(axis).axes)
     }
 
 
@@ -168,11 +168,11 @@ def _numbered(names: dict[Node, str]) -> dict[Node, str]:
     return unique
 
 
-def _parts_of(sub_loops: Sequence[Node]) -> Iterable[tuple[Node, str]]:
-    """Each sub-loop of an axis, and what its name ends in: `_PARTS`; of more than three ``_0``,
+def _with_suffixes(sub_loops: Sequence[Node]) -> Iterable[tuple[Node, str]]:
+    """Each sub-loop of an axis, and what its name ends in: `_SUFFIXES`; of more than three ``_0``,
     ``_1`` and so on."""
     count = len(sub_loops)
-    return zip(sub_loops, _PARTS.get(count, _numbers(count)), strict=True)
+    return zip(sub_loops, _SUFFIXES.get(count, _numbers(count)), strict=True)
 
 
 def monoid_name(monoid: Monoid) -> str:

@@ -328,13 +328,13 @@ class NestPrinter(FillPrinter):
 
     def _cut_of_sums(self, part: NestPart, sums: Sequence[Accumulation]) -> Cut | None:
         """The loop of `part` that runs in blocks, if sums are long."""
-        tile = [loop_part.copies for loop_part in part.values() if isinstance(loop_part, Unrolled)]
-        # Numbers that one accumulator adds in an iteration: see `_print_body`.
+        unrolled = [loop_part for loop_part in part.values() if isinstance(loop_part, Unrolled)]
+        # One accumulator adds a number in an iteration, or those of all points: see `_print_body`.
         has_accumulator_each_point = len(sums) < self.many_sums
-        points = 1 if has_accumulator_each_point else prod(tile)
+        additions = 1 if has_accumulator_each_point else prod(each.copies for each in unrolled)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
         limits = {blocks.limits_of(reduction, self.nest) for reduction in reductions}
-        return blocks.find_cut(limits, trips(self, part, part), points)
+        return blocks.find_cut(limits, trips(self, part, part), additions)
 
     def cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
         """The loop of `part` that runs in blocks, if scans add up much."""

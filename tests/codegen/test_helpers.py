@@ -16,7 +16,7 @@ import pytest
 import lamina as lm
 from lamina import TensorSpec
 from lamina.runtime.source import KERNELS
-from lamina.targets.helpers import HelperText, used_parts
+from lamina.targets.helpers import HelperText, used_fragments
 
 # Of a part that a macro makes, one function may be used and another one not.
 OF_MACRO = re.compile(r"[A-Z][A-Z0-9_]*\(")
@@ -148,14 +148,14 @@ INLINE void lanes_xN(const char *text = "four(") {}
 def test_parts_are_kept_with_what_they_use(
     user: str, wanted: list[str], unwanted: list[str]
 ) -> None:
-    printed = used_parts([TEXT], [user])
+    printed = used_fragments([TEXT], [user])
     assert [text for text in wanted if text not in printed] == []
     assert [text for text in unwanted if text in printed] == []
 
 
 def test_a_text_is_printed_for_each_number_of_lanes() -> None:
     texts = [TEXT._replace(lanes=lanes) for lanes in (4, 8)]
-    printed = used_parts(texts, ["lanes_x8()"])
+    printed = used_fragments(texts, ["lanes_x8()"])
     assert "lanes_x8(" in printed
     assert "lanes_x4(" not in printed
 
@@ -166,7 +166,7 @@ def test_a_name_that_stands_for_another_one_is_kept() -> None:
 #define CALLED(name, suffix) INLINE f32 name(f32 x) { return name##_##suffix(x); }
 CALLED(sine, f)
 """)
-    assert "#define sine_f sine" in used_parts([text], ["sine(x)"])
+    assert "#define sine_f sine" in used_fragments([text], ["sine(x)"])
 
 
 @pytest.mark.parametrize("lanes", [4, 8])
@@ -183,7 +183,7 @@ typedef int i32;
 INLINE i32 wide(i32 *p);
 INLINE i32 narrow(i32 *p);
 """, lanes)  # fmt: skip
-    printed = used_parts([text], ["load_i32(p)"])
+    printed = used_fragments([text], ["load_i32(p)"])
     assert printed.count("#define LOAD") == 2
     assert "i32 wide(" in printed
     assert "i32 narrow(" in printed

@@ -31,7 +31,7 @@ from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
 from lamina.targets.c.byte_tiles import BYTE_TILES, ByteTilePrinter
 from lamina.targets.c.operations import VECTORS, CLanguage
-from lamina.targets.helpers import HelperText, used_parts
+from lamina.targets.helpers import HelperText, used_fragments
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
@@ -171,4 +171,4 @@ def _helpers(needed: set[tuple[str, int]], users: Sequence[str]) -> str:
     texts = [HelperText(helper_text(name), lanes) for name, lanes in order]
     # They paste names, and ask for registers as a program is loaded, so that all is printed.
     whole = [helper_text(*text) for text in order if text[0] in (DOTS, BYTE_TILES)]
-    return used_parts(texts, users, whole)
+    return used_fragments(texts, users, whole)
