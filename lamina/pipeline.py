@@ -355,7 +355,7 @@ PASSES = (
         Step("loops", "writes the loops of a nest, and each value where its operands are known",
              "lamina.targets.printer:ValuePrinter.value"),
         Step("reductions", "writes the loops of reductions, and joins partial results",
-             "lamina.targets.reductions:NestPrinter.loop_reduce"),
+             "lamina.targets.reductions:NestPrinter.print_reduction"),
         Step("texts", "puts the functions that the kernels use in front",
              "lamina.targets.texts:helper_text"),
     )),

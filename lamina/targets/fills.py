@@ -110,7 +110,7 @@ class FillPrinter(ValuePrinter):
             order.append(contiguous)  # as the innermost loop
             loops = _in_order_of_array(loops, contiguous, along_neighbours)
         with self.opened_in_order(loops, order):
-            self.stores([fill])
+            self.print_stores([fill])
 
     def contiguous_axis(self, fill: Store) -> Node | None:
         """The axis of `fill` along which neighbours are neighbours in the array that it reads, as k

@@ -88,13 +88,13 @@ class GpuPrinter(KernelPrinter):
         self.is_back_to_back = bool(nest.atom) and is_back_to_back(nest)
         if nest.atom or self.threads.keeps_row:
             self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
-        # The loop whose iterations lanes vote on, while stores inside it are printed (see `loops`).
+        # The loop whose iterations lanes vote on, while stores inside it are printed: `print_loops`.
         self.hit_loop: Node | None = None
         self._unrolled_indices: dict[Node, _UnrolledIndices] = {}
 
     # Loops.
 
-    def loops(self, work: Work) -> None:
+    def print_loops(self, work: Work) -> None:
         """Loops without sums may be one of few hits (EACH_HIT in `gpu.c`): lanes vote on which
         iterations store. Loops with sums run every iteration: each adds."""
         outside = self.hit_loop
@@ -102,10 +102,10 @@ class GpuPrinter(KernelPrinter):
         if not work.sums:
             warp = self.target.warp
             self.hit_loop = find_hit_loop(self.nest, self.threads, work.axes, warp)
-        super().loops(work)
+        super().print_loops(work)
         self.hit_loop = outside
 
-    def loop(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
+    def loop_head(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
         """The head of a loop: ``EACH_HIT(i64, column, 1000) {`` if lanes vote on iterations. One
         that threads of a row share goes in steps of these threads: of 128,
         ``UNROLL for (i64 a1 = 0 + thread_in_row; a1 < 1000; a1 += 128) {``."""
@@ -118,7 +118,7 @@ class GpuPrinter(KernelPrinter):
         if axis in self.threads.shared_loops:
             start = f"{index_type} {name} = {first} + thread_in_row"
             return f"UNROLL for ({start}; {name} < {end}; {name} += {self.stride(axis)}) {{"
-        return super().loop(axis, name, first, end)
+        return super().loop_head(axis, name, first, end)
 
     def stride(self, axis: Node) -> int:
         """Iterations from one of a thread to its next: as many as threads share a row. 256 threads
@@ -132,7 +132,7 @@ class GpuPrinter(KernelPrinter):
         for 32 threads of each of 8 rows, and ``32, 1`` where they are neighbours."""
         return f"{self.threads.per_row * self.threads.apart}, {self.threads.apart}"
 
-    def join(self, sums: Iterable[Accumulation]) -> None:
+    def join_accumulators(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of a thread, and then those of the threads that share a row.
 
         The latter is a loop (REDUCE in `prelude.cu`), in which `s` is a step of a butterfly. For a
@@ -144,7 +144,7 @@ class GpuPrinter(KernelPrinter):
             }
         """
         ready = list(sums)
-        super().join(ready)
+        super().join_accumulators(ready)
         if ready and not set(self.threads.shared_loops).isdisjoint(bound_axes(ready[0].reduction)):
             self.line(f"REDUCE({self._exchanging()}) {{")
             for each in ready:
@@ -158,12 +158,12 @@ class GpuPrinter(KernelPrinter):
     # Scans.
 
     def cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
-        """None where threads share a row: `scan` of these keeps no totals of blocks. Its sums are
-        shorter than a row by the number of threads, as each thread adds up its neighbours first."""
+        """None where threads share a row: `print_scan` of these keeps no totals of blocks. Its sums
+        are shorter than a row by the number of threads, as each adds up its neighbours first."""
         cut = super().cut_of_scans(part, scans)
         return None if cut and not part.keys().isdisjoint(self.threads.shared_loops) else cut
 
-    def scan(self, node: Node, point: Point) -> None:
+    def print_scan(self, node: Node, point: Point) -> None:
         """Print a scan that the threads of a row share, and keep its values at all of a thread's
         neighbours, the numbers that it has side by side. Of 128 numbers, two for each of 64
         threads:
@@ -186,7 +186,7 @@ class GpuPrinter(KernelPrinter):
         """
         along = bound_axes(node)
         if set(self.threads.shared_loops).isdisjoint(along):
-            super().scan(node, point)
+            super().print_scan(node, point)
             return
         # The axes inside the shared one are unrolled. All of their points are printed when the
         # first of them is needed, and kept for the others.
@@ -254,17 +254,19 @@ class GpuPrinter(KernelPrinter):
 
     # Stores.
 
-    def where(self, condition: str) -> str:
+    def condition_head(self, condition: str) -> str:
         """``HIT(eq_6)`` in a loop over hits, which votes on the condition; else ``if (eq_6)``."""
-        return f"HIT({condition})" if self.hit_loop is not None else super().where(condition)
+        if self.hit_loop is not None:
+            return f"HIT({condition})"
+        return super().condition_head(condition)
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store, behind conditions where not every thread may do it.
 
         ``if (THREAD < 1) { p1[a0] = sum_4; }`` where all threads of a row have the value, and
         ``if (a3 == min(a3, (i64)4)) { ... }`` where threads beyond the last row compute it again.
         """
-        super().store(store, value, point)
+        super().print_store(store, value, point)
         if self.nest.kernel.parameters[store.parameter].memory == "scratch":
             return  # each thread has its own
         by_first = self._is_stored_by_first_thread()

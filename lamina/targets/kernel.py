@@ -9,7 +9,7 @@ Of the softmax of 64 rows of 100 elements in C, where the launch gives the index
         ...
             const f32 load_1 = p0[100 * row + column];     `load`
         ...
-            p1[100 * row + column] = mul_9;                `store`
+            p1[100 * row + column] = mul_9;                `print_store`
     }
 """
 
@@ -64,7 +64,7 @@ class KernelPrinter(NestPrinter):
         parts = self.partitioner.nest_parts(self.nest.kernel.row_axes)
         for group in self.sharing_fills(parts):
             self.scopes = [Scope()]
-            self.rows(group)
+            self.print_rows(group)
             # The parts of a group are alike in the axes of the launch, which have the conditions.
             conditions = [condition.text for condition in _conditions(group[0])]
             head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
@@ -82,13 +82,13 @@ class KernelPrinter(NestPrinter):
             text = f"({self.value(condition, point).text} ? {text} : 0)"
         return Value(text, node.dtype)
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print ``p1[row] = sum_3;``, or the line of an `atomic` store."""
         target = f"p{store.parameter}[{self.index_text(store.index, point)}]"
         old = Value(target, store.value.dtype)
         text = self.updated(store, old, value).text
         line = self.atomic(store, target, text) if store.atomic else f"{target} = {text};"
-        self.print_store(store, line, point)
+        self.print_under_condition(store, line, point)
 
     def updated(self, store: Store, old: Value, value: Value) -> Value:
         """What is stored where memory holds `old`: `value`, combined with it by the monoid of the
@@ -103,13 +103,13 @@ class KernelPrinter(NestPrinter):
         Raises FormatError where the target has no such operation."""
         raise FormatError(f"atomic: this target has no such operation by {store.monoid}")
 
-    def print_store(self, store: Store, line: str, point: Point) -> None:
+    def print_under_condition(self, store: Store, line: str, point: Point) -> None:
         """Print the `line` of a store, under its condition if that is not always true."""
         if store.condition is not ix.TRUE:
-            line = f"{self.where(self.value(store.condition, point).text)} {{ {line} }}"
+            line = f"{self.condition_head(self.value(store.condition, point).text)} {{ {line} }}"
         self.line(line)
 
-    def where(self, condition: str) -> str:
+    def condition_head(self, condition: str) -> str:
         """The head of a store that happens only under a condition."""
         return f"if ({condition})"
 

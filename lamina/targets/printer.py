@@ -96,9 +96,9 @@ class ValuePrinter(ScopePrinter):
             return
         match node.op:
             case Op.LOOP_REDUCE:  # remembers all of its components at all points of the tile
-                self.loop_reduce(node)
+                self.print_reduction(node)
             case Op.LOOP_SCAN:  # remembers all of its components
-                self.scan(node, point)
+                self.print_scan(node, point)
             case Op.AXIS | Op.AFFINE:
                 cache[key] = self._index_value(node, point)
             case Op.LOAD:
@@ -108,7 +108,7 @@ class ValuePrinter(ScopePrinter):
             case _:
                 cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
         if fill is not None and fill.at is None:  # it is stored where it is first computed
-            self.store(fill, cache[key], point)
+            self.print_store(fill, cache[key], point)
             self.stored_late.add(node)
 
     def elementwise(self, node: Node, point: Point) -> Value:
@@ -186,11 +186,11 @@ class ValuePrinter(ScopePrinter):
 
     # What a subclass prints.
 
-    def loop_reduce(self, node: Node) -> None:
+    def print_reduction(self, node: Node) -> None:
         """Print the loops of a reduction."""
         raise NotImplementedError
 
-    def scan(self, node: Node, point: Point) -> None:
+    def print_scan(self, node: Node, point: Point) -> None:
         """Print a step of a scan: its running value at `point`."""
         raise NotImplementedError
 
@@ -198,13 +198,13 @@ class ValuePrinter(ScopePrinter):
         """What a LOAD reads at `point`, as an expression."""
         raise NotImplementedError
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of `value` at `point`."""
         raise NotImplementedError
 
     # Stores.
 
-    def stores(self, stores: Sequence[Store]) -> None:
+    def print_stores(self, stores: Sequence[Store]) -> None:
         """Print `stores`, which all run over the same axes, at the points of the open tile: for a
         batch of points every value first, then every store, so that loads of the batch need not
         wait for its stores.
@@ -213,9 +213,9 @@ class ValuePrinter(ScopePrinter):
         of the innermost call, and afterwards that of the outer one again.
         """
         if stores:
-            self.stores_at(stores, list(self.points(stores[0].axes)))
+            self.print_stores_at(stores, list(self.points(stores[0].axes)))
 
-    def stores_at(self, stores: Sequence[Store], tile: Sequence[Point]) -> None:
+    def print_stores_at(self, stores: Sequence[Store], tile: Sequence[Point]) -> None:
         """`stores` at some points of the open tile."""
         outer_batch = self.batch
         for first in range(0, len(tile), self.batch_points):
@@ -226,7 +226,7 @@ class ValuePrinter(ScopePrinter):
                 for store in stores
             ]
             for store, value, point in ready:
-                self.store(store, value, point)
+                self.print_store(store, value, point)
         self.batch = outer_batch
 
 

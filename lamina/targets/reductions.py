@@ -92,7 +92,7 @@ class NestPrinter(FillPrinter):
 
     # Rows.
 
-    def rows(self, group: Sequence[NestPart]) -> None:
+    def print_rows(self, group: Sequence[NestPart]) -> None:
         """Print everything that the kernel does for the rows of one part, or of a group of parts
         that share what fills scratch memory."""
         self.filled = frozenset()
@@ -112,40 +112,40 @@ class NestPrinter(FillPrinter):
             needed = kernel.nodes if overwrites else [store.value for store in batch]
             self._print_reductions(needed)
             self._print_reductions(self._computing_same(batch, axes[kernel.rows :]))
-            # Reductions have taken some of them along in their loops: see `loop_reduce`.
+            # Reductions have taken some of them along in their loops: see `print_reduction`.
             stores = [store for store in batch if store in self.waiting]
-            self.loops(Work(axes[kernel.rows :], (), stores))
+            self.print_loops(Work(axes[kernel.rows :], (), stores))
 
     def _computing_same(self, stores: Sequence[Store], columns: Axes) -> list[Node]:
         """The reductions over `columns` that are ready and compute what `stores` need: their loops
         take the stores along, which would else compute it again."""
-        ready = self._mates(columns, len(self.scopes) - 1)
+        ready = self._sharing_loops(columns, len(self.scopes) - 1)
         return [reduction for reduction in ready if computes_same(reduction, stores)]
 
     # Reductions.
 
-    def loop_reduce(self, node: Node) -> None:
+    def print_reduction(self, node: Node) -> None:
         """Print the loops of `node`, of every reduction that can share them, and of every waiting
         store that can."""
         axes = bound_axes(node)
         depth = len(self.scopes) - 1
         self._print_reductions(node.src)
         # Components of one reduction, such as the value and the index of an argmax, are one.
-        shared = dict.fromkeys(component(mate, 0) for mate in self._mates(axes, depth))
-        stores = [store for store in self.waiting if self._can_ride(store, axes, depth)]
+        shared = dict.fromkeys(component(mate, 0) for mate in self._sharing_loops(axes, depth))
+        stores = [store for store in self.waiting if self._can_share_loops(store, axes, depth)]
         sums = [
             Accumulation(reduction, point, depth)
             for reduction in shared
             for point in self.points(free_axes(reduction))
         ]
-        self.loops(Work(axes, sums, stores))
+        self.print_loops(Work(axes, sums, stores))
         for each in sums:
             total = each.total
             if not total:  # there was nothing to add up: the identity
                 total = self.combiner.start(each.reduction, 1, depth)
             self.remember(each.reduction, each.point, total)
 
-    def _mates(self, axes: Axes, depth: int) -> Iterator[Node]:
+    def _sharing_loops(self, axes: Axes, depth: int) -> Iterator[Node]:
         """The reductions over `axes` that belong to scope number `depth`, are missing there, and
         whose operands need no other reduction that is missing."""
         for reduction in self._missing(self.nest.kernel.nodes):
@@ -153,7 +153,7 @@ class NestPrinter(FillPrinter):
             if is_here and not self._missing(toposort(reduction.src)):
                 yield reduction
 
-    def _can_ride(self, store: Store, axes: Axes, depth: int) -> bool:
+    def _can_share_loops(self, store: Store, axes: Axes, depth: int) -> bool:
         """Can `store` be done in the loops over `axes` of a reduction in scope number `depth`?"""
         rows = self.nest.kernel.row_axes
         # A reduction that does not depend on all rows is computed outside of their loops.
@@ -186,7 +186,7 @@ class NestPrinter(FillPrinter):
 
     # Loops of reductions and stores.
 
-    def loops(self, work: Work) -> None:
+    def print_loops(self, work: Work) -> None:
         """Print the loops of `work`, whose stores wait no longer.
 
         The main and tail parts whose vectors have as many lanes share accumulators, which are
@@ -208,7 +208,7 @@ class NestPrinter(FillPrinter):
                     self.print_part(group[0], replace(work, begins=group[0] is parts[0]))
                 else:
                     self.print_sharing(group, partial(self._print_body, work))
-            self.join([each for each in work.sums if each.accumulators])
+            self.join_accumulators([each for each in work.sums if each.accumulators])
         # `_compute` stores a staged value that depends on reductions point by point, inside of the
         # loops over its columns. Once these have been closed, scratch memory has every point, and
         # later passes read it.
@@ -244,7 +244,7 @@ class NestPrinter(FillPrinter):
             for each in work.sums:
                 in_order = self._in_order(each.reduction) if work.begins else None
                 self._add_term(each, term_point, has_accumulator_each_point, in_order)
-        self.stores(work.stores)
+        self.print_stores(work.stores)
 
     def begin_step(self, work: Work) -> None:
         """Print what a target needs at the beginning of the body of the innermost loop of `work`:
@@ -283,7 +283,7 @@ class NestPrinter(FillPrinter):
         such vectors adds to the total of those before, if there are any. in_order: see `_in_order`
         """
         reduction = each.reduction
-        operands = self.contribution(reduction, each.point | term_point)
+        operands = self.term(reduction, each.point | term_point)
         # The total has one lane: vectors along the reduced axes need accumulators of their own.
         adds_lanes = not self.vectors.keys().isdisjoint(bound_axes(reduction))
         if each.total and not adds_lanes:
@@ -299,17 +299,17 @@ class NestPrinter(FillPrinter):
         if in_order is not None:
             self.combiner.update(in_order, running, operands)
         else:
-            self.add(reduction, running, operands)
+            self.print_addition(reduction, running, operands)
 
-    def contribution(self, reduction: Node, point: Point) -> Values:
+    def term(self, reduction: Node, point: Point) -> Values:
         """What `reduction` adds up at `point`."""
         return tuple(self.value_of_root(part, point) for part in operands_of(reduction))
 
-    def add(self, reduction: Node, running: Values, contribution: Values) -> None:
-        """Print what adds a `contribution` to the accumulators `running`."""
-        self.combiner.update(reduction.arg.monoid, running, contribution)
+    def print_addition(self, reduction: Node, running: Values, term: Values) -> None:
+        """Print what adds a `term` to the accumulators `running`."""
+        self.combiner.update(reduction.arg.monoid, running, term)
 
-    def join(self, sums: Iterable[Accumulation]) -> None:
+    def join_accumulators(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of each sum to one, and the lanes of vectors along the reduced
         axes: these have been closed, so the result has the lanes of other axes alone."""
         for reduction, group in groupby(sums, key=lambda each: each.reduction):
@@ -362,7 +362,7 @@ class NestPrinter(FillPrinter):
             value = self.declare(total.value(), "sum", mutable=True)
             each.accumulators.append((value,))
 
-    def scan(self, node: Node, point: Point) -> None:
+    def print_scan(self, node: Node, point: Point) -> None:
         """Print the next step of a scan."""
         self.scans.print_step(node, point)
 

@@ -139,12 +139,12 @@ class ScopePrinter:
         """Open one axis: begin its loop, if it has one, and make its index known; end the loop and
         forget the index after the ``with``."""
         guard_outside = self.guard
-        # Conditions on launch axes stand around the whole part instead: `CPrinter.body`.
+        # Conditions on launch axes stand around the whole part instead: `KernelPrinter.body`.
         is_launched = axis in self.partitioner.launch_axes
         if isinstance(loop_part, Fixed) and loop_part.condition and not is_launched:
             self.guard = f"if ({loop_part.condition.text}) "
         if isinstance(loop_part, Loop):
-            head = self.loop(axis, self.axis_name(axis), loop_part.first, loop_part.end)
+            head = self.loop_head(axis, self.axis_name(axis), loop_part.first, loop_part.end)
             self.scopes.append(Scope(head))
         self._bind(axis, loop_part)
         yield
@@ -187,7 +187,7 @@ class ScopePrinter:
         indented, and before `tail`."""
         self.scopes[-1].lines += [head, *("    " + text for text in lines), tail]
 
-    def loop(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
+    def loop_head(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
         """The head of the loop over `axis`, whose index is `name`: 8 iterations from 2 on are
         ``for (i64 i = 2; i < 10; i++) {``."""
         return f"for ({self.language.index_type} {name} = {first}; {name} < {end}; {name}++) {{"

@@ -63,23 +63,23 @@ class DotPrinter(CPrinter):
 
     # Sums.
 
-    def contribution(self, reduction: Node, point: Point) -> Values:
+    def term(self, reduction: Node, point: Point) -> Values:
         """Of a sum of products of bytes the two factors, as byte vectors."""
         dot_axis = self._dot_axis(reduction.src[0])
         if dot_axis is None:
-            return super().contribution(reduction, point)
+            return super().term(reduction, point)
         # The factors are casts of bytes to int32, which the instruction does itself.
         factors = [cast.src[0] for cast in reduction.src[0].src]
         return tuple(self._byte_vector(factor, point, dot_axis) for factor in factors)
 
-    def add(self, reduction: Node, running: Values, contribution: Values) -> None:
+    def print_addition(self, reduction: Node, running: Values, term: Values) -> None:
         """``sum_3 = DOT(i32x16, sum_3, u8, load_1, i8, load_2);``."""
         if self._dot_axis(reduction.src[0]) is None:
-            super().add(reduction, running, contribution)
+            super().print_addition(reduction, running, term)
             return
         (total,) = running
         self.language.use_text(DOTS, total.lanes)
-        factors = ", ".join(f"{TYPES[factor.dtype]}, {factor.text}" for factor in contribution)
+        factors = ", ".join(f"{TYPES[factor.dtype]}, {factor.text}" for factor in term)
         kind = self.language.type(total)
         self.line(f"{self.guard}{total.text} = DOT({kind}, {total.text}, {factors});")
 
@@ -92,14 +92,14 @@ class DotPrinter(CPrinter):
             return super().value_of_root(root, point)
         return self._byte_vector(root, point, dot_axis)
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store; along an axis bound to ``dot`` that of a byte vector."""
         dot_axis = self._dot_axis(store.index)
         if dot_axis is None:
-            super().store(store, value, point)
+            super().print_store(store, value, point)
             return
         with self._along_bytes(store.index, dot_axis) as index:
-            super().store(replace(store, index=index), value, point)
+            super().print_store(replace(store, index=index), value, point)
 
     def _byte_vector(self, value: Node, point: Point, dot_axis: Node) -> Value:
         """Bytes that vary along `dot_axis`: four for each lane of the vector axis, if they vary

@@ -327,7 +327,7 @@ class CPrinter(KernelPrinter):
 
     # Stores.
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of a scalar or of a vector of neighbours; of other vectors, one a lane, or
         the call of a function where they are many: ``store_apart_f32x16(p1 + 9 * i, 576, add_3);``.
         """
@@ -342,11 +342,11 @@ class CPrinter(KernelPrinter):
                 self.line(f"store_apart_{kind}({place}, {access.stride}, {text});")
                 return
             for number, lane in enumerate(self.each_lane(access.axis, point)):
-                self.store(store, self.language.lane(value, number), lane)
+                self.print_store(store, self.language.lane(value, number), lane)
         elif access.lanes > 1:
             self._store_vector(store, value, point, access.lanes)
         else:
-            super().store(store, value, point)
+            super().print_store(store, value, point)
 
     def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
@@ -367,7 +367,7 @@ class CPrinter(KernelPrinter):
             if store.parameter not in self.streamed:
                 self.streamed.append(store.parameter)
             line = f"STREAM({kind}u, {array}, {start}, {text})"
-        self.print_store(store, line, point)
+        self.print_under_condition(store, line, point)
 
 
 def _lookup_table(node: Node, digit: Node) -> list[Node]:

@@ -267,7 +267,7 @@ class AttentionPrinter(TileProgramPrinter):
                 self.elements.print_finish()
                 lines_of = self.row_lines(self.parts.row_stores)
                 self.printer.begin_row_stores(lines_of, *self.parts.result_sides)
-                self.printer.stores(self.printer.nest.kernel.stores)
+                self.printer.print_stores(self.printer.nest.kernel.stores)
             case _:
                 raise TileError(f"tiles: no text for {type(statement).__name__} here")
 

@@ -72,7 +72,7 @@ class EpiloguePrinter:
         """Print what follows the steps of a tile: all results, or what is kept of them."""
         if not self.epilogue.kept:
             self._begin_row_stores()
-            self.printer.stores(self.printer.nest.kernel.stores)
+            self.printer.print_stores(self.printer.nest.kernel.stores)
             return
         assert self.decisions.kept is not None
         for number, point in enumerate(self.printer.points(free_axes(self.decisions.reduction))):
@@ -111,7 +111,8 @@ class EpiloguePrinter:
             cache[key] = Value(f"kept[{number}]", kept.dtype)
         filled = printer.filled
         printer.filled |= {kept}  # what is computed from it does not enter the sums again
-        printer.stores_at(printer.nest.kernel.stores, sum_points[numbers.start : numbers.stop])
+        slice_points = sum_points[numbers.start : numbers.stop]
+        printer.print_stores_at(printer.nest.kernel.stores, slice_points)
         printer.filled = filled
 
     def print_beside_steps(self) -> None:

@@ -172,10 +172,10 @@ class CudaPrinter(GpuPrinter):
                 lines, place, rows_left, columns_left, has_matrices, first
             )
 
-    def store(self, store: Store, value: Value, point: Point) -> None:
+    def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or what its value does to a store by whole rows."""
         if store in self.row_stores:
             element = f"({ELEMENTS[value.dtype]}){value.text}"
             self.lines(self.row_stores[store].put(element))
         else:
-            super().store(store, value, point)
+            super().print_store(store, value, point)
