@@ -30,10 +30,10 @@ from lamina.targets.scopes import Key
 from lamina.targets.threads import ThreadPartitioner, Threads, without_vectors
 
 # Results of a thread that are computed before they are stored, where its registers are full.
-FEW = 8
+BATCH_RESULTS = 8
 # The same of products back to back, whose sums leave their registers as they become results: the
 # loads that these need, such as a bias, do not wait for the stores of the results before.
-FEW_BACK_TO_BACK = 32
+BATCH_RESULTS_BACK_TO_BACK = 32
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,14 @@ class GpuPrinter(KernelPrinter):
         partitioner = ThreadPartitioner(nest, self.threads, language.index_type)
         super().__init__(partitioner, name, language)
         self.target = target
-        # One product fills two tiles. Of more, each takes the results of the one before, which
-        # stay in registers.
+        # Of products back to back, each takes the results of the one before, which stay in
+        # registers.
         self.is_back_to_back = bool(nest.atom) and is_back_to_back(nest)
-        if nest.atom or self.threads.keeps_row:
-            self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
-        # The loop whose iterations lanes vote on, while stores inside it are printed: `print_loops`.
+        if self.is_back_to_back:
+            self.batch_points = BATCH_RESULTS_BACK_TO_BACK
+        elif nest.atom or self.threads.keeps_row:
+            self.batch_points = BATCH_RESULTS
+        # The loop whose iterations lanes vote on, while stores inside are printed: `print_loops`.
         self.hit_loop: Node | None = None
         self._unrolled_indices: dict[Node, _UnrolledIndices] = {}
 

@@ -12,7 +12,7 @@ import pytest
 import lamina as lm
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.results import CHUNKS, RowLines
-from lamina.targets.gpu_printer import FEW
+from lamina.targets.gpu_printer import BATCH_RESULTS
 
 # What CUDA has: 32 threads stand for the lanes of the second warp of a block. Results are the
 # numbers 1000 * row + column, each in the registers of the lane that tensor cores give it to.
@@ -88,11 +88,11 @@ def walk(chunk_bytes: int, dtype: lm.DType, pitch: int, rows: int, columns: int)
     """The text of a warp that stores all sums of its threads."""
     lines = RowLines(0, 0, dtype, chunk_bytes, pitch)
     text = lines.function()
-    for first in range(0, SUMS, FEW):
-        values = [f"result({number})" for number in range(first, first + FEW)]
+    for first in range(0, SUMS, BATCH_RESULTS):
+        values = [f"result({number})" for number in range(first, first + BATCH_RESULTS)]
         text += lines.fill(first, values, has_matrices=False)
-        if (first + FEW) % lines.sums == 0:
-            column = 2 * (first + FEW - lines.sums)
+        if (first + BATCH_RESULTS) % lines.sums == 0:
+            column = 2 * (first + BATCH_RESULTS - lines.sums)
             text.append(f"write_rows0(all, {rows}, {columns}, {column});")
     return WALK % {"pitch": pitch, "element": ELEMENTS[dtype], "text": "\n".join(text)}
 

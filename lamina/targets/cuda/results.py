@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from lamina.core.dtypes import DType
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.targets.c.operations import ELEMENTS
-from lamina.targets.gpu_printer import FEW
+from lamina.targets.gpu_printer import BATCH_RESULTS
 from lamina.tiles.layouts import layout_of_lines
 
 # The types of so many bytes, which a thread stores at once.
@@ -90,7 +90,7 @@ class RowLines:
         """Values 0 and 1 of a thread are neighbours in its row, 2 and 3 lie 8 rows below these, and
         4 to 7 are the same of the next 8 columns."""
         size = self.dtype.itemsize
-        for i in range(0, FEW, 2):
+        for i in range(0, BATCH_RESULTS, 2):
             row = f"{i // 2 % 2 * 8} + THREAD % {WARP} / 4"
             byte = f"{first_byte + i // 4 * 8 * size} + THREAD % 4 * {2 * size}"
             place = self.place(row, byte)
@@ -167,7 +167,7 @@ class RowStore:
     has_matrices  see `RowLines.fill`
     first         the number of the first sum whose value is not in the lines: 16 where the second
                   slice of 16 begins
-    waiting       values from that on, less than FEW of them
+    waiting       values from that on, fewer than BATCH_RESULTS
     """
 
     lines: RowLines
@@ -179,13 +179,13 @@ class RowStore:
     waiting: list[str] = field(default_factory=list)
 
     def put(self, value: str) -> list[str]:
-        """Print lines for the next value: each FEW values are put into the lines, which are written
-        to memory when they are full."""
+        """The text for the next value, if there is any: each BATCH_RESULTS values are put into the
+        lines, which are written to memory when they are full."""
         self.waiting.append(value)
-        if len(self.waiting) < FEW:
+        if len(self.waiting) < BATCH_RESULTS:
             return []
         printed = [*self.lines.fill(self.first, self.waiting, self.has_matrices)]
-        self.first += FEW
+        self.first += BATCH_RESULTS
         self.waiting = []
         if self.first % self.lines.sums == 0:
             printed.append(self._write(self.first - self.lines.sums))
