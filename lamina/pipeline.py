@@ -353,7 +353,7 @@ PASSES = (
     Pass("print", "takes nests; gives source text and launches",
          "source", _print, (
         Step("loops", "writes the loops of a nest, and each value where its operands are known",
-             "lamina.targets.printer:ValuePrinter.value"),
+             "lamina.targets.values:ValuePrinter.value"),
         Step("reductions", "writes the loops of reductions, and joins partial results",
              "lamina.targets.reductions:NestPrinter.print_reduction"),
         Step("texts", "puts the functions that the kernels use in front",

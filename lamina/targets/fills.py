@@ -39,8 +39,8 @@ from lamina.targets.parts import (
     Vector,
     counted_loop,
 )
-from lamina.targets.printer import ValuePrinter
 from lamina.targets.scopes import Scope, registers_last
+from lamina.targets.values import ValuePrinter
 
 LONGEST_COPY = 16  # iterations of a loop that fills scratch memory, up to which it is unrolled
 

@@ -31,8 +31,8 @@ SORTS = "sorts.c"  # the text of sorts, which needs all others
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """A dialect of C++ for GPUs.
+class GpuPlatform:
+    """By what GPUs of one kind are programmed: CUDA or Metal, each with its form of C++.
 
     preludes         texts of every program, below targets/
     print_kernel     prints a nest, by its name, for a target: by its tile program, if it has one
@@ -45,13 +45,13 @@ class Dialect:
 
 
 def print_program(
-    dialect: Dialect, target: Target, program: Program,
+    platform: GpuPlatform, target: Target, program: Program,
     plans: Mapping[AnyKernel, Plan], tiles: TilePrograms,
 ) -> tuple[Source, tuple[Launch, ...]]:  # fmt: skip
-    """The translation unit of a program in a dialect, and its launches. Raises DeviceError where no
-    engine runs the program's collectives."""
+    """The translation unit of a program for a platform, and its launches. Raises DeviceError where
+    no engine runs the program's collectives."""
     collectives = [step.kernel for step in program.launches if isinstance(step.kernel, Collective)]
-    if collectives and not dialect.has_collectives:
+    if collectives and not platform.has_collectives:
         exchange = collectives[0].exchange
         raise DeviceError(f"{exchange}: no engine moves arrays of this device: use the CPU")
     printed: dict[AnyKernel, PrintedKernel] = {}
@@ -59,19 +59,19 @@ def print_program(
         if isinstance(nest, SortKernel):
             printed[kernel] = _print_sort(nest, name, target.warp)
         elif not isinstance(nest, Collective):
-            printed[kernel] = dialect.print_kernel(nest, name, target, tiles.get(kernel))
+            printed[kernel] = platform.print_kernel(nest, name, target, tiles.get(kernel))
     kernels = {plans[kernel].name: each.text for kernel, each in printed.items()}
-    helpers = _helpers(dialect, printed.values())
+    helpers = _helpers(platform, printed.values())
     exchanges = tuple(collective.exchange for collective in collectives)
     return Source(helpers, kernels, exchanges=exchanges), _launches(program, plans, printed)
 
 
-def _helpers(dialect: Dialect, printed: Collection[PrintedKernel]) -> str:
+def _helpers(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> str:
     """What kernels use of the texts in front of them."""
     of_kernels = dict.fromkeys(text for each in printed for text in each.helper_texts)
     sorts = [text for text in of_kernels if text == SORTS]
     others = [text for text in of_kernels if text != SORTS]
-    paths = (*dialect.preludes, *others, "c/arithmetic.c", "gpu.c", *sorts)
+    paths = (*platform.preludes, *others, "c/arithmetic.c", "gpu.c", *sorts)
     texts = [HelperText(helper_text(path)) for path in paths]
     return used_fragments(texts, [each.text for each in printed])
 

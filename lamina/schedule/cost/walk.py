@@ -1,6 +1,6 @@
 """What a nest does, loop by loop: the loads, stores and operations in the body of each.
 
-The walk follows the printer (`lamina/targets/printer.py`). A value is computed in its *home*, the
+The walk follows the printer (`lamina/targets/values.py`). A value is computed in its *home*, the
 body of the innermost loop that it depends on, once for each unrolled point, and what is already
 computed there is not computed again. Reductions over the same axes that are ready at one place
 share their loops, and stores that wait for nothing else are done there too. For

@@ -41,9 +41,9 @@ from lamina.targets.c.dots import WORD, DotPrinter
 from lamina.targets.c.operations import TYPES
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Fixed, Loop, NestPart, Unrolled, Word
-from lamina.targets.printer import load_of
 from lamina.targets.reductions import Accumulation, Work
 from lamina.targets.scopes import Scope
+from lamina.targets.values import load_of
 
 BYTE_TILES = "c/byte_tiles.c"
 # Registers of tiles, by number: 0 to 3 are of sums, one for each vector of a row, this one of the

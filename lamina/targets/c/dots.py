@@ -28,7 +28,7 @@ from lamina.targets.c.printer import TRANSPOSES, CPrinter
 from lamina.targets.kernel import index_and_condition
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.parts import LoopPart, Vector, Word
-from lamina.targets.printer import load_of
+from lamina.targets.values import load_of
 
 DOTS = "c/dots.c"
 WORD = 4  # bytes

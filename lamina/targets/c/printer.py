@@ -36,8 +36,8 @@ from lamina.targets.c.prefetches import Prefetches
 from lamina.targets.kernel import KernelPrinter, index_and_condition
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Partitioner, Unrolled
-from lamina.targets.printer import LOOKUP_LANES, digit_of
 from lamina.targets.reductions import Accumulation, Work
+from lamina.targets.values import LOOKUP_LANES, digit_of
 
 TRANSPOSES = "c/transposes.c"
 STRIDES = "c/strides.c"

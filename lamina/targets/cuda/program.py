@@ -5,7 +5,7 @@ from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention_programs import AttentionPrinter
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.product_programs import ProductPrinter
-from lamina.targets.gpu import Dialect
+from lamina.targets.gpu import GpuPlatform
 from lamina.targets.gpu_printer import PrintedKernel
 from lamina.tiles.program import TileProgram
 
@@ -22,4 +22,4 @@ def print_kernel(
     return ProductPrinter(printer, program).print()
 
 
-CUDA = Dialect(("cuda/prelude.cu",), print_kernel, has_collectives=True)
+CUDA = GpuPlatform(("cuda/prelude.cu",), print_kernel, has_collectives=True)

@@ -12,7 +12,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.runtime.metal import TABLE
 from lamina.targets.c.operations import CLanguage
-from lamina.targets.gpu import Dialect
+from lamina.targets.gpu import GpuPlatform
 from lamina.targets.gpu_printer import GpuPrinter, PrintedKernel
 from lamina.targets.threads import MAX_SHARED_THREADS
 from lamina.tiles.program import TileProgram
@@ -44,7 +44,7 @@ def print_kernel(
     return MetalPrinter(nest, name, target).print_kernel()
 
 
-METAL = Dialect(("metal/prelude.metal",), print_kernel)
+METAL = GpuPlatform(("metal/prelude.metal",), print_kernel)
 
 
 def _fits_int32(node: Node) -> bool:
