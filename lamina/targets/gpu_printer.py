@@ -282,7 +282,7 @@ class GpuPrinter(KernelPrinter):
         if guard:
             line = self.scopes[-1].lines.pop()
             # The other threads of the row have read what is overwritten.
-            if by_first and store.parameter in self.read:
+            if by_first and store.parameter in self.read_parameters:
                 self.line("BARRIER;")
             self.line(f"{guard}{{ {line} }}")
 

@@ -108,7 +108,7 @@ class NestPrinter(FillPrinter):
             axes = self.waiting[0].axes
             batch = [store for store in self.waiting if store.axes == axes]
             # Where something is overwritten that is read, every reduction comes before.
-            overwrites = any(store.parameter in self.read for store in batch)
+            overwrites = any(store.parameter in self.read_parameters for store in batch)
             needed = kernel.nodes if overwrites else [store.value for store in batch]
             self._print_reductions(needed)
             self._print_reductions(self._computing_same(batch, axes[kernel.rows :]))
@@ -160,7 +160,7 @@ class NestPrinter(FillPrinter):
         is_inside_rows = all(self.depth_of[row] <= depth for row in rows)
         has_same_columns = store.axes == (*rows, *axes)
         # Later iterations, and later loops, read what was there before.
-        overwrites = store.parameter in self.read
+        overwrites = store.parameter in self.read_parameters
         if overwrites or not (is_inside_rows and has_same_columns):
             return False
         return not self._missing(toposort([store.value]))

@@ -49,8 +49,8 @@ class ValuePrinter(ScopePrinter):
         self.stored_late = set[Node]()
         # Vector axes whose lanes are printed one by one at the moment.
         self.taken_apart: dict[Node, Vector] = {}
-        # The parameters that the kernel reads.
-        self.read = {load.arg.parameter for load in self.nest.kernel.of(Op.LOAD)}
+        loads = self.nest.kernel.of(Op.LOAD)
+        self.read_parameters = {load.arg.parameter for load in loads}
 
     def value(self, node: Node, point: Point) -> Value:
         """`node` at `point`, printed in its home scope when it is first needed, or read from

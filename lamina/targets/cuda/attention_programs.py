@@ -29,7 +29,7 @@ Slots and phases are numbers: of tiles of rows that a block has `taken`, and of 
 of which hardware knows the last bit. The constant divisors are powers of two as a rule.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from lamina.core.dtypes import float32
@@ -86,11 +86,17 @@ ENDS = {
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where statements are: the text of the number by which slots and phases go, and the step."""
+class _Position:
+    """Where statements are.
+
+    number   the text of the number by which slots and phases go
+    step     that of the step; "" outside of steps
+    running  the sums of products that have begun, oldest first
+    """
 
     number: str
     step: str = ""
+    running: list[tuple[str, ...]] = field(default_factory=list)
 
 
 class AttentionPrinter(TileProgramPrinter):
@@ -178,7 +184,7 @@ class AttentionPrinter(TileProgramPrinter):
         """Print how consumers learn the ticket: from the producer; where there is none, the first
         thread draws it, which the others have read before it comes here again."""
         if self._drawn:
-            self._print_wait(Wait(self._drawn), _Place("taken"))
+            self._print_wait(Wait(self._drawn), _Position("taken"))
             slot = self._slot("drawn_tickets", "taken", self._drawn)
             self.line(f"const u32 ticket = __shfl_sync(~0u, *({slot}), 0);")
             return
@@ -201,7 +207,7 @@ class AttentionPrinter(TileProgramPrinter):
         # Step `i` of this tile is number ``before + i`` of all that have passed by.
         self.line("const u32 before = done - first;")
         self.line("done += stop - first;")
-        self._print_statements(loop.body, _Place("taken"))
+        self._print_statements(loop.body, _Position("taken"))
 
     def _print_registers_of_tile(self) -> None:
         """Print the registers of a thread, which has two rows, and a quarter of each."""
@@ -220,44 +226,39 @@ class AttentionPrinter(TileProgramPrinter):
 
     # Statements.
 
-    def _print_statements(self, body: tuple[Statement, ...], place: _Place) -> None:
-        """Print statements; `under_way` are the sums of products that have begun, oldest first."""
-        under_way: list[tuple[str, ...]] = []
+    def _print_statements(self, body: tuple[Statement, ...], position: _Position) -> None:
         for statement in body:
-            self._print_statement_at(statement, place, under_way)
+            self._print_statement(statement, position)
 
-    def _print_statement_at(
-        self, statement: Statement, place: _Place, under_way: list[tuple[str, ...]]
-    ) -> None:
+    def _print_statement(self, statement: Statement, position: _Position) -> None:
         match statement:
             case StepMask():  # `print_bounds` prints it
                 pass
             case StepLoop():
                 self._print_step_loop(statement)
             case Fill():
-                self._print_fill_of(statement, place)
+                self._print_fill_of(statement, position)
             case Wait():
-                self._print_wait(statement, place)
+                self._print_wait(statement, position)
             case Arrive():
-                self._print_arrival(statement, place)
+                self._print_arrival(statement, position)
             case Mma(unit=unit) if UNITS[unit].runs_by_itself:
-                self._print_mmas(statement, place)
-                under_way.append(statement.sums)
+                self._print_mmas(statement, position)
+                position.running.append(statement.sums)
             case Mma():
                 for product in statement.products:
-                    self._print_product_in_registers(product, statement.adds, place)
+                    self._print_product_in_registers(product, statement.adds, position)
             case Fence():
                 self.line("publish();")
             case Sync() if not self._drawn:  # no thread has another role
                 self.line("BARRIER;")
             case Drain(running):
-                self._print_drain_of_oldest(running, under_way)
+                self._print_drain(running, position)
             case Previous(body):
-                before = _Place(f"({place.number} - 1)", f"({place.step} - 1)")
-                for inside in body:
-                    self._print_statement_at(inside, before, under_way)
+                number, step = f"({position.number} - 1)", f"({position.step} - 1)"
+                self._print_statements(body, replace(position, number=number, step=step))
             case Compute():
-                self._print_compute(statement, place, under_way)
+                self._print_compute(statement, position)
             case Rescale(sums):
                 with self.block("if (__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) {"):
                     self.elements.print_rescale(sums)
@@ -284,7 +285,7 @@ class AttentionPrinter(TileProgramPrinter):
             if is_one_step:
                 self.line(f"const u32 number = before + {begin};")
             self.line(f"const {self.printer.language.index_type} {step} = number - before;")
-            self._print_statements(loop.body, _Place("number", step))
+            self._print_statements(loop.body, _Position("number", step))
 
     def _slot(self, name: str, number: str, barrier: str = "") -> str:
         """The text of a slot of a barrier, or of what has as many as one: ``full_tile1 + number %
@@ -292,26 +293,26 @@ class AttentionPrinter(TileProgramPrinter):
         stages = self.program.barrier(barrier or name).stages
         return f"{name} + {number} % {stages}" if stages > 1 else name
 
-    def _print_wait(self, wait: Wait, place: _Place) -> None:
+    def _print_wait(self, wait: Wait, position: _Position) -> None:
         stages = self.program.barrier(wait.barrier).stages
-        parity = f"{place.number} / {stages} & 1"
+        parity = f"{position.number} / {stages} & 1"
         if wait.acquires:  # which for the first use counts as ended
             parity += " ^ 1"
-        slot = self._slot(wait.barrier, place.number)
+        slot = self._slot(wait.barrier, position.number)
         self.line(f"while (!phase_has_ended({slot}, {parity})) {{}}")
 
-    def _print_arrival(self, arrive: Arrive, place: _Place) -> None:
-        if not place.step:
+    def _print_arrival(self, arrive: Arrive, position: _Position) -> None:
+        if not position.step:
             self.line("WARP_BARRIER;  // after which all lanes have read the ticket")
-        slot = self._slot(arrive.barrier, place.number)
+        slot = self._slot(arrive.barrier, position.number)
         self.line(f"if (THREAD % {WARP} == 0) arrive({slot});")
 
-    def _print_fill_of(self, fill: Fill, place: _Place) -> None:
+    def _print_fill_of(self, fill: Fill, position: _Position) -> None:
         number = int(fill.buffer.removeprefix("tile"))
         tile, copy = self.parts.tiles[number], self.parts.copies[number]
         alloc, keys = self.program.alloc(fill.buffer), self.parts.reductions.keys
         corner = self.printer.corner(keys.column_group, keys.lane, keys.neighbour)
-        slot = f"({place.number} % {alloc.stages})" if alloc.stages > 1 else "0"
+        slot = f"({position.number} % {alloc.stages})" if alloc.stages > 1 else "0"
         with self.block("{"):
             if fill.agent == "threads":
                 self.fills.print_first([tile.element_axis], "0")
@@ -321,18 +322,19 @@ class AttentionPrinter(TileProgramPrinter):
                 self.printer.walk([tile.element_axis], "0")
                 self.fills.print_copy(fill, alloc, tile.fill, copy, slot, corner)
 
-    def _print_mmas(self, mma: Mma, place: _Place) -> None:
+    def _print_mmas(self, mma: Mma, position: _Position) -> None:
         """Print products of 16 elements of each line at a time, and mark their end."""
         self.line("wgmma_fence();")
         for product in mma.products:
-            self._print_product_of(product, mma.adds, place)
+            self._print_product_of(product, mma.adds, position)
         self.line("wgmma_commit();")
 
-    def _print_product_of(self, product: Product, adds: bool, place: _Place) -> None:
+    def _print_product_of(self, product: Product, adds: bool, position: _Position) -> None:
         left, right = self.program.alloc(product.left), self.program.alloc(product.right)
         k = _common_axis(left, right)
         with self.block("{"):
-            self.line(f"const u32 columns = {_descriptor(right, self._tile_text(right, place))};")
+            columns = _descriptor(right, self._tile_text(right, position))
+            self.line(f"const u32 columns = {columns};")
             if left.memory == "shared":
                 rows = _descriptor(left, self._rows_text(left, k))
                 self.line(f"const u32 rows = {rows};")
@@ -353,56 +355,56 @@ class AttentionPrinter(TileProgramPrinter):
         text_of_adds = "true" if adds else "false"
         return f"{function}({product.sums}, {rows}, {columns}, {text_of_adds});"
 
-    def _print_product_in_registers(self, product: Product, adds: bool, place: _Place) -> None:
+    def _print_product_in_registers(
+        self, product: Product, adds: bool, position: _Position
+    ) -> None:
         """Print a product for which threads wait, of what warps load into registers."""
         left, right = self.program.alloc(product.left), self.program.alloc(product.right)
         k, sums = _common_axis(left, right), self.program.alloc(product.sums)
         if not adds:
             self.line(f"UNROLLED for (f32 &x : {sums.name}) x = 0;")
         with self.block("{"):
-            self.line(f"const u32 columns = {self._tile_text(right, place)};")
+            self.line(f"const u32 columns = {self._tile_text(right, position)};")
             if left.memory == "shared":
                 self.line(f"const u32 rows = {self._rows_text(left, k)};")
             kind, count = self.printer.atom.kind, self._count(sums)
             self.lines(lines_in_registers(kind, left, right, k.name, sums.name, count))
 
     @staticmethod
-    def _tile_text(alloc: Alloc, place: _Place) -> str:
+    def _tile_text(alloc: Alloc, position: _Position) -> str:
         """The text of where the current slot of a buffer is."""
         if alloc.stages == 1:
             return alloc.name
-        return f"{alloc.name} + {tile_bytes(alloc)} * ({place.number} % {alloc.stages})"
+        return f"{alloc.name} + {tile_bytes(alloc)} * ({position.number} % {alloc.stages})"
 
     def _rows_text(self, alloc: Alloc, k: TileAxis) -> str:
         """The text of where the group's rows of a tile that stays are: from one group's rows to the
         next one's there are 64 lines, or a panel."""
         lines = alloc.shape[0] if lies_across(alloc, k.name) else WARPGROUP_ROWS
-        return f"{self._tile_text(alloc, _Place('taken'))} + {lines * LINE_BYTES} * group"
+        return f"{self._tile_text(alloc, _Position('taken'))} + {lines * LINE_BYTES} * group"
 
-    def _print_drain_of_oldest(self, running: int, under_way: list[tuple[str, ...]]) -> None:
+    def _print_drain(self, running: int, position: _Position) -> None:
         """Print the wait for all products but the last `running`; the sums of the others may be
         read then."""
         self.line(f"wgmma_wait<{running}>();")
-        while len(under_way) > running:
-            for name in under_way.pop(0):
+        while len(position.running) > running:
+            for name in position.running.pop(0):
                 self._print_hold(name)
 
     def _print_hold(self, name: str) -> None:
         self.line(f"UNROLLED for (f32 &x : {name}) hold(x);")
 
-    def _print_compute(
-        self, compute: Compute, place: _Place, under_way: list[tuple[str, ...]]
-    ) -> None:
+    def _print_compute(self, compute: Compute, position: _Position) -> None:
         """Print a call of the function that computes, with what it waits for. `print_elements`
         has printed the function from the nest, so that arithmetic in the body is not read here;
         `print_finish` has what is computed after the last step."""
-        if not place.step:
+        if not position.step:
             return
-        with self.block(f"elements({place.step}, [&]() INLINED {{", tail="});"):
+        with self.block(f"elements({position.step}, [&]() INLINED {{", tail="});"):
             for statement in compute.body:
                 if isinstance(statement, (Drain, Arrive)):
-                    self._print_statement_at(statement, place, under_way)
-        if under_way:  # keeps arithmetic before the wait for these
+                    self._print_statement(statement, position)
+        if position.running:  # keeps arithmetic before the wait for these
             for part in statements_of(compute.body, Set):
                 if part.registers.startswith("parts"):
                     self._print_hold(part.registers)
