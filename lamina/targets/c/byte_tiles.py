@@ -134,7 +134,7 @@ class ByteTilePrinter(DotPrinter):
 
     def _print_tiles(self, tile: _ByteTile, part: NestPart, sums: Sequence[Accumulation]) -> None:
         """Print the loops of one part, and what they come to for each of `sums`."""
-        self.language.use_text(BYTE_TILES, 0)
+        self.language.use_text(BYTE_TILES)
         first_row = {tile.row: tile.rows.first}
         # Each vector of the first row has a tile, whose sums end in an array.
         vectors = [each.point for each in sums if each.point | first_row == each.point]

@@ -8,6 +8,7 @@ function of the texts beside this file, named after the operation and the type o
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from lamina.core.dtypes import SHORT, DType, bool_, float32, float64, int32
 from lamina.ir.interpreter import fold_constant
@@ -41,28 +42,36 @@ SIGNS = {
 MAX_INLINED = 16
 
 
+class NeededText(NamedTuple):
+    """That a program needs a helper text: its path below targets/, and the number of lanes; 0 if it
+    has nothing of lanes."""
+
+    path: str
+    lanes: int = 0
+
+
 class CLanguage(Language):
     """How C spells the values of one kernel, and which helper texts these need.
 
-    needed         paths of helper texts, and the lanes that each is needed for
+    needed         the helper texts that the program needs, which grow
     max_inlined    see MAX_INLINED
     index_type     of indices and of the variables of loops
     """
 
     def __init__(
         self,
-        needed: set[tuple[str, int]] | None = None,
+        needed: set[NeededText] | None = None,
         max_inlined: float = MAX_INLINED,
         index_type: str = "i64",
     ) -> None:
-        self.needed = set[tuple[str, int]]() if needed is None else needed
+        self.needed = set[NeededText]() if needed is None else needed
         self.max_inlined = max_inlined
         self.index_type = index_type
         self.transcendental = 0  # functions of vectors in the text so far
 
-    def use_text(self, path: str, lanes: int) -> None:
-        """Note that a helper text is needed for so many lanes; 0 if it has nothing of lanes."""
-        self.needed.add((path, lanes))
+    def use_text(self, path: str, lanes: int = 0) -> None:
+        """Note that a helper text is needed for so many lanes."""
+        self.needed.add(NeededText(path, lanes))
 
     # Types and constants.
 

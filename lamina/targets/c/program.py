@@ -30,7 +30,7 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
 from lamina.targets.c.byte_tiles import BYTE_TILES, ByteTilePrinter
-from lamina.targets.c.operations import VECTORS, CLanguage
+from lamina.targets.c.operations import VECTORS, CLanguage, NeededText
 from lamina.targets.helpers import HelperText, used_fragments
 from lamina.targets.texts import helper_text
 
@@ -71,13 +71,13 @@ class _ProgramPrinter:
     def __init__(self, program: Program, plans: Mapping[AnyKernel, Plan]) -> None:
         self.program = program
         self.texts: dict[str, str] = {}  # of each function by its name
-        self.needed = {(text, 0) for text in OF_SCALARS}  # helper texts, and their lanes
+        self.needed = {NeededText(path) for path in OF_SCALARS}
         self.functions: dict[AnyKernel, Function] = {}
         for kernel, (name, _, nest) in plans.items():
             if not isinstance(nest, Collective):
                 self.functions[kernel] = self._print_kernel(name, nest)
             else:
-                self.needed.add((EXCHANGES, 0))
+                self.needed.add(NeededText(EXCHANGES))
         self.row_blocks: dict[str, Function] = {}  # by their text after the name
 
     def source(self) -> Source:
@@ -108,7 +108,7 @@ class _ProgramPrinter:
     def _print_kernel(self, name: str, nest: Nest | SortKernel) -> Function:
         """Print the function of one kernel."""
         if isinstance(nest, SortKernel):
-            self.needed.add((SORTS, 0))
+            self.needed.add(NeededText(SORTS))
             self.texts[name] = _sort_text(name, nest)
             return Function(name, nest.rows)
         self.texts[name], chunks = ByteTilePrinter(nest, name, CLanguage(self.needed)).print()
@@ -163,12 +163,12 @@ def _memory_of(step: Sequence[Launch]) -> list[Slot]:
     return [slot for slot in slots if slot.kind != "block"]
 
 
-def _helpers(needed: set[tuple[str, int]], users: Sequence[str]) -> str:
+def _helpers(needed: set[NeededText], users: Sequence[str]) -> str:
     """What the functions `users` use of the helper texts that are `needed`, each once for each
     number of lanes, in their order. Every text of vectors needs `vectors.c` for as many lanes."""
-    vectors = {(VECTORS, lanes) for _, lanes in needed if lanes}
-    order = sorted(needed | vectors, key=lambda text: (TEXTS.index(text[0]), text[1]))
-    texts = [HelperText(helper_text(name), lanes) for name, lanes in order]
+    vectors = {NeededText(VECTORS, text.lanes) for text in needed if text.lanes}
+    order = sorted(needed | vectors, key=lambda text: (TEXTS.index(text.path), text.lanes))
+    texts = [HelperText(helper_text(text.path), text.lanes) for text in order]
     # They paste names, and ask for registers as a program is loaded, so that all is printed.
-    whole = [helper_text(*text) for text in order if text[0] in (DOTS, BYTE_TILES)]
+    whole = [helper_text(*text) for text in order if text.path in (DOTS, BYTE_TILES)]
     return used_fragments(texts, users, whole)

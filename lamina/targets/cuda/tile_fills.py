@@ -89,6 +89,38 @@ class _Element:
     k: str
 
 
+@dataclass(frozen=True)
+class _FilledTile:
+    """A tile that threads fill.
+
+    fill            its elements
+    rows, inner     the axes of its rows, and of the elements of each along k
+    row_end, k_end  the first row, and the first k, that there is not; 0 where no tile goes beyond
+    is_transposed   whether its lines lie along rows
+    chunks          that it has
+    """
+
+    fill: TileFill
+    rows: Sequence[Node]
+    inner: Sequence[Node]
+    row_end: int
+    k_end: int
+    is_transposed: bool
+    chunks: _Chunks
+
+    @staticmethod
+    def of(alloc: Alloc, tile: TileFill) -> "_FilledTile":
+        """The tile of a buffer."""
+        rows, inner, transposed = row_axes(tile), element_axes(tile), is_tile_transposed(tile)
+        tile_rows, tile_k = reversed(alloc.shape) if transposed else alloc.shape
+        row_end, k_end = _end_of(rows, tile_rows), _end_of(inner, tile_k)
+        return _FilledTile(tile, rows, inner, row_end, k_end, transposed, _Chunks.of(alloc))
+
+    def element_at(self, along: str) -> _Element:
+        """The element at a place along the current line."""
+        return _Element(along, "line") if self.is_transposed else _Element("line", along)
+
+
 class TileFills:
     """Prints what fills the tiles of a step.
 
@@ -181,8 +213,9 @@ class TileFills:
     ) -> None:
         """Print how so many threads fill a tile, a chunk of 16 bytes at a time, whose elements
         they compute from loads. Its rows begin at a `corner`, or at that of results."""
-        chunks = _Chunks.of(alloc)
-        self.print_first(row_axes(tile), self._first_row(tile, corner))
+        filled = _FilledTile.of(alloc, tile)
+        chunks = filled.chunks
+        self.print_first(filled.rows, self._first_row(tile, corner))
         count = chunks.lines * chunks.in_line
         head = f"UNROLLED for (int i = THREAD; i < {count}; i += {threads}) {{"
         with self.block(head, tile.axes):
@@ -191,59 +224,58 @@ class TileFills:
             else:
                 self.line(f"const int line = i / {chunks.in_line}, chunk = i % {chunks.in_line};")
             if self.printer.atom.kind != "tf32" and _has_whole_chunks(tile, chunks.elements):
-                filled = self._print_copied_chunk(alloc, tile, chunks.elements)
+                chunk = self._print_copied_chunk(filled)
             else:
-                filled = self._print_computed_chunk(alloc, tile, chunks.elements)
+                chunk = self._print_computed_chunk(filled)
             to = f"{self.offset_of[alloc.name]} + {tile_bytes(alloc)} * {slot}{chunks.place()}"
-            self.line(f"*(uint4 *)(shared + {to}) = {filled};")
+            self.line(f"*(uint4 *)(shared + {to}) = {chunk};")
 
-    def _print_copied_chunk(self, alloc: Alloc, tile: TileFill, elements: int) -> str:
-        """Print how a thread copies a chunk of so many elements at once; the result is its text."""
-        rows, inner = row_axes(tile), element_axes(tile)
-        tile_rows, tile_k = _rows_and_k(alloc, tile)
-        k_end = _end_of(inner, tile_k)
-        chunk = _element_at(tile, f"{elements} * chunk")
-        row_step, k_step = (elements, 1) if is_tile_transposed(tile) else (1, elements)
-        self._walk_within(rows, chunk.row, _end_of(rows, tile_rows), row_step)
-        self._walk_within(inner, chunk.k, k_end, k_step)
-        index = self.printer.index_text(tile.value.src[0], {})
-        text = f"*(const uint4 *)&p{tile.value.arg.parameter}[{index}]"
-        if k_end:
-            is_inside = f"{self._first_name(inner)} + {chunk.k} < {k_end}"
+    def _print_copied_chunk(self, tile: _FilledTile) -> str:
+        """Print how a thread copies a chunk at once; the result is its text."""
+        elements, load = tile.chunks.elements, tile.fill.value
+        first = tile.element_at(f"{elements} * chunk")
+        row_step, k_step = (elements, 1) if tile.is_transposed else (1, elements)
+        self._walk_within(tile.rows, first.row, tile.row_end, row_step)
+        self._walk_within(tile.inner, first.k, tile.k_end, k_step)
+        index = self.printer.index_text(load.src[0], {})
+        text = f"*(const uint4 *)&p{load.arg.parameter}[{index}]"
+        if tile.k_end:
+            is_inside = f"{self._first_name(tile.inner)} + {first.k} < {tile.k_end}"
             text = f"{is_inside} ? {text} : make_uint4(0, 0, 0, 0)"
         self.line(f"const uint4 filled = {text};")
         return "filled"
 
-    def _print_computed_chunk(self, alloc: Alloc, tile: TileFill, elements: int) -> str:
+    def _print_computed_chunk(self, tile: _FilledTile) -> str:
         """Print how a thread computes the elements of a chunk; the result is the text of that."""
-        word = WORDS[self.printer.atom.kind]
+        word, elements = WORDS[self.printer.atom.kind], tile.chunks.elements
         self.line(f"union {{ {word} elements[{elements}]; uint4 all; }} filled;")
-        with self.block(f"UNROLLED for (int at = 0; at < {elements}; at++) {{", tile.axes):
-            self._print_element(alloc, tile, _element_at(tile, f"{elements} * chunk + at"))
+        head = f"UNROLLED for (int at = 0; at < {elements}; at++) {{"
+        with self.block(head, tile.fill.axes):
+            self._print_element(tile, tile.element_at(f"{elements} * chunk + at"))
         return "filled.all"
 
-    def _print_element(self, alloc: Alloc, tile: TileFill, element: _Element) -> None:
+    def _print_element(self, tile: _FilledTile, element: _Element) -> None:
         """Print one element of a chunk. Beyond the last row that of the last row is read, and
         beyond the last k there are zeros."""
-        rows, inner = row_axes(tile), element_axes(tile)
-        tile_rows, tile_k = _rows_and_k(alloc, tile)
-        k_end = _end_of(inner, tile_k)
-        self._walk_within(rows, element.row, _end_of(rows, tile_rows))
-        self._walk_within(inner, element.k, k_end)
-        value = self.printer.value_of_root(tile.value, {})
-        text = f"({WORDS[self.printer.atom.kind]}){value.text}"
-        if self.printer.atom.kind == "tf32":
+        self._walk_within(tile.rows, element.row, tile.row_end)
+        self._walk_within(tile.inner, element.k, tile.k_end)
+        value = self.printer.value_of_root(tile.fill.value, {})
+        kind = self.printer.atom.kind
+        text = f"({WORDS[kind]}){value.text}"
+        if kind == "tf32":
             text = f"rounded_to_tf32({value.text})"
-        if k_end:
-            text = f"{self._first_name(inner)} + {element.k} < {k_end} ? {text} : 0"
+        if tile.k_end:
+            is_inside = f"{self._first_name(tile.inner)} + {element.k} < {tile.k_end}"
+            text = f"{is_inside} ? {text} : 0"
         self.line(f"filled.elements[at] = {text};")
 
     def _walk_within(self, axes: Sequence[Node], place: str, end: int, step: int = 1) -> None:
         """Print the indices along axes at a place of a tile, or, from the `end` on, if there is
         one, at the last place before it, of those that are a `step` apart."""
+        index_type = self.printer.language.index_type
         index = f"{self._first_name(axes)} + {place}"
-        within = f"min({index}, ({self.printer.language.index_type}){end - step})" if end else index
-        self.printer.walk(axes, within, self.printer.language.index_type)
+        within = f"min({index}, ({index_type}){end - step})" if end else index
+        self.printer.walk(axes, within, index_type)
 
 
 def _end_of(axes: Sequence[Node], tile_size: int) -> int:
@@ -251,17 +283,6 @@ def _end_of(axes: Sequence[Node], tile_size: int) -> int:
     element needs a test: a k of 300 does not fill tiles of 64, 4096 rows fill those of 128."""
     extent = points(axes)
     return extent if extent % tile_size else 0
-
-
-def _rows_and_k(alloc: Alloc, tile: TileFill) -> tuple[int, int]:
-    """How many rows a tile has, and elements of each."""
-    first, last = alloc.shape
-    return (last, first) if is_tile_transposed(tile) else (first, last)
-
-
-def _element_at(tile: TileFill, along: str) -> _Element:
-    """The element at a place along the current line."""
-    return _Element(along, "line") if is_tile_transposed(tile) else _Element("line", along)
 
 
 def _has_whole_chunks(tile: TileFill, elements: int) -> bool:
