@@ -27,8 +27,8 @@ from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate
-from lamina.ir.kernel import Store, free_axes, points
-from lamina.ir.node import Node, const, toposort
+from lamina.ir.kernel import Store, free_axes, loads_beneath, points
+from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest, bypasses_caches, near_reads
 from lamina.targets.c.operations import ELEMENTS, CLanguage
@@ -150,7 +150,7 @@ class CPrinter(KernelPrinter):
         ``x[100 * i + k]`` rows share nothing.
         """
         reductions = {each.reduction for each in sums}
-        loads = [node for node in toposort(reductions) if node.op is Op.LOAD]
+        loads = loads_beneath(reductions)
         for load in loads:
             terms, _ = ix.terms_of(load.src[0])
             stride = terms.get(step, 0)
