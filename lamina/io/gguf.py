@@ -65,12 +65,59 @@ class GGUF:
 
 @checked
 def load(path: str | os.PathLike[str], device: str | None = None) -> GGUF:
-    """The content of a file. On host devices tensors are private, copy-on-write views of the
-    mapped file: nothing is read yet, and writing to one never changes the file.
+    """The content of a file, or of several that are parts of one, of which `path` is the first. On
+    host devices tensors are private, copy-on-write views of the mapped file: nothing is read yet,
+    and writing to one never changes the file.
 
     Raises FormatError, which names the field, when the file is not what the format asks for, when
-    its numbers are big-endian, and for a type of tensors that lamina cannot decode."""
+    its numbers are big-endian, and for a type of tensors that lamina cannot decode; OSError for
+    files that cannot be read, such as parts that are missing."""
     where = check_device(device)
+    whole = _part(path, where)
+    count = _place(whole, path, 0)
+    for number, other in enumerate(_other_parts(path, count), 1):
+        part = _part(other, where)
+        _place(part, other, number)
+        for name, tensor in part.tensors.items():
+            if name in whole.tensors:
+                raise FormatError(f"{other}: tensor {name!r}: given twice")
+            whole.tensors[name] = tensor
+    present = len(whole.tensors)
+    total = whole.metadata.get(f"{_SPLIT}tensors.count", present)
+    if not isinstance(total, int) or total != present:
+        raise FormatError(f"{path}: {present} tensors in {count} parts, {total!r} are needed")
+    metadata = {
+        name: value for name, value in whole.metadata.items() if not name.startswith(_SPLIT)
+    }
+    return GGUF(metadata, whole.tensors)
+
+
+_SPLIT = "split."  # of the names of metadata about the parts of a file
+
+
+def _place(part: GGUF, path: str | os.PathLike[str], number: int) -> int:
+    """How many parts a file has, of which this is to be the one of this number, from 0 on."""
+    count, place = part.metadata.get(f"{_SPLIT}count", 1), part.metadata.get(f"{_SPLIT}no", 0)
+    if not isinstance(count, int) or not isinstance(place, int) or not 0 <= place < count:
+        raise FormatError(f"{path}: metadata 'split.no': part {place!r} of {count!r}")
+    if place != number:
+        needed = "the first" if number == 0 else f"part {number + 1}"
+        raise FormatError(f"{path}: part {place + 1} of {count}, where {needed} is needed")
+    return count
+
+
+def _other_parts(path: str | os.PathLike[str], count: int) -> list[str]:
+    """The paths of all parts but the first: NAME-00001-of-00003.gguf is the first of three."""
+    name = os.fspath(path)
+    end = f"-00001-of-{count:05}.gguf"
+    if count > 1 and not name.endswith(end):
+        raise FormatError(f"{name}: the first of {count} parts, whose name has to end with {end}")
+    stem = name.removesuffix(end)
+    return [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(2, count + 1)]
+
+
+def _part(path: str | os.PathLike[str], where: str) -> GGUF:
+    """The content of one file."""
     content = mapped_bytes(path)
     reader = _Reader(os.fspath(path), content)
     metadata, entries = reader.header()

@@ -27,6 +27,7 @@ _FILES = [
     "config_sentence_transformers.json",
 ]  # fmt: skip
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a name, between slashes
+_PLACE = re.compile(r"-\d{5}-of-")  # of a part of a GGUF file, all of which are needed
 _LONGEST_REASON = 200  # characters
 _SITE = "https://huggingface.co"
 
@@ -60,7 +61,7 @@ def download(name: HubName) -> Path:
     Raises MissingPackageError without the extra ``hub``; ArgumentError for what the hub does not
     have, or gives nobody who has not asked for it; FormatError for a repository without weights
     that lamina reads; DeviceError where the network fails."""
-    patterns = _FILES if name.file is None else [name.file]
+    patterns = _FILES if name.file is None else [_PLACE.sub("-*-of-", name.file)]
     hub = package("huggingface_hub", "hub")
     try:
         folder = Path(

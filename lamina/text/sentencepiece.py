@@ -14,12 +14,15 @@ import numpy as np
 
 from lamina.errors import FormatError
 from lamina.text.extra import package
-from lamina.text.tables import NORMAL, Tables
+from lamina.text.tables import NORMAL, USER_DEFINED, Tables
 
 __all__ = ["scored_bpe", "unigram"]
 
 _SPACE = "\u2581"
 _WORSE = 1000.0  # than the worst normal token; scores are logarithms of probabilities
+# Most tokens of users are found in a text before it is split. Runs of spaces are not, as files
+# write them as U+2581.
+_MERGED = (NORMAL, USER_DEFINED)
 _MAX_PIECE = 256  # characters of a token that is made of others: each place is looked at
 
 
@@ -73,7 +76,7 @@ def _merges(tables: Tables, tokens: Sequence[str]) -> list[tuple[str, str]]:
         token: score
         for token, score, kind in zip(
             tokens, tables.scores(len(tokens)).tolist(), types, strict=True
-        ) if kind == NORMAL
+        ) if kind in _MERGED
     }  # fmt: skip
     merges = list[tuple[str, str]]()
     for token in sorted(scores, key=lambda token: -scores[token]):

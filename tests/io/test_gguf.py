@@ -64,6 +64,60 @@ def test_we_read_what_the_reference_writes(tmp_path: Path) -> None:
     )
 
 
+def in_parts(folder: Path) -> list[Path]:
+    """Files that are parts of one with five tensors, as the reference writes them."""
+    writer = reference.GGUFWriter(folder / "model.gguf", "llama", split_max_tensors=2)
+    writer.add_string("name", "whole")
+    for number in range(5):
+        writer.add_tensor(f"t{number}", np.full((2, 3), number, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return sorted(folder.glob("*.gguf"))
+
+
+def test_files_in_parts_are_read_from_the_first(tmp_path: Path) -> None:
+    parts = in_parts(tmp_path)
+    assert [path.name for path in parts] == [f"model-0000{at}-of-00003.gguf" for at in (1, 2, 3)]
+    loaded = gguf.load(parts[0])
+    assert loaded.metadata == {"general.architecture": "llama", "name": "whole"}
+    assert list(loaded.tensors) == [f"t{number}" for number in range(5)]
+    for number, tensor in enumerate(loaded.tensors.values()):
+        assert isinstance(tensor, Tensor)
+        np.testing.assert_array_equal(tensor.numpy(), np.full((2, 3), number, np.float32))
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    first, second, third = in_parts(tmp_path)
+    with pytest.raises(FormatError, match="part 2 of 3, where the first is needed"):
+        gguf.load(second)
+    renamed = first.rename(tmp_path / "other.gguf")
+    with pytest.raises(FormatError, match=r"name has to end with -00001-of-00003\.gguf"):
+        gguf.load(renamed)
+    renamed.rename(first)
+    kept = third.read_bytes()
+    third.write_bytes(second.read_bytes())
+    with pytest.raises(FormatError, match=r"00003\.gguf: part 2 of 3, where part 3 is needed"):
+        gguf.load(first)
+    third.write_bytes(kept.replace(b"t4", b"t0"))
+    with pytest.raises(FormatError, match="tensor 't0': given twice"):
+        gguf.load(first)
+    third.unlink()
+    with pytest.raises(FileNotFoundError, match="00003"):
+        gguf.load(first)
+    third.write_bytes(kept)
+    wrong = first.read_bytes().replace(struct.pack("<Ii", 5, 5), struct.pack("<Ii", 5, 6))
+    first.write_bytes(wrong)
+    with pytest.raises(FormatError, match="5 tensors in 3 parts, 6 are needed"):
+        gguf.load(first)
+    (tmp_path / "wild.gguf").write_bytes(
+        Draft(metadata=[value("split.count", 9, array(4, 1, struct.pack("<I", 2)))]).packed()
+    )
+    with pytest.raises(FormatError, match=r"metadata 'split.no': part 0 of array"):
+        gguf.load(tmp_path / "wild.gguf")
+
+
 def test_loaded_tensors_never_write_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     numbers = np.array([1, 2, 3, 4], np.float32)

@@ -105,7 +105,10 @@ def server(
     Hub.repositories = {
         "org/small": files | EXTRA,
         "org/pickles": {"config.json": files["config.json"], **EXTRA},
-        "org/small-GGUF": {"q4/model.gguf": b"GGUF of 4 bits", "q8.gguf": b"GGUF of 8 bits"},
+        "org/small-GGUF": {
+            "q4/model.gguf": b"GGUF of 4 bits", "q8.gguf": b"GGUF of 8 bits",
+            "big-00001-of-00002.gguf": b"first", "big-00002-of-00002.gguf": b"second",
+        },
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever)
@@ -154,6 +157,8 @@ def test_a_gguf_file_is_named_by_its_path(server: ThreadingHTTPServer) -> None:
     path = fetch.find("org/small-GGUF/q4/model.gguf@v1")
     assert path.read_bytes() == b"GGUF of 4 bits"
     assert [file.name for file in path.parents[1].rglob("*.gguf")] == ["model.gguf"]
+    first = fetch.find("org/small-GGUF/big-00001-of-00002.gguf")
+    assert first.with_name("big-00002-of-00002.gguf").read_bytes() == b"second"
     with pytest.raises(ArgumentError, match=r"fetch: org/small-GGUF has no q5\.gguf"):
         fetch.find("org/small-GGUF/q5.gguf")
     with pytest.raises(FormatError, match=r"name a GGUF file of it, .* org/small-GGUF/FILE\.gguf"):

@@ -103,6 +103,18 @@ def test_special_tokens_stand_apart_and_what_follows_begins_with_a_space() -> No
     assert gemma.decode([user]) == "<user>"
 
 
+def test_runs_of_spaces_may_be_tokens_of_users() -> None:
+    """Old files of Gemma have them so."""
+    values = tables("gemma")
+    is_run = [set(token) == {"\u2581"} for token in values["tokenizer.ggml.tokens"]]
+    assert sum(is_run) > 2
+    types = np.where(is_run, 4, values["tokenizer.ggml.token_type"]).astype(np.int32)
+    tokenizer = Tokenizer.from_gguf(values | {"tokenizer.ggml.token_type": types})
+    for text, ids, _ in LEARNED["gemma"]["texts"]:
+        if "\u2581" not in text:
+            assert tokenizer.encode(text, with_bos=False) == ids
+
+
 def test_special_tokens_of_phi3_take_the_line_break_after_them() -> None:
     plain = tables("llama")
     phi = Tokenizer.from_gguf(plain | {"general.architecture": "phi3"})
