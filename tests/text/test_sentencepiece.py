@@ -104,15 +104,20 @@ def test_special_tokens_stand_apart_and_what_follows_begins_with_a_space() -> No
 
 
 def test_runs_of_spaces_may_be_tokens_of_users() -> None:
-    """Old files of Gemma have them so."""
-    values = tables("gemma")
-    is_run = [set(token) == {"\u2581"} for token in values["tokenizer.ggml.tokens"]]
-    assert sum(is_run) > 2
-    types = np.where(is_run, 4, values["tokenizer.ggml.token_type"]).astype(np.int32)
-    tokenizer = Tokenizer.from_gguf(values | {"tokenizer.ggml.token_type": types})
-    for text, ids, _ in LEARNED["gemma"]["texts"]:
-        if "\u2581" not in text:
-            assert tokenizer.encode(text, with_bos=False) == ids
+    """Old files of Gemma have them so, as the last ones of these tokens. Longer ones come first."""
+    values, runs = tables("gemma"), ["\u2581" * count for count in (2, 3, 4)]
+    tokens = [*values["tokenizer.ggml.tokens"], *runs]
+    changes = {
+        "tokens": tokens,
+        "scores": np.append(values["tokenizer.ggml.scores"], [0, 0, 0]).astype(np.float32),
+        "token_type": np.append(values["tokenizer.ggml.token_type"], [4, 4, 4]).astype(np.int32),
+    }
+    changed = {f"tokenizer.ggml.{name}": value for name, value in changes.items()}
+    tokenizer = Tokenizer.from_gguf(values | changed)
+    for count in (2, 3, 4):
+        written = [tokens[number] for number in tokenizer.encode("x" + " " * count + "x", False)]
+        assert written == ["x", runs[count - 2], "x"]
+    assert tokenizer.decode(tokenizer.encode("the    the", False)) == "the    the"
 
 
 def test_special_tokens_of_phi3_take_the_line_break_after_them() -> None:
