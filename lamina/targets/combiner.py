@@ -30,7 +30,7 @@ class Combiner:
         """Declare an accumulator of `node`, a reduction or scan, that holds the identity, in the
         open scope of number `depth`: ``f32x8 sum_2 = splat_f32x8(0.0f);``. in_order: the monoid by
         which terms are added, if these come in the order of their places"""
-        dtypes = tuple(part.dtype for part in operands_of(node))
+        dtypes = tuple(operand.dtype for operand in operands_of(node))
         monoid: Monoid = in_order or node.arg.monoid
         identities = monoid.identity(dtypes)
         name = monoid_name(monoid)

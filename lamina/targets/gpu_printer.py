@@ -195,7 +195,7 @@ class GpuPrinter(KernelPrinter):
         inner = along[along.index(self.threads.shared_loops[0]) + 1 :]
         near = [point | neighbour for neighbour in self.points(inner)]
         monoid = node.arg.monoid
-        terms = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
+        terms = [tuple(self.value(operand, at) for operand in operands_of(node)) for at in near]
         name = monoid_name(monoid)
         joined = self.combiner.joined(monoid, terms)
         sums = tuple(self.declare(value, name, mutable=True) for value in joined)
@@ -262,15 +262,15 @@ class GpuPrinter(KernelPrinter):
             return f"HIT({condition})"
         return super().condition_head(condition)
 
-    def print_store(self, store: Store, value: Value, point: Point) -> None:
-        """Print a store, behind conditions where not every thread may do it.
+    def print_store_line(self, store: Store, line: str) -> None:
+        """Print the line of a store, behind conditions where not every thread may do it.
 
         ``if (THREAD < 1) { p1[a0] = sum_4; }`` where all threads of a row have the value, and
         ``if (a3 == min(a3, (i64)4)) { ... }`` where threads beyond the last row compute it again.
         """
-        super().print_store(store, value, point)
         if self.nest.kernel.parameters[store.parameter].memory == "scratch":
-            return  # each thread has its own
+            self.line(line)  # each thread has its own
+            return
         by_first = self._is_stored_by_first_thread()
         guard = self.guard
         if by_first and not guard:
@@ -279,12 +279,9 @@ class GpuPrinter(KernelPrinter):
             is_moved_into_range = self.text_of[axis] != self.axis_name(axis)
             if is_moved_into_range:
                 guard += f"if ({self.axis_name(axis)} == {self.text_of[axis]}) "
-        if guard:
-            line = self.scopes[-1].lines.pop()
-            # The other threads of the row have read what is overwritten.
-            if by_first and store.parameter in self.read_parameters:
-                self.line("BARRIER;")
-            self.line(f"{guard}{{ {line} }}")
+        if by_first and store.parameter in self.read_parameters:
+            self.line("BARRIER;")  # the other threads of the row have read what is overwritten
+        self.line(f"{guard}{{ {line} }}" if guard else line)
 
     def _is_stored_by_first_thread(self) -> bool:
         """Have all threads of a row what is stored here? They do outside of shared loops, but for

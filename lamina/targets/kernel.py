@@ -106,7 +106,12 @@ class KernelPrinter(NestPrinter):
     def print_under_condition(self, store: Store, line: str, point: Point) -> None:
         """Print the `line` of a store, under its condition if that is not always true."""
         if store.condition is not ix.TRUE:
-            line = f"{self.condition_head(self.value(store.condition, point).text)} {{ {line} }}"
+            condition = self.value(store.condition, point)
+            line = f"{self.condition_head(condition.text)} {{ {line} }}"
+        self.print_store_line(store, line)
+
+    def print_store_line(self, store: Store, line: str) -> None:
+        """Print the `line` of a store, with its condition."""
         self.line(line)
 
     def condition_head(self, condition: str) -> str:

@@ -303,7 +303,7 @@ class NestPrinter(FillPrinter):
 
     def term(self, reduction: Node, point: Point) -> Values:
         """What `reduction` adds up at `point`."""
-        return tuple(self.value_of_root(part, point) for part in operands_of(reduction))
+        return tuple(self.value_of_root(operand, point) for operand in operands_of(reduction))
 
     def print_addition(self, reduction: Node, running: Values, term: Values) -> None:
         """Print what adds a `term` to the accumulators `running`."""
