@@ -255,7 +255,7 @@ class _Builder:
             return
         slot = self._home(scatter)
         is_own = slot.kind in ("output", "scratch")
-        if is_own and base not in group.reads and self.readers[base] == [group]:
+        if is_own and base not in group.reads and self.readers.get(base) == [group]:
             self.slot_of[base] = slot
 
     # Launches.

@@ -120,3 +120,13 @@ def test_a_second_scatter_goes_on_from_the_first() -> None:
     expected[PLACES + 1] += NEW
     result, _ = stored(change)
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2)])
+def test_a_base_without_elements_is_computed_and_not_read(shape: tuple[int, ...]) -> None:
+    """No kernel reads it, so that there is none to begin in its memory."""
+
+    def added(x: Tensor, at: Tensor) -> Tensor:
+        return lm.index_add(lm.cumulative_sum(x, axis=2), 0, at, lm.ones((0, *shape[1:])))
+
+    assert lm.jit(added)(lm.zeros(shape), lm.zeros(0, dtype=lm.int64)).shape == shape
