@@ -55,6 +55,14 @@ def test_slopes_of_limits_pass_nan_on(function: Callable[..., Any]) -> None:
     check(function, torch.tensor([-1.0, math.nan, 2.0], requires_grad=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_root_mean_square_is_kept_from_zero_by_what_it_is_computed_in(dtype: Any) -> None:
+    """Of half floats in float32, whose epsilon is 1.2e-7, where that of bfloat16 is 0.0078."""
+    x = (torch.randn(3, 8) / 10).to(dtype).requires_grad_()
+    weight = torch.randn(8).to(dtype).requires_grad_()
+    check(lambda x, weight: torch.nn.functional.rms_norm(x, (8,), weight), x, weight)
+
+
 def test_quotients_of_large_integers_are_exact() -> None:
     x = torch.tensor([2**62 + 1, -(2**62) - 1, 2**53 + 1, 7, -7, 2**63 - 1, -(2**63)])
     y = torch.tensor([1, 1, -1, -2, 2, -1, 3])

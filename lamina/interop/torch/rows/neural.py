@@ -200,7 +200,7 @@ def _fused_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     axes = tuple(range(x.ndim - len(sizes), x.ndim))
     values = _exact(x)
-    small = lm.finfo(x.dtype).eps if eps is None else eps
+    small = lm.finfo(values.dtype).eps if eps is None else eps
     rstd = lm.rsqrt(lm.mean(values * values, axis=axes, keepdims=True) + small)
     return _affine(values * rstd, None if weight is None else _exact(weight), None), rstd
 
