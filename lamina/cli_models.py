@@ -56,6 +56,8 @@ def _add_model(parser: argparse.ArgumentParser, *, rounds: bool = True) -> None:
     kept = "the dtype of keys and values, and of factors of products: 16 bits are faster on a GPU"
     dtypes = ("float32", "bfloat16", "float16")
     parser.add_argument("--activations", choices=dtypes, default="float32", help=kept)
+    kept = "keep keys and values in 8 bits, with a scale for each vector; by default as activations"
+    parser.add_argument("--cache-dtype", choices=("int8",), help=kept)
     if rounds:
         rounded = "round activations to 8 bits for products with quantised weights: faster on a CPU"
         parser.add_argument("--round-activations", action="store_true", help=rounded)

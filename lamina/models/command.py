@@ -121,7 +121,8 @@ def _generator(options: Namespace, model: Model, capacity: int) -> Generator:
         # Whole in each of the processes that share the model: all propose the same.
         draft = load(find(options.draft), activations=BY_NAME[options.activations])
         proposer = DraftModel(draft, model, capacity, options.proposals)
-    return Generator(model.writer, capacity, model.device, proposer=proposer)
+    kept = None if options.cache_dtype is None else BY_NAME[options.cache_dtype]
+    return Generator(model.writer, capacity, model.device, proposer=proposer, cache_dtype=kept)
 
 
 def _constraint(path: Path, model: Model) -> Constraint:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lamina.core.dtypes import float32, int32, int64, uint32
+from lamina.core.dtypes import DType, float32, int32, int64, uint32
 from lamina.errors import ArgumentError
 from lamina.frontend.jit import jit
 from lamina.frontend.realize import fetch
@@ -124,7 +124,9 @@ class Generator:
     which a program of other shapes may add in another order. `acceptance` counts the proposals for
     the last text.
 
-    Raises ArgumentError for a capacity below 1.
+    cache_dtype: int8 keeps keys and values in 8 bits, None in those of the model.
+
+    Raises ArgumentError for a capacity below 1, and DTypeError for another `cache_dtype`.
 
     Sources: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding";
     Daliri et al. 2024, "Coupling without communication and drafter-invariant speculative
@@ -132,7 +134,7 @@ class Generator:
 
     def __init__(
         self, network: LanguageModel, capacity: int, device: str, chunks: Sequence[int] = CHUNKS,
-        proposer: Proposer | None = None,
+        proposer: Proposer | None = None, cache_dtype: DType | None = None,
     ) -> None:  # fmt: skip
         if capacity < 1:
             raise ArgumentError(
@@ -143,7 +145,7 @@ class Generator:
         self._vocabulary, self._proposer = network.vocabulary, proposer
         self._chunks = sorted({min(chunk, capacity) for chunk in chunks})
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
-        caches = network.new_caches(1, capacity, device)
+        caches = network.new_caches(1, capacity, device, cache_dtype)
 
         def logits(ids: Tensor, places: Tensor, room: int) -> Tensor:
             """After the token whose place among `ids` is the second of `places`, or after each one:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lamina.core.dtypes import DType
-from lamina.errors import ShapeError
+from lamina.core.dtypes import DType, int8
+from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.tensor import Tensor
 from lamina.models.network import Network
 from lamina.models.paged import PagedCache
@@ -64,18 +64,29 @@ class LanguageModel(Network, ABC):
     def logits(self, x: Tensor) -> Tensor:
         """Of vectors (..., size): (..., vocabulary)."""
 
-    def new_pages(self, pages: int, size: int, device: str | None = None) -> list[PagedCache]:
-        """Empty ones for each layer: so many pages of `size` positions."""
-        keys = self.keys
+    def new_pages(
+        self, pages: int, size: int, device: str | None = None, dtype: DType | None = None
+    ) -> list[PagedCache]:
+        """Empty ones for each layer: so many pages of `size` positions. dtype: as of `new_caches`.
+        """
+        keys, kept = self.keys, self._kept(dtype)
         return [
-            PagedCache(keys.heads, pages, size, keys.size, device, keys.dtype)
+            PagedCache(keys.heads, pages, size, keys.size, device, kept)
             for _ in range(keys.layers)
         ]
 
-    def new_caches(self, batch: int, capacity: int, device: str | None = None) -> list[Cache]:
-        """Empty ones for each layer."""
-        keys = self.keys
+    def new_caches(
+        self, batch: int, capacity: int, device: str | None = None, dtype: DType | None = None
+    ) -> list[Cache]:
+        """Empty ones for each layer. dtype: int8, as `lamina.models.kept` says, or by default that
+        of keys and values. Raises DTypeError for any other."""
+        keys, kept = self.keys, self._kept(dtype)
         return [
-            Cache(batch, keys.heads, capacity, keys.size, device, keys.dtype)
+            Cache(batch, keys.heads, capacity, keys.size, device, kept)
             for _ in range(keys.layers)
         ]
+
+    def _kept(self, dtype: DType | None) -> DType:
+        if dtype not in (None, int8):
+            raise DTypeError(f"{dtype}; int8 or None is needed", operation="new_caches")
+        return self.keys.dtype if dtype is None else int8

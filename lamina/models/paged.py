@@ -13,43 +13,30 @@ PagedAttention".
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from lamina.core.dtypes import DType, float32
-from lamina.errors import OutOfMemoryError
 from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.indexing import take, take_along_axis
 from lamina.frontend.functions.movement import permute_dims
-from lamina.frontend.functions.scatter import index_copy
 from lamina.frontend.tensor import Tensor
+from lamina.models.kept import Kept, Vectors
 from lamina.models.parts import Places
 
 __all__ = ["PagedCache", "PagedTexts"]
 
 
 class PagedCache:
-    """Keys and values of one layer: (heads, pages * page_size, size). Raises OutOfMemoryError where
-    there is no room for them."""
+    """Keys and values of one layer: (heads, pages * page_size, size), floats of `dtype` or int8, as
+    `lamina.models.kept.Kept` says. Raises OutOfMemoryError where there is no room for them."""
 
     def __init__(
         self, heads: int, pages: int, page_size: int, size: int, device: str | None = None,
         dtype: DType = float32,
     ) -> None:  # fmt: skip
         self.pages, self.page_size = pages, page_size
-        # Data, and no expression: it is in memory before a program that writes to it is traced.
         shape = (heads, pages * page_size, size)
-        try:
-            nothing = np.zeros(shape, dtype.numpy)
-        except (MemoryError, ValueError):  # the second: for more than any machine can address
-            wanted = 2 * math.prod(shape) * dtype.itemsize
-            raise OutOfMemoryError(
-                f"no room for the keys and values of a layer, {wanted} bytes",
-                operation="PagedCache", remedy="have fewer pages",
-            ) from None  # fmt: skip
-        self.keys, self.values = Tensor(nothing, device=device), Tensor(nothing, device=device)
+        self.keys, self.values = Kept(shape, dtype, device), Kept(shape, dtype, device)
 
     def texts(self, table: Tensor) -> PagedTexts:
         """What the texts have whose pages are the rows of `table`, integers (batch, count). An
@@ -64,14 +51,15 @@ class PagedTexts:
     cache: PagedCache
     table: Tensor
 
-    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Vectors, Vectors]:
         """Keep new ones, (batch, heads, length, size); `places` has a place for each text. Returns
         all of them, (batch, heads, count * page_size, size)."""
         rows = self._rows(places)
-        for held, new in ((self.cache.keys, keys), (self.cache.values, values)):
+        for kept, new in ((self.cache.keys, keys), (self.cache.values, values)):
             by_heads = new.transpose(0, 1).reshape((new.shape[1], -1, new.shape[3]))
-            held.assign(index_copy(held, 1, rows, by_heads))
-        return self._all(self.cache.keys), self._all(self.cache.values)
+            kept.put(1, rows, by_heads)
+        all_keys, all_values = self.cache.keys.vectors, self.cache.values.vectors
+        return all_keys.selected(self._all), all_values.selected(self._all)
 
     def _rows(self, places: Places) -> Tensor:
         """Where in the cache the tokens of a call are kept: integers (batch * length,)."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from lamina.core.dtypes import DType, float32
 from lamina.distributed.layout import Layout
 from lamina.distributed.tensor_parallel import enter_parallel, leave_parallel
@@ -21,10 +19,10 @@ from lamina.frontend.functions.lookup import embedding
 from lamina.frontend.functions.neural import layer_norm, rms_norm
 from lamina.frontend.functions.projection import linear
 from lamina.frontend.functions.reduction import softmax
-from lamina.frontend.functions.scatter import index_copy
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
 from lamina.io.interleaved import Interleaved
+from lamina.models.kept import Kept, Vectors
 from lamina.models.rope import Rotation
 from lamina.models.sharing import Sharing, Weight, layouts
 from lamina.models.weights import Source
@@ -255,13 +253,14 @@ class Places:
 class KeyValues(Protocol):
     """Where one layer keeps the keys and values of the tokens before."""
 
-    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Vectors, Vectors]:
         """Keep new ones, (batch, heads, length, size), at `places`. All that are kept, from the
         begin of each text on: (batch, heads, capacity, size)."""
 
 
 class Cache:
-    """Keys and values of one layer for `capacity` positions: (batch, heads, capacity, size).
+    """Keys and values of one layer for `capacity` positions: (batch, heads, capacity, size), floats
+    of `dtype` or int8, as `Kept` says.
 
     The capacity is fixed, so that programs of all positions are one program."""
 
@@ -269,20 +268,16 @@ class Cache:
         self, batch: int, heads: int, capacity: int, size: int, device: str | None = None,
         dtype: DType = float32,
     ) -> None:  # fmt: skip
-        # Data, and no expression: it is in memory before a program that writes to it is traced.
-        empty = np.zeros((batch, heads, capacity, size), dtype.numpy)
-        self.keys, self.values = Tensor(empty, device=device), Tensor(empty, device=device)
+        self.capacity = capacity
+        shape = batch, heads, capacity, size
+        self.keys, self.values = Kept(shape, dtype, device), Kept(shape, dtype, device)
 
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[2]
-
-    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Vectors, Vectors]:
         """As `KeyValues` says; all texts are at one place. What is beyond the end is dropped."""
         positions = places.positions()
-        for held, new in ((self.keys, keys), (self.values, values)):
-            held.assign(index_copy(held, 2, positions, new))
-        return self.keys, self.values
+        self.keys.put(2, positions, keys)
+        self.values.put(2, positions, values)
+        return self.keys.vectors, self.values.vectors
 
     def prefix(self, length: int) -> CachePrefix:
         """The first `length` positions, where no text is longer."""
@@ -296,10 +291,13 @@ class CachePrefix:
     cache: Cache
     length: int
 
-    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Vectors, Vectors]:
         """As `Cache.extended`: (batch, heads, length, size)."""
         all_keys, all_values = self.cache.extended(keys, values, places)
-        return all_keys[:, :, : self.length], all_values[:, :, : self.length]
+        return all_keys.selected(self._first), all_values.selected(self._first)
+
+    def _first(self, x: Tensor) -> Tensor:
+        return x[:, :, : self.length]
 
 
 @dataclass(frozen=True)
@@ -320,10 +318,12 @@ def attention(
     "GQA"): (batch, length, heads * size). activations: of the cache, and of factors of products."""
     scores = scores or Scores()
     query, key, value = (heads.cast(activations) for heads in (query, key, value))
+    keys, values = Vectors(key), Vectors(value)
     if cache is not None:
-        key, value = cache.extended(key, value, places)
-    if scores.bound is not None:
-        mixed = _bounded_attention(query, key, value, places.sees(key.shape[2]), scores)
+        keys, values = cache.extended(key, value, places)
+    key, value = keys.numbers, values.numbers
+    if scores.bound is not None or keys.scales is not None:
+        mixed = _grouped_attention(query, keys, values, places.sees(key.shape[2]), scores)
     elif cache is None and places.sees_all:
         mixed = scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scores.scale, enable_gqa=True
@@ -336,19 +336,25 @@ def attention(
     return mixed.transpose(1, 2).flatten(2)
 
 
-def _bounded_attention(
-    query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scores: Scores
+def _grouped_attention(
+    query: Tensor, keys: Vectors, values: Vectors, seen: Tensor, scores: Scores
 ) -> Tensor:
-    """Each token sees itself, so that no row of scores is without a number."""
+    """Attention with bounds of scores, and scales of keys and values. Each token sees itself, so
+    that no row of scores is without a number."""
     batch, heads, length, size = query.shape
-    key_heads = key.shape[1]
+    key_heads = keys.numbers.shape[1]
     grouped = query.reshape((batch, key_heads, heads // key_heads, length, size)).cast(float32)
     scale = size**-0.5 if scores.scale is None else scores.scale
-    products = grouped @ key.cast(float32).unsqueeze(2).mT * scale
-    bounded = tanh(products / scores.bound) * scores.bound
+    products = grouped @ keys.numbers.cast(float32).unsqueeze(2).mT * scale
+    if keys.scales is not None:
+        products = products * keys.scales.unsqueeze(2).mT
+    if scores.bound is not None:
+        products = tanh(products / scores.bound) * scores.bound
     allowed = seen.unsqueeze(1) if seen.ndim > 2 else seen
-    weights = softmax(where(allowed, bounded, -float("inf")), axis=-1)
-    mixed = rounded(weights, value.dtype) @ value.cast(float32).unsqueeze(2)
+    weights = softmax(where(allowed, products, -float("inf")), axis=-1)
+    if values.scales is not None:
+        weights = weights * values.scales.unsqueeze(2).mT
+    mixed = rounded(weights, query.dtype) @ values.numbers.cast(float32).unsqueeze(2)
     return mixed.reshape((batch, heads, length, size))
 
 

@@ -169,7 +169,8 @@ class _SelfAttentionLayer:
         inner = self.layer_norm(x)
         memory = self.SelfAttention.memory(inner)
         if cache is not None and places is not None:
-            memory = cache.extended(*memory, places)
+            keys, values = cache.extended(*memory, places)
+            memory = keys.numbers, values.numbers
         return x + self.SelfAttention(inner, memory, bias)
 
 

@@ -192,7 +192,8 @@ class _DecoderLayer(_Layer):
         if cache is None:
             x = x + self.self_attn(normalized, text_memory, is_causal=True)
         else:
-            text_memory = cache.extended(*text_memory, places)
+            keys, values = cache.extended(*text_memory, places)
+            text_memory = keys.numbers, values.numbers
             x = x + self.self_attn(normalized, text_memory, places.sees(cache.capacity))
         x = x + self.encoder_attn(self.encoder_attn_layer_norm(x), memory)
         return self._inner(x)

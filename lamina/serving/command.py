@@ -56,7 +56,7 @@ def _server(
     if isinstance(model.network, TextEncoder):
         return EmbeddingServer(name, _warm_embedder(model), limits, key, host)
     tokenizer = model.tokenizer  # raises if there is none
-    batch = Batch(_engine(model, _room(options, model)))
+    batch = Batch(_engine(model, _room(options, model), options.cache_dtype))
     _warm_up(batch)
     return Server(name, tokenizer, batch, model.config.vocabulary, limits, key, host)
 
@@ -74,10 +74,11 @@ def _listener(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def _engine(model: Model, room: Room) -> Engine:
+def _engine(model: Model, room: Room, cache_dtype: str | None) -> Engine:
     """Raises OutOfMemoryError where there is no room for the caches."""
     try:
-        return Engine(model.writer, room, model.device)
+        kept = None if cache_dtype is None else BY_NAME[cache_dtype]
+        return Engine(model.writer, room, model.device, kept)
     except OutOfMemoryError as error:
         tokens = room.pages * room.page_size
         raise OutOfMemoryError(

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lamina.core.dtypes import DType
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.models.language_model import LanguageModel
@@ -76,12 +77,15 @@ class Row:
 
 
 class Engine:
-    """Computes next tokens with `network`, whose keys and values it keeps in pages."""
+    """Computes next tokens with `network`, whose keys and values it keeps in pages, in 8 bits where
+    `cache_dtype` is int8."""
 
-    def __init__(self, network: LanguageModel, room: Room, device: str) -> None:
+    def __init__(
+        self, network: LanguageModel, room: Room, device: str, cache_dtype: DType | None = None
+    ) -> None:
         self.room, self._device = room, device
         self._vocabulary = network.vocabulary
-        caches = network.new_pages(room.pages, room.page_size, device)
+        caches = network.new_pages(room.pages, room.page_size, device, cache_dtype)
 
         @jit
         def greedy(ids: Tensor, first: Tensor, last: Tensor, table: Tensor) -> Tensor:

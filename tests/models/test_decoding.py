@@ -68,7 +68,7 @@ def test_a_token_is_written_into_the_caches_alone(network: Llama) -> None:
 
     with using(device="cpu"), runs() as records:
         step(Tensor([[5]], int64), Tensor(0, int64)).item()
-        places = [cache.keys.node for cache in caches]
+        places = [cache.keys.numbers.node for cache in caches]
         buffers = [place.arg.storage.pointer for place in places]
         step(Tensor([[6]], int64), Tensor(1, int64)).item()
     program = records[-1][0].program
@@ -79,7 +79,7 @@ def test_a_token_is_written_into_the_caches_alone(network: Llama) -> None:
         if launch.slots[store.parameter].kind == "input"
     ]
     assert stored == [CONFIG.key_heads * CONFIG.head_size] * (2 * CONFIG.layers)
-    assert [cache.keys.node.arg.storage.pointer for cache in caches] == buffers
+    assert [cache.keys.numbers.node.arg.storage.pointer for cache in caches] == buffers
 
 
 def test_the_next_token_is_begun_before_one_is_read(

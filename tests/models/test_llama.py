@@ -46,8 +46,8 @@ def test_activations_of_16_bits_are_near_those_of_transformers(
     theirs = wanted(saved(name, tmp_path), IDS)[:, :6]
     network = models.load(tmp_path, device, activations=lm.bfloat16).network
     caches = network.new_caches(batch=2, capacity=8, device=device)
-    assert caches[0].keys.dtype is lm.bfloat16
-    assert network.new_pages(2, 4, device)[0].keys.dtype is lm.bfloat16
+    assert caches[0].keys.numbers.dtype is lm.bfloat16
+    assert network.new_pages(2, 4, device)[0].keys.numbers.dtype is lm.bfloat16
     steps = [
         network(Tensor(IDS[:, at : at + 1], device=device), caches, Tensor(at, device=device))
         for at in range(6)

@@ -149,7 +149,7 @@ def test_activations_of_16_bits_are_near(tmp_path: Path) -> None:
     wanted = models.load(tmp_path, "interp").network(inputs, ids).numpy()
     network = models.load(tmp_path, "interp", activations=lm.bfloat16).network
     logits = network(inputs, ids).numpy()
-    assert network.new_caches(1, 4, "interp")[0].keys.dtype == lm.bfloat16
+    assert network.new_caches(1, 4, "interp")[0].keys.numbers.dtype == lm.bfloat16
     assert 1e-4 < np.abs(logits - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
