@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from lamina.core.dtypes import DType, bool_, int32
+from lamina.core.dtypes import DType, bool_
 from lamina.graph import index as ix
 from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
@@ -26,16 +26,13 @@ from lamina.loops.nest import (
     Axes,
     Nest,
     computes_same,
-    near_reads,
     operands_of,
 )
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, has_fused_steps, is_fused
 from lamina.schedule.cost.conditions import MASK, is_masked, share_inside
+from lamina.schedule.cost.vectors import BodyAxes
 
-# Instructions that put four rows of bytes together to words: each row is widened, all but the first
-# are shifted, and joined.
-ROWS_OF_WORDS = 10
 # Steps of a chain of additions that an exchange between threads takes: some 80 clocks, with a
 # barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in which 8
 # rows of each thread wait for one another: 146 us on an H200.
@@ -103,6 +100,9 @@ class _Walker:
         self.dots = self._bound_to("dot")
         self.in_body = self.vectors | self.unrolled | self.dots
         self.tiles = self._bound_to("tile")  # axes of words, which are loops here
+        self.body_axes = BodyAxes(
+            self.kernel, self.vectors, self.unrolled, self.dots, self.tiles, each_lane
+        )
         self.fill_of = {fill.value: fill for fill in nest.fills}  # by staged value
         # Of staged values that depend on reductions, the home that computes and stores them.
         self.stored_in: dict[Node, Loop] = {}
@@ -204,56 +204,27 @@ class _Walker:
         *, is_store: bool,
     ) -> None:  # fmt: skip
         """Note an access in the body of `loop` at each point of `axes`, where `condition` holds,
-        and what its index needs. On a CPU, lanes that are no neighbours take an access each, unless
-        a block of them is transposed in registers."""
+        and what its index needs."""
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies_of((index, condition), inside)
         # The rates of GPUs are fitted to loads and stores that all count in full.
         share = share_inside(condition) if self.each_lane else 1.0
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies, share)
-        if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
+        in_vectors = self.body_axes.in_vectors(access, condition, loop.axes)
+        if in_vectors is not None:
             self._visit_terms(index, loop)
-            loop.accesses.append(self._in_tile(access, loop))
-            return
-        if not is_store and self._is_transposed(index, condition, lanes):
-            self._visit_terms(index, loop)
-            loop.work.append(self._transpose_of(access))
-            loop.accesses.append(access)
-            return
-        dtype = self.kernel.parameters[parameter].dtype
-        if not is_store and self._has_rows_of_bytes(index, condition):
-            self._visit_terms(index, loop)
-            self._words_of_rows(access, loop)
-            return
-        reads = 0 if is_store else self._near_reads(index, condition, dtype, lanes)
-        if reads:
-            self._visit_terms(index, loop)
-            shuffles = copies * max(reads - 1, 1)  # a BITCAST each, as of `_transpose_of`
-            loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
-            loop.accesses.append(replace(access, copies=copies * reads))
+            vectors, shuffles = in_vectors
+            loop.work += shuffles
+            loop.accesses.append(vectors)
             return
         for term in ix.terms_of(index)[0]:
             self._visit_by_lane(term, loop)
         # Each lane is put into the vector, or taken out of it. That counts as a BITCAST: one
         # instruction.
+        dtype = self.kernel.parameters[parameter].dtype
         times = loop.times * share  # where a condition does not hold for all lanes, none is read
         loop.work.append(Work(Op.BITCAST, dtype, times, 1, copies * lanes))
         loop.accesses.append(replace(access, lanes=1, copies=copies * lanes))
-
-    def _words_of_rows(self, access: Access, loop: Loop) -> None:
-        """Note how rows of bytes are read and put together to words."""
-        rows = points(self.dots & free_axes(access.index))
-        words, copies = access.lanes // rows, access.copies
-        loop.work.append(Work(Op.BITCAST, int32, loop.times, words, copies * ROWS_OF_WORDS))
-        loop.accesses.append(replace(access, lanes=words, copies=copies * rows))
-
-    def _in_tile(self, access: Access, loop: Loop) -> Access:
-        """The access of all words of a row in place of that of one, where instructions on tiles
-        read these: of 16, 64 bytes. Any other access as it is."""
-        words = points(self.tiles & loop.axes)
-        if words == 1 or access.lanes != points(self.dots):
-            return access
-        return replace(access, times=access.times / words, lanes=access.lanes * words)
 
     def _visit_terms(self, index: Node, loop: Loop) -> None:
         """Note what the terms of an index need."""
@@ -280,72 +251,6 @@ class _Walker:
                 home.work.append(replace(work, by_constant=is_by_constant))
             for operand in node.src:
                 self._visit_by_lane(operand, home)
-
-    def _are_neighbours(self, index: Node, condition: Node, is_store: bool) -> bool:
-        """Do the lanes of an access lie next to each other, for one instruction to serve them?
-
-        With a dot axis of 4 bytes q and lanes along i: ``x[4 * i + q]`` is one vector, and so is
-        ``x[q]``.
-        """
-        strides, _ = ix.terms_of(index)
-        varying = free_axes(index) | free_axes(condition)
-        dots = self.dots & varying
-        if any(strides.get(dot) != 1 for dot in dots):
-            return False
-        lane_stride = points(dots)  # 4, or 1 without a dot axis
-        for axis in self.vectors & varying:
-            # `suits` tells ``x[i]`` from ``x[i + y[i]]``, where data decide as well.
-            is_by_data = ix.suits(axis, index) == ix.BY_LANE
-            if is_by_data or strides.get(axis) != lane_stride:
-                return False
-            # A load that a condition leaves lanes out of, as padding does, reads under a mask; a
-            # store then writes lane by lane.
-            has_mask = not is_store and ix.suits(axis, index, condition) == ix.NEIGHBOURS
-            if axis in free_axes(condition) and not has_mask:
-                return False
-        return True
-
-    def _is_transposed(self, index: Node, condition: Node, lanes: int) -> bool:
-        """Are lanes a stride apart, and as many unrolled points neighbours, so that both together
-        are a square block of the array? The whole block is read, or under a condition nothing: one
-        that leaves out some of the lanes has each lane read by itself."""
-        is_square = any(
-            axis.arg.size == lanes
-            and ix.suits(axis, index) == ix.NEIGHBOURS
-            and axis not in free_axes(condition)
-            for axis in self.unrolled
-        )
-        vectors = self.vectors & (free_axes(index) | free_axes(condition))
-        is_strided = all(ix.suits(axis, index, condition) == ix.STRIDED for axis in vectors)
-        is_for_all_lanes = self.vectors.isdisjoint(free_axes(condition))
-        return is_square and is_strided and is_for_all_lanes
-
-    def _near_reads(self, index: Node, condition: Node, dtype: DType, lanes: int) -> int:
-        """`near_reads` of a load, whose lanes are along one axis."""
-        vectors = [axis for axis in self.vectors if axis in free_axes(index)]
-        if self.dots & free_axes(index) or len(vectors) != 1:
-            return 0
-        if condition is not TRUE and not is_masked(index, condition, self.vectors):
-            return 0
-        if ix.suits(vectors[0], index) != ix.STRIDED:
-            return 0
-        return near_reads(ix.terms_of(index)[0][vectors[0]], dtype, lanes)
-
-    def _has_rows_of_bytes(self, index: Node, condition: Node) -> bool:
-        """Are the words of bytes that are multiplied columns of a matrix, whose four bytes are in
-        four rows: neighbours from lane to lane, and far apart from byte to byte?"""
-        strides, _ = ix.terms_of(index)
-        dots, vectors = self.dots & free_axes(index), self.vectors & free_axes(index)
-        are_apart = bool(dots) and all(strides.get(axis, 0) > 1 for axis in dots)
-        return are_apart and condition is TRUE and all(strides.get(axis) == 1 for axis in vectors)
-
-    def _transpose_of(self, access: Access) -> Work:
-        """The shuffles that transpose the blocks that `access` loads: n x n elements are read by
-        rows, a vector each, and each vector takes log2(n) shuffles, 4 for 16 lanes. A shuffle
-        counts as a BITCAST: one instruction."""
-        shuffles = access.copies * (access.lanes.bit_length() - 1)
-        dtype = self.kernel.parameters[access.parameter].dtype
-        return Work(Op.BITCAST, dtype, access.times, access.lanes, shuffles)
 
     # Values.
 
