@@ -93,7 +93,7 @@ def _parts(order: Sequence[Node], light: Set[Node]) -> Iterator[list[Node]]:
 
 def _missing(node: Node, there: Container[Node]) -> list[Node]:
     """`node` and all that it needs and that is not `there` yet, operands first."""
-    return toposort([node], lambda one: one not in there)
+    return toposort([node], lambda each: each not in there)
 
 
 def _end_of_ahead(queue: Sequence[Node], used: int) -> int:

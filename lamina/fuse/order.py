@@ -62,16 +62,16 @@ class Steps(Generic[Step, Array]):
         """Bytes of all arrays that are there at one time, at most."""
         sizes = {array: size for made in self.makes.values() for array, size in made.items()}
         left = self.unread()
-        live = most = 0
+        live = peak = 0
         for step in order:
             last_read = _last_read(left, self.reads[step])
             taken = self.taken(step, last_read).values()
             live += sum(self.makes[step].values()) - sum(sizes[array] for array in taken)
-            most = max(most, live)
+            peak = max(peak, live)
             freed = {array for array in self.makes[step] if array not in left}
             freed |= last_read.difference(taken)
             live -= sum(sizes.get(array, 0) for array in freed)
-        return most
+        return peak
 
     def taken_in(self, order: Sequence[Step]) -> Iterator[tuple[Array, Array]]:
         """Each array that takes the place of another one in an order of the steps, and that one."""
@@ -84,8 +84,8 @@ class Steps(Generic[Step, Array]):
         nothing reads after it."""
         taken: dict[Array, Array] = {}
         for array in self.makes[step]:
-            free = [one for one in self.over.get(array, ()) if one in last_read]
-            place = next((one for one in free if one not in taken.values()), None)
+            free = [other for other in self.over.get(array, ()) if other in last_read]
+            place = next((other for other in free if other not in taken.values()), None)
             if place is not None:
                 taken[array] = place
         return taken

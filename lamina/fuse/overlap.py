@@ -47,15 +47,15 @@ def ready_before_others(results: Sequence[Node]) -> list[Node]:
     for node in reversed(order):
         if node.op in Group.COLLECTIVE or node in needed:
             needed.update(node.src)
-    found: list[Node] = []
-    least: int | None = None
+    ready: list[Node] = []
+    shortest: int | None = None
     for node in order:
         if node.op not in Group.COLLECTIVE or node in needed or node in early:
             continue
-        if least is not None and depth[node] < least:
-            found.insert(0, node)  # its chain is shorter than those of all found before
-        least = depth[node] if least is None else min(least, depth[node])
-    return found
+        if shortest is not None and depth[node] < shortest:
+            ready.insert(0, node)  # its chain is shorter than those of all found before
+        shortest = depth[node] if shortest is None else min(shortest, depth[node])
+    return ready
 
 
 def overlapped(steps: Sequence[Step], early: Set[Node]) -> list[Step]:

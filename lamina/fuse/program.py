@@ -132,7 +132,8 @@ class _Builder:
         steps = toposort(self.group_steps)
         if _has_collectives(result.value for result in self.results):
             if self.target.overlaps_collectives:
-                steps = overlapped(steps, early_collectives(one.value for one in self.results))
+                values = [result.value for result in self.results]
+                steps = overlapped(steps, early_collectives(values))
             return steps
         arrays = Steps(
             steps,

@@ -248,12 +248,12 @@ class RowBlocks:
             candidates = candidates[: len(group.rows)]
         loops = group.loops_along(value)
         known = self.loop_of_row.get(group)
-        found: LoopOfRow = {}
+        positions: LoopOfRow = {}
         for row, axis in axes.items():
             loop = loops[axis]
             if loop is None or loop not in candidates:
                 continue
             position = candidates.index(loop)
             if known is None or known.get(row) == position:
-                found[row] = position
-        return found
+                positions[row] = position
+        return positions

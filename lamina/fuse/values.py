@@ -364,8 +364,8 @@ def _combines_arrays(node: Node, values: Set[Node]) -> bool:
     such as ``0.125 * q``, stays in the product, so that attention with scaled queries has the
     kernels of attention with scaled scores."""
     in_memory = values - {node}
-    computed = toposort([node], lambda one: one not in in_memory and one.op is not Op.BUFFER)
-    operands = {operand for one in computed for operand in one.src}
+    computed = toposort([node], lambda each: each not in in_memory and each.op is not Op.BUFFER)
+    operands = {operand for each in computed for operand in each.src}
     return len(operands.difference(computed)) > 1
 
 

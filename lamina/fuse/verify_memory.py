@@ -41,7 +41,7 @@ def verify_memory(program: Program) -> None:
 
 def _verify_read(place: int, slot: Slot, arena: list[_Written]) -> None:
     end = slot.offset + slot.nbytes
-    found = 0
+    written_bytes = 0
     own_places = [written.place for written in arena if written.number == slot.number]
     since = min(own_places, default=0)
     for written in arena:
@@ -54,12 +54,12 @@ def _verify_read(place: int, slot: Slot, arena: list[_Written]) -> None:
                 f"launch {place} reads array {slot.number} where array {written.number} is"
             )
         if written.number == slot.number:
-            found += shared
+            written_bytes += shared
     # A slot has whole cache lines (`on_touched_lines`), the last of which may be read in part.
-    if found + ALIGNMENT < slot.nbytes:
+    if written_bytes + ALIGNMENT < slot.nbytes:
         raise VerifyError(
-            f"launch {place} reads {slot.nbytes} bytes of array {slot.number}, of which {found} "
-            "are written before"
+            f"launch {place} reads {slot.nbytes} bytes of array {slot.number}, of which "
+            f"{written_bytes} are written before"
         )
 
 

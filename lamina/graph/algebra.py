@@ -34,7 +34,7 @@ def has_exact_reciprocal(f: Node, d: Node) -> bool:
 @on(*(Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW, Op.BITCAST}))
 def fold_constants(node: Node) -> Node | None:
     """An operation on constants is a constant."""
-    known = all(constant_of(one) is not None for one in node.src)
+    known = all(constant_of(operand) is not None for operand in node.src)
     return fold_constant(node.op, node.src, node.arg) if known else None
 
 

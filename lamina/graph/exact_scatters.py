@@ -82,8 +82,8 @@ def _sums(total: Node, top: Node, bits: int) -> Node:
     finite = build.cast(total, float64) * _power_of_two(top - (LOWEST + bits))
     up = (total & ((1 << COUNT_BITS) - 1)) > 0
     down = (total >> COUNT_BITS) > 0
-    one = up.select(finite.lift(inf), finite.lift(-inf))
-    counted = (up & down).select(finite.lift(nan), one)
+    infinity = up.select(finite.lift(inf), finite.lift(-inf))
+    counted = (up & down).select(finite.lift(nan), infinity)
     return (top < NOT_FINITE).select(finite, counted)
 
 

@@ -38,7 +38,7 @@ def flip_bytes(node: Node) -> Node | None:
     other = _repeated(node)
     if other is None:
         return None
-    (factor,) = (one for one in product.src if one is not other)
+    (factor,) = (each for each in product.src if each is not other)
     bytes_, other_bytes = bytes_of(factor), bytes_of(other)
     if bytes_ is None or other_bytes is None or bytes_.dtype is not other_bytes.dtype:
         return None
@@ -95,7 +95,7 @@ def _repeated(node: Node) -> Node | None:
     is none, or both."""
     product = node.src[0]
     kept = [axis for axis in range(len(product.shape)) if axis not in node.arg.axes]
-    repeated = [one for one in product.src if kept and _repeats(one, kept[-1])]
+    repeated = [factor for factor in product.src if kept and _repeats(factor, kept[-1])]
     return repeated[0] if len(repeated) == 1 else None
 
 

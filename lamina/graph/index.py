@@ -72,7 +72,7 @@ def _join_modulus(terms: Terms, constant: int, modulus: Node) -> Node | None:
             continue
         dividend = term.src[0]
         if _is_multiple(add(dividend, scale(modulus.src[0], -1)), divisor):
-            others = {one: terms[one] for one in terms if one is not modulus and one is not term}
+            others = {each: terms[each] for each in terms if each not in (modulus, term)}
             return add(affine(others, constant), scale(dividend, factor))
     return None
 

@@ -78,12 +78,12 @@ def _below(node: Node, box: Box) -> Box | None:
     if not all(box):
         return None
     if node.op is Op.SHRINK:
-        return tuple(taken[one.start : one.stop : one.step] for taken, one in
+        return tuple(taken[places.start : places.stop : places.step] for taken, places in
                      zip(node.arg, box, strict=True))  # fmt: skip
     if node.op is Op.EXPAND:
-        own = node.src[0].shape
-        kept = box[len(box) - len(own) :]
-        return tuple(range(1) if size == 1 else one for size, one in zip(own, kept, strict=True))
+        below = node.src[0].shape
+        inner = zip(below, box[len(box) - len(below) :], strict=True)
+        return tuple(range(1) if size == 1 else places for size, places in inner)
     if node.op is Op.PERMUTE:
         return tuple(box[node.arg.index(axis)] for axis in range(len(box)))
     if node.op is Op.RESHAPE:
@@ -93,7 +93,7 @@ def _below(node: Node, box: Box) -> Box | None:
 
 def _reshaped(source: Shape, result: Shape, box: Box) -> Box | None:
     """The box below a reshape that adds or takes away axes of one element."""
-    long = [one for size, one in zip(result, box, strict=True) if size != 1]
+    long = [places for size, places in zip(result, box, strict=True) if size != 1]
     if squeezed(source) != squeezed(result):
         return None
     following = iter(long)

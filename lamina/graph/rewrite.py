@@ -34,9 +34,9 @@ def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
         return holes[term.arg.name]
     if term.op is Op.CONST:
         return like.lift(term.arg.value)
-    *_, typed = (one for one in term.src if one.op is not Op.CONST)
+    *_, typed = (operand for operand in term.src if operand.op is not Op.CONST)
     sibling = filled(typed, holes, like)
-    return Node(term.op, tuple(filled(one, holes, sibling) for one in term.src), term.arg)
+    return Node(term.op, tuple(filled(operand, holes, sibling) for operand in term.src), term.arg)
 
 
 class Rule(NamedTuple):
@@ -95,8 +95,8 @@ def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
         has_kind = node.dtype.kind in wanted.kinds
         return is_same and has_kind and not (wanted.constant and constant_of(node) is None)
     if term.op is Op.CONST:  # 0 and 0.0 are not -0.0
-        found, value = constant_of(node), term.arg.value
-        return found == value and str(found).removesuffix(".0") == str(value).removesuffix(".0")
+        actual, value = constant_of(node), term.arg.value
+        return actual == value and str(actual).removesuffix(".0") == str(value).removesuffix(".0")
     operands = reversed(term.src), reversed(node.src)  # a constant tells most, and is the last
     return node.op is term.op and all(map(_fits, *operands, itertools.repeat(holes)))
 

@@ -86,12 +86,12 @@ def scatter_of_runs(node: Node) -> Node | None:
         return None
     base, index, updates = node.src
     axis, monoid = node.arg
-    own = own_index(index)
+    once = own_index(index)
     count, places = updates.shape[axis], base.shape[axis]
     is_countable = max(count, places) < int32.max - MAX_PART
-    if own.shape[axis] != count or count <= FEW or not is_countable:
+    if once.shape[axis] != count or count <= FEW or not is_countable:
         return None
-    keys = _keys(own, places)
+    keys = _keys(once, places)
     order = build.cast(build.argsort(keys, axis), int32)
     in_order = build.cast(Node(Op.GATHER, (keys, order), axis), int32)
     return with_gains(node, _gained(Updates(updates, order, in_order, places, axis, monoid)))
@@ -106,7 +106,7 @@ def own_index(index: Node) -> Node:
 
 def key_type(places: int) -> DType:
     """The dtype of keys: a sort takes time for each of their bytes."""
-    return next((one for one in (uint8, uint16) if places < 1 << one.bits), int32)
+    return next((narrow for narrow in (uint8, uint16) if places < 1 << narrow.bits), int32)
 
 
 def _keys(index: Node, places: int) -> Node:
@@ -167,7 +167,7 @@ def _rests(updates: Updates, starts: Node, part: int) -> Updates:
     last = build.slice_axis(keys, axis + 1, part - 1, part)
     before = build.shifted(build.reshape(last, updates.along(updates.keys, parts)), axis, -1)
     begins = Node(Op.GATHER, (starts, before), axis)
-    run, begin = (build.broadcast_over(one, (axis + 1,), keys.shape) for one in (before, begins))
+    run, begin = (build.broadcast_over(each, (axis + 1,), keys.shape) for each in (before, begins))
     place = _iota(updates.along(updates.keys, parts * part), axis)
     place = build.reshape(place, keys.shape)
     is_rest = keys.eq(run) & (run < places) & (begin + (part - 1) < place)

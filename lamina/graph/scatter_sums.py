@@ -29,8 +29,8 @@ def scatter_of_sums(node: Node) -> Node | None:
     is_own = for_each_place(build.cast(index, int64)).eq(build.broadcasted_iota(box, axis))
     copies = for_each_place(updates)
     (identity,) = monoid.identity((node.dtype,))
-    own = is_own.select(copies, copies.lift(identity))
-    gained = build.reduce(monoid, (axis + 1,), own)
+    taken = is_own.select(copies, copies.lift(identity))
+    gained = build.reduce(monoid, (axis + 1,), taken)
     return with_gains(node, gained)
 
 

@@ -52,11 +52,11 @@ def windows_of(scatter: Node) -> Windows | None:
         return None
     base, index, updates = scatter.src
     axis = scatter.arg.axis
-    count, own = updates.shape[axis], own_index(index)
-    is_vector = own.shape[axis] == prod(own.shape) == count
+    count, once = updates.shape[axis], own_index(index)
+    is_vector = once.shape[axis] == prod(once.shape) == count
     if not is_vector or not 0 < count <= MAX_UPDATES:
         return None
-    index = build.cast(build.reshape(own, (count,)), int64)
+    index = build.cast(build.reshape(once, (count,)), int64)
     places = _known(index)
     if places is None or np.any(np.diff(places) < 0):
         return None

@@ -67,7 +67,7 @@ def sums_as_rows(node: Node) -> Node | None:
     axis, rest = scattered.axis, scattered.rest
     index, rows = _unrepeated(scattered.index, axis), _before_widening(scattered.rows)
     sent_as_rows = sum(
-        prod(one.shape) * bytes_of_gathering(one.dtype, combine.ranks) for one in (index, rows)
+        prod(sent.shape) * bytes_of_gathering(sent.dtype, combine.ranks) for sent in (index, rows)
     )
     sent_as_sum = prod(node.shape) * bytes_of_summing(node.dtype, combine.ranks)
     if rest is None:
@@ -93,7 +93,7 @@ def _scattered(node: Node) -> _Scattered | None:
         return None
     (term,) = scattered
     base, index, rows = term.src
-    others = [one for one in (*terms, base) if one is not term and constant_of(one) != 0]
+    others = [other for other in (*terms, base) if other is not term and constant_of(other) != 0]
     rest = reduce(Node.__add__, others) if others else None
     return _Scattered(index, rows, term.arg.axis, rest)
 

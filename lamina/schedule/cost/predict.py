@@ -278,11 +278,11 @@ class _GpuCost(_NestCost):
         if len(unrolled) != 1:
             return {}
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
-        most = min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)
+        lanes = min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)
         # An access is aligned if it begins at a multiple of what it has, wherever others stand: one
         # of 4 at ``8 * i + j + 2`` is two of 2.
         strides = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
-        return {unrolled[0]: gcd(power_of_two_up_to(most), constant, *strides)}
+        return {unrolled[0]: gcd(power_of_two_up_to(lanes), constant, *strides)}
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}

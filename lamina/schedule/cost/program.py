@@ -98,11 +98,11 @@ def _step_costs(
 def _kept_lines(launch: Launch, cost: KernelCost, rates: Rates) -> Iterator[tuple[Slot, float]]:
     """For each array that a kernel reads, the lines that it finds in caches that each worker has
     for itself."""
-    own = sum(not level.shared for level in rates.levels)
+    private_levels = sum(not level.shared for level in rates.levels)
     for part in cost.lines:
         number = part.reference.parameter
         if not part.reference.is_store and number < len(launch.slots):
-            yield launch.slots[number], max(part.distinct - part.moved[own - 1], 0.0)
+            yield launch.slots[number], max(part.distinct - part.moved[private_levels - 1], 0.0)
 
 
 def _with_lines_of_others(

@@ -252,11 +252,12 @@ def _rows_in_registers(plan: CpuPlanner, row: Node) -> int:
     scales: set[Node] = set()
     for node in plan.kernel.nodes:
         if not innermost.isdisjoint(free_axes(node)):
-            outside = (one for one in node.src if innermost.isdisjoint(free_axes(one)))
-            scales.update(one for one in outside if row in free_axes(one) and _is_number(one))
-    most = REGISTERS[plan.target.vector_bytes] // 2 // (len(reductions) + len(scales))
-    most = min(most, max(1, plan.knobs.rows_at_once // len(reductions)))
-    return power_of_two_up_to(max(most, 1))
+            outside = (operand for operand in node.src if innermost.isdisjoint(free_axes(operand)))
+            along_row = (operand for operand in outside if row in free_axes(operand))
+            scales.update(filter(_is_number, along_row))
+    max_rows = REGISTERS[plan.target.vector_bytes] // 2 // (len(reductions) + len(scales))
+    max_rows = min(max_rows, max(1, plan.knobs.rows_at_once // len(reductions)))
+    return power_of_two_up_to(max(max_rows, 1))
 
 
 def _is_number(node: Node) -> bool:

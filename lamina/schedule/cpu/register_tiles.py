@@ -49,9 +49,9 @@ def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
     sums_words = sums_long_bytes(plan.kernel, reduction)
     has_sums = reduction.dtype in (float32, float64) or sums_words
     lanes = plan.target.vector_bytes // reduction.dtype.itemsize
-    least = MIN_WORDS if sums_words else lanes // 2
+    min_size = MIN_WORDS if sums_words else lanes // 2
     has_tile = plan.target.vector_bytes in REGISTER_TILES
-    return has_sums and has_tile and vector.arg.size >= least
+    return has_sums and has_tile and vector.arg.size >= min_size
 
 
 def cycles_of(tile: TileSize, rows: int) -> float:

@@ -228,11 +228,11 @@ def _rows_in_warps(plan: GpuPlanner, longest: Node) -> BlockRows | None:
     size, registers = longest.arg.size, plan.for_each_point(plan.knobs.row_registers)
     lanes = plan.aligned_lanes(longest, 1)
     held = needed_again(plan.kernel, {Op.LOAD}) or plan.kernel.of(Op.LOAD)
-    most = max(registers // max(_registers_of_element(held, longest), MIN_HELD), 1)
+    max_elements = max(registers // max(_registers_of_element(held, longest), MIN_HELD), 1)
     if not serial_axes(plan.kernel).isdisjoint([longest]):
-        lanes, accesses = _neighbours_of_scan(size, lanes, most), 1
+        lanes, accesses = _neighbours_of_scan(size, lanes, max_elements), 1
     else:
-        accesses = max(min(max(ACCESSES, ELEMENTS_IN_WARP // lanes), most // lanes), 1)
+        accesses = max(min(max(ACCESSES, ELEMENTS_IN_WARP // lanes), max_elements // lanes), 1)
     threads = _threads_of_short_row(plan, ceil(size / lanes), accesses)
     warp = plan.target.warp
     if threads > warp:
@@ -356,11 +356,11 @@ def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:
     of_access = gcd(lanes, size)
     if of_access >= MIN_NEIGHBOURS:
         return of_access
-    most = max(min(MAX_NEIGHBOURS, max_elements), of_access)
-    whole_accesses = gcd(size, power_of_two_up_to(most))
+    max_count = max(min(MAX_NEIGHBOURS, max_elements), of_access)
+    whole_accesses = gcd(size, power_of_two_up_to(max_count))
     if whole_accesses >= MIN_NEIGHBOURS:
         return whole_accesses
-    return first_divisor(size, range(most, 0, -1), 1)
+    return first_divisor(size, range(max_count, 0, -1), 1)
 
 
 def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:

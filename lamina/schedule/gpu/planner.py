@@ -63,8 +63,8 @@ class GpuPlanner(Planner):
             return 1
         sums = points(self.register_tile.intersection(self.kernel.row_axes))
         is_of_others = self.register_tile and not self.has_row_tile
-        most = max(TILE_SUMS // sums, 1) if is_of_others else self.width
-        lanes = self.lanes(min(axis.arg.size // threads, most))
+        max_lanes = max(TILE_SUMS // sums, 1) if is_of_others else self.width
+        lanes = self.lanes(min(axis.arg.size // threads, max_lanes))
         for index in self.kernel.indices:
             if axis in free_axes(index):
                 # An access is aligned if the number of its first element is a multiple of `lanes`,

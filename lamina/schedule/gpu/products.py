@@ -101,8 +101,8 @@ class _Walks:
         engine). Otherwise the rows themselves lie along a line, and so along one axis; where each
         is too short for that, threads gather the k of rows along a run of several.
         """
-        own = free_axes(value) - self.both_axes
-        axes = [axis for axis in self.kernel.row_axes if axis in own]
+        alone = free_axes(value) - self.both_axes
+        axes = [axis for axis in self.kernel.row_axes if axis in alone]
         runs = self._runs(axes) if is_minor(value, k_axes[-1]) else [(axis,) for axis in axes]
         rows = self.best(runs, min_points=min_single if len(runs) == 1 else MIN_SIDE)
         rows = rows or self.best(self._runs(axes))

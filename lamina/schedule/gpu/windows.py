@@ -34,19 +34,19 @@ def slides(kernel: Kernel) -> list[Slide]:
     """The pairs of axes along which windows slide, each once. Of ``sum_k x[i + k]`` the pair (i,
     k), if k has more than one step."""
     steps = dict.fromkeys(axis for node in kernel.of(Op.LOOP_REDUCE) for axis in bound_axes(node))
-    found: dict[Slide, None] = {}
+    pairs: dict[Slide, None] = {}
     for load in kernel.of(Op.LOAD):
         terms, _ = ix.terms_of(load.src[0])
         for row, step in product(kernel.row_axes, steps):
             if _overlap((row, abs(terms.get(row, 0))), (step, abs(terms.get(step, 0)))):
-                found[Slide(row, step)] = None
-    return list(found)
+                pairs[Slide(row, step)] = None
+    return list(pairs)
 
 
-def _overlap(one: tuple[Node, int], other: tuple[Node, int]) -> bool:
+def _overlap(first: tuple[Node, int], other: tuple[Node, int]) -> bool:
     """Do steps along two axes, each with its distance in memory, lead to the same elements? Steps
     of 2 and 3 steps of 1 do, as 0, 1, 2 and 2, 3, 4; steps of 2 and 2 steps of 1 do not."""
-    (inner, short), (_, long) = sorted((one, other), key=lambda axis: axis[1])
+    (inner, short), (_, long) = sorted((first, other), key=lambda axis: axis[1])
     return short > 0 and long % short == 0 and long // short < inner.arg.size
 
 
@@ -64,13 +64,13 @@ def tiles_of_windows(plan: GpuPlanner) -> Iterator[GpuPlanner]:
             yield tiled
 
 
-def _side(axis: Node, most: int) -> int:
+def _side(axis: Node, max_points: int) -> int:
     """Points of a tile along `axis`: all of a short one; else the largest divisor from MIN_SIDE to
-    `most`, so that no part is left over, or `most` where there is none. 56 has 8, 14 has 7."""
+    `max_points`, so that no part is left over, or that where there is none. 56 has 8, 14 has 7."""
     size: int = axis.arg.size
-    if size <= most:
+    if size <= max_points:
         return size
-    return first_divisor(size, range(most, MIN_SIDE - 1, -1), most)
+    return first_divisor(size, range(max_points, MIN_SIDE - 1, -1), max_points)
 
 
 def _unrolled(plan: GpuPlanner, axis: Node, side: int) -> Node:
