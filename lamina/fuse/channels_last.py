@@ -60,7 +60,7 @@ def channels_last(sinks: Sequence[Node]) -> list[Node]:
         return list(sinks)
     stored = {node for node in last_axis if node.op is not Op.PAD and flow.is_stored(node)}
     gradients = _gradients_of_filters(users, last_axis)
-    return _Rebuilder(last_axis | gradients, stored | gradients.keys()).rebuilt(users, sinks)
+    return _ChannelsLast(last_axis | gradients, stored | gradients.keys()).rebuilt(users, sinks)
 
 
 def _gradients_of_filters(users: Users, last_axis: LastAxis) -> dict[Node, int]:
@@ -296,7 +296,7 @@ def _is_image(axis: Axis) -> bool:
     return prod(axis.node.shape[axis.number + 1 :]) > 1
 
 
-class _Rebuilder(Rebuilder):
+class _ChannelsLast(Rebuilder):
     """What reads a node that is stored moves it, and would store it as moved."""
 
     def in_own_order(self, node: Node) -> Node:

@@ -68,7 +68,7 @@ def lay_out(sinks: Sequence[Node], pitch: int = 0) -> list[Node]:
     pitch: of the rows of what is stored, in bytes, as that of `FusionTarget`."""
     users = users_of(sinks)
     factors = _find_factors(users, set(sinks), pitch)
-    return _Rebuilder(_spread(factors, users), factors.keys()).rebuilt(users, sinks)
+    return _TileOrder(_spread(factors, users), factors.keys()).rebuilt(users, sinks)
 
 
 # Which factors.
@@ -320,7 +320,7 @@ def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     return last_axis
 
 
-class _Rebuilder(Rebuilder):
+class _TileOrder(Rebuilder):
     """Arithmetic is done in the new order; an input or a reduction is made as it was, and then
     permuted."""
 
