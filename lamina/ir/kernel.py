@@ -104,6 +104,11 @@ class Kernel:
         return [node for node in self.nodes if node.op is op]
 
     @cached_property
+    def with_loops(self) -> list[Node]:
+        """Reductions and scans, the nodes that have loops of their own, operands first."""
+        return [node for node in self.nodes if bound_axes(node)]
+
+    @cached_property
     def indices(self) -> list[Node]:
         """The index of each load, then that of each store."""
         return [load.src[0] for load in self.of(Op.LOAD)] + [store.index for store in self.stores]
@@ -242,6 +247,12 @@ def free_axes(node: Node) -> frozenset[Node]:
 def free_axes_of(nodes: Iterable[Node]) -> frozenset[Node]:
     """The axes that at least one of `nodes` depends on."""
     return frozenset[Node]().union(*map(free_axes, nodes))
+
+
+def all_axes(node: Node) -> frozenset[Node]:
+    """The axes of all loops in which `node` is computed step by step: those that it depends on, and
+    those that it runs over itself."""
+    return free_axes(node).union(bound_axes(node))
 
 
 def loads_beneath(values: Iterable[Node]) -> list[Node]:

@@ -31,7 +31,7 @@ from itertools import pairwise
 from lamina.errors import FormatError
 from lamina.graph.index import terms_of
 from lamina.ir.invariants import names_of, require
-from lamina.ir.kernel import Store, bound_axes, free_axes, points
+from lamina.ir.kernel import Store, all_axes, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
@@ -110,7 +110,7 @@ def _vectors(nest: Nest) -> Checks:
     on or reduces: a register has lanes along one."""
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
     of_stores = [frozenset(store.axes) for store in nest.kernel.stores]
-    of_values = [free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes]
+    of_values = [all_axes(node) for node in nest.kernel.nodes]
     for axes in (*of_stores, *of_values):
         both = axes & vectors
         yield len(both) < 2, f"a value has lanes along {names_of(both)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from lamina.core.dtypes import float32
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
-from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
+from lamina.ir.kernel import all_axes, bound_axes, divisor_of, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import product_of, uncast_factors
@@ -154,7 +154,7 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
         factors = uncast_factors(node.src[0]) if product_of(node) else ()
         if not factors:
             continue
-        products = extent_of(nest, _axes_of(node))
+        products = extent_of(nest, all_axes(node))
         if factors[0].dtype is not float32:
             counts[node] = products
         elif is_tf32:
@@ -180,18 +180,13 @@ def _work_of(node: Node, nest: Nest, vector_bytes: int) -> Work:
     """The work of computing `node` everywhere, on full vectors: 1000 elements are 62.5 runs of 16
     lanes."""
     lanes = max(vector_bytes // node.dtype.itemsize, 1)
-    vectors = extent_of(nest, _axes_of(node)) / lanes
+    vectors = extent_of(nest, all_axes(node)) / lanes
     if bound_axes(node):
         step = Work(node.arg.monoid.op, node.dtype, vectors, lanes, copies=1)
         return replace(step, fused=has_fused_steps(node))
     operation = Work(node.op, node.dtype, vectors, lanes, copies=1)
     is_by_constant = node.src[-1].op is Op.CONST
     return replace(operation, fused=is_fused(node), by_constant=is_by_constant)
-
-
-def _axes_of(node: Node) -> frozenset[Node]:
-    """The axes of all loops in which `node` is computed step by step."""
-    return free_axes(node).union(bound_axes(node))
 
 
 def instruction_bytes(target: Target) -> int:

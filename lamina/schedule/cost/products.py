@@ -5,7 +5,7 @@ from math import ceil
 from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import all_axes, bound_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.ir.products import product_of
@@ -97,7 +97,7 @@ def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
     4 equal blocks on 3 multiprocessors take 2 turns, as long as 6 blocks would.
     """
     sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if product_of(node)]
-    products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
+    products = sum(extent_of(nest, all_axes(node)) for node in sums)
     blocks = tiles_of(nest)
     workers = min(blocks, target.multiprocessors)
     turns = ceil(blocks / workers)

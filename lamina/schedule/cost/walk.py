@@ -16,7 +16,7 @@ from itertools import product
 
 from lamina.core.dtypes import DType, bool_
 from lamina.graph import index as ix
-from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, indices_of, points
+from lamina.ir.kernel import TRUE, Store, all_axes, bound_axes, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
@@ -492,7 +492,7 @@ class _Walker:
         """What joins the lanes of each sum of a reduction after its loops, in the body of `home`:
         they are halved until one is left. 16 lanes take 4 halvings, each of which is a shuffle and
         a step of the monoid: both count as steps, 8 for each sum."""
-        axes = free_axes(node).union(bound_axes(node))
+        axes = all_axes(node)
         if self.vectors.isdisjoint(bound_axes(node)):
             return  # each lane is a sum of its own
         halvings = self._lanes(axes - self.dots).bit_length() - 1

@@ -19,7 +19,7 @@ from math import gcd, inf
 
 from lamina.core.integers import power_of_two_up_to
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, points
+from lamina.ir.kernel import Kernel, all_axes, bound_axes, divisor_of, free_axes, passes, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
@@ -102,7 +102,7 @@ def instructions(
     total = 0.0
     passes_of = passes(kernel, Group.TRANSCENDENTAL)
     for node in kernel.nodes:
-        axes = free_axes(node).union(bound_axes(node))
+        axes = all_axes(node)
         vector = _vector_of(axes, vectors)
         if node.op is Op.LOAD:
             loads = points(axes) * passes_of[node]
@@ -135,7 +135,7 @@ def _steps(node: Node, vector: Node | None, width: int) -> float:
     # An argmax is two nodes, its value and its place: each counts half of their step.
     monoid: Monoid = node.arg.monoid
     step = instructions_of(monoid.op) / monoid.arity
-    axes = free_axes(node).union(bound_axes(node))
+    axes = all_axes(node)
     steps = points(axes) * share(vector, width) * step
     if vector is None or vector not in bound_axes(node):
         return steps

@@ -171,7 +171,7 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     - there are MAX_PRODUCTS products at most;
     - all factors that are read have 16 bits, one dtype, and are computed without reductions.
     """
-    reductions = [node for node in kernel.nodes if bound_axes(node)]
+    reductions = kernel.with_loops
     if not stores_elements(kernel) or any(node.dtype is not float32 for node in reductions):
         return None
     roles = _roles(reductions)

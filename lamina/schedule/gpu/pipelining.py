@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from lamina.core.target import Target
-from lamina.ir.kernel import Kernel, bound_axes
+from lamina.ir.kernel import Kernel
 from lamina.loops.moves import Move, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.products import steps_of, tiles_of
@@ -118,7 +118,7 @@ class Ahead(Move):
 
 def is_back_to_back(nest: Nest) -> bool:
     """Does a nest have products whose left factors are computed from other products?"""
-    return len([node for node in nest.kernel.nodes if bound_axes(node)]) > 1
+    return len(nest.kernel.with_loops) > 1
 
 
 def pipelining_of_knobs(

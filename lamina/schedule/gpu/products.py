@@ -170,10 +170,9 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
 def _only_sum(kernel: Kernel) -> Node | None:
     """The kernel's reduction if it is a sum and the only node that has a loop of its own, such as
     another reduction or a scan; None otherwise."""
-    with_loops = [node for node in kernel.nodes if bound_axes(node)]
-    if len(with_loops) != 1:
+    if len(kernel.with_loops) != 1:
         return None
-    (reduction,) = with_loops
+    (reduction,) = kernel.with_loops
     is_sum = reduction.op is Op.LOOP_REDUCE and reduction.arg.monoid is ADD
     return reduction if is_sum else None
 
@@ -290,7 +289,7 @@ def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:
     # Each point of all other row axes has a product of rows by columns, such as each of a batch.
     count = points(kernel.row_axes) // (rows * columns)
     lines = ceil(points(left.element_axes) * left.value.dtype.itemsize / LINE_BYTES)
-    (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
+    (reduced,) = map(bound_axes, kernel.with_loops)
     repetitions = points(reduced) // points(left.element_axes)
     return Products(rows, columns, lines * repetitions, count)
 
