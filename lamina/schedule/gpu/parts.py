@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from math import ceil, isqrt, prod
 
 from lamina.core.integers import first_divisor
-from lamina.core.shape import Shape
-from lamina.fuse.axes import Index
-from lamina.fuse.lower import operand_index
-from lamina.graph import index as ix
+from lamina.fuse.kernel_group import KernelGroup
 from lamina.graph.rewrite import Rule, on
 from lamina.graph.split_products import Reuse, reuse_of
 from lamina.graph.split_reductions import (
@@ -23,11 +20,10 @@ from lamina.graph.split_reductions import (
     lengths,
     with_parts_in_front,
 )
-from lamina.ir.kernel import free_axes_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op
-from lamina.ir.products import reuses_both_factors
+from lamina.ir.ops import Op
+from lamina.ir.products import array_read, reuses_both_factors
 from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.attention import MIN_SIDE
 from lamina.schedule.gpu.stream_k import PARTIAL_SUMS_STEPS, Products, times_of
@@ -93,38 +89,9 @@ def _is_below_tiles(node: Node) -> bool:
 
 
 def _is_matrix_product(node: Node) -> bool:
-    """Does a sum of products reuse each factor along an axis of results that the other has?"""
-    product = node.src[0]
-    axes = tuple(
-        ix.axis(number, size) if size > 1 else ix.ZERO for number, size in enumerate(product.shape)
-    )
-    results = {axis for number, axis in enumerate(axes) if number not in node.arg.axes}
-    left, right = (_axes_of(factor, axes) & results for factor in product.src)
-    return bool(left - right and right - left)
-
-
-def _axes_of(factor: Node, index: Index) -> frozenset[Node]:
-    """The axes that say, with others, which element of an array a factor has at an index: of the
-    windows ``x[i + k]`` both, of a bias that rows share that of columns."""
-    node = factor
-    while node.op in Group.MOVEMENT | {Op.CAST}:
-        (operand,) = node.src
-        if node.op is Op.RESHAPE:
-            index = _reshaped(index, node.shape, operand.shape)
-        elif node.op is not Op.CAST:
-            index = operand_index(node, index)
-        node = operand
-    return free_axes_of(index)
-
-
-def _reshaped(index: Index, shape: Shape, operand_shape: Shape) -> Index:
-    """Where the element at `index` of an array of `shape` lies in one of another shape."""
-    rest = ix.row_major(index, shape)
-    parts: list[Node] = []
-    for size in reversed(operand_shape):
-        rest, part = ix.divided(rest, size)
-        parts.append(part)
-    return tuple(reversed(parts))
+    """Would the kernel of a sum of products be one of a product of matrices?"""
+    arrays = map(array_read, node.src[0].src)
+    return KernelGroup(node, {array: array.shape for array in arrays}).contraction is not None
 
 
 def _in_parts(node: Node, multiprocessors: int) -> Node | None:
