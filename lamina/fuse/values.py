@@ -29,10 +29,9 @@ from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
-from lamina.graph.steps_in_rows import varies
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.products import product_of, reuses_both_factors
+from lamina.ir.products import product_of, reuses_both_factors, varies
 
 Region = frozenset[Node]  # a value and all nodes that computing it takes, down to other values
 

@@ -10,12 +10,11 @@ weights in its result: with p before c there, vectors are along c.
 from lamina.core.dtypes import float32
 from lamina.core.shape import prod, squeezed
 from lamina.graph.rewrite import on
-from lamina.graph.steps_in_rows import is_fastest, varies
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.ir.products import product_of
+from lamina.ir.products import is_fastest, product_of, varies
 
 LANES = 16  # of the longest vectors
 MIN_ROW = 4 * LANES  # elements of the new rows of a result

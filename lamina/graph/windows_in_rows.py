@@ -18,7 +18,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.ir.products import product_of
+from lamina.ir.products import product_of, without_repeats
 
 # Elements of a window are written and read once more. So there have to be as many results, or so
 # many times as many elements of the other factor. Measured with one thread, for 2 images (C, n, n)
@@ -76,35 +76,3 @@ def _has_short_rows(windows: Node, inner: Collection[int]) -> bool:
         return False
     size: int = windows.shape[long_axes[-1]]
     return size < LANES
-
-
-def without_repeats(factor: Node) -> Node:
-    """A factor with one element along each axis along which all are known to be the same, if the
-    axis has any."""
-    repeated = _repeated(factor)
-    ranges = [
-        range(min(size, 1)) if axis in repeated else range(size)
-        for axis, size in enumerate(factor.shape)
-    ]
-    return build.sliced(factor, ranges)
-
-
-def _repeated(x: Node) -> set[int]:
-    """The axes along which movement is known to repeat one element."""
-    if x.op is Op.EXPAND:
-        array = x.src[0]
-        new = len(x.shape) - len(array.shape)  # axes that it adds, in front
-        inner = {new + axis for axis in _repeated(array)}
-        single = {new + axis for axis, size in enumerate(array.shape) if size == 1}
-        return {*range(new), *inner, *single}
-    if x.op is Op.PERMUTE:
-        inner = _repeated(x.src[0])
-        return {axis for axis, source in enumerate(x.arg) if source in inner}
-    if x.op is Op.SHRINK:
-        return _repeated(x.src[0])
-    if x.op is Op.SHEAR:
-        return _repeated(x.src[0]) - {x.arg.axis, x.arg.by}
-    if x.op is Op.PAD:
-        inner = _repeated(x.src[0])
-        return {axis for axis in inner if x.arg.before[axis] == 0 and x.arg.after[axis] == 0}
-    return set()

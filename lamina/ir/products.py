@@ -8,7 +8,8 @@ REDUCE, in a kernel a LOOP_REDUCE. Each function answers one question of such a 
 from collections.abc import Iterable, Iterator, Set
 
 from lamina.core.dtypes import bfloat16, float16, float32
-from lamina.core.shape import prod
+from lamina.core.shape import prod, squeezed
+from lamina.ir.build import sliced
 from lamina.ir.kernel import bound_axes, free_axes, loads_beneath
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
@@ -50,6 +51,66 @@ def has_windows(factor: Node, through: Set[Op]) -> bool:
             return True
         factor = factor.src[0]
     return False
+
+
+def varies(factor: Node, axis: int) -> bool:
+    """Does an EXPAND have another element at each place of `axis`?"""
+    array = factor.src[0]
+    inner = axis - (len(factor.shape) - len(array.shape))  # negative: an axis that it adds
+    return inner >= 0 and array.shape[inner] > 1
+
+
+def is_fastest(factor: Node, row: int) -> bool:
+    """Are neighbours along the axis `row` of an EXPAND neighbours in memory, as far as axes of size
+    1 and permutations alone are between?"""
+    node = factor.src[0]
+    new = len(factor.shape) - len(node.shape)  # axes that the EXPAND adds, in front
+    place = squeezed_place(node, row - new)
+    while True:
+        if node.op is Op.PERMUTE:
+            rows = [axis for axis in node.arg if node.src[0].shape[axis] > 1]
+            place = sorted(rows).index(rows[place])
+        elif node.op is not Op.RESHAPE or squeezed(node.shape) != squeezed(node.src[0].shape):
+            break
+        node = node.src[0]
+    return place == len(squeezed(node.shape)) - 1
+
+
+def squeezed_place(node: Node, axis: int) -> int:
+    """Which of the axes of more than one element `axis` is."""
+    return len(squeezed(node.shape[:axis]))
+
+
+def without_repeats(factor: Node) -> Node:
+    """A factor with one element along each axis along which all are known to be the same, if the
+    axis has any."""
+    repeated = _repeated(factor)
+    ranges = [
+        range(min(size, 1)) if axis in repeated else range(size)
+        for axis, size in enumerate(factor.shape)
+    ]
+    return sliced(factor, ranges)
+
+
+def _repeated(x: Node) -> set[int]:
+    """The axes along which movement is known to repeat one element."""
+    if x.op is Op.EXPAND:
+        array = x.src[0]
+        new = len(x.shape) - len(array.shape)  # axes that it adds, in front
+        inner = {new + axis for axis in _repeated(array)}
+        single = {new + axis for axis, size in enumerate(array.shape) if size == 1}
+        return {*range(new), *inner, *single}
+    if x.op is Op.PERMUTE:
+        inner = _repeated(x.src[0])
+        return {axis for axis, source in enumerate(x.arg) if source in inner}
+    if x.op is Op.SHRINK:
+        return _repeated(x.src[0])
+    if x.op is Op.SHEAR:
+        return _repeated(x.src[0]) - {x.arg.axis, x.arg.by}
+    if x.op is Op.PAD:
+        inner = _repeated(x.src[0])
+        return {axis for axis in inner if x.arg.before[axis] == 0 and x.arg.after[axis] == 0}
+    return set()
 
 
 def uncast_factors(product: Node) -> tuple[Node, ...]:

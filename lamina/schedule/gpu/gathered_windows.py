@@ -20,13 +20,12 @@ from lamina.core.shape import prod
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.layout import MIN_CONTIGUOUS, RATES, TILE, copying_seconds, window_axes_of
 from lamina.graph.rewrite import on
-from lamina.graph.windows_in_rows import without_repeats
 from lamina.ir import build
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.ir.products import READ_THROUGH, array_read, has_windows, product_of
+from lamina.ir.products import READ_THROUGH, array_read, has_windows, product_of, without_repeats
 
 MIN_OTHERS = 16  # rows of the other factor from which on tensor cores multiply
 # Of windows in memory: memory is a cost too. 128 images of 224 x 224 with 3 channels have 472 MB of
