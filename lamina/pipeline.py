@@ -42,9 +42,7 @@ from lamina.graph.movement import MOVEMENT
 from lamina.graph.open_calls import open_without_detach
 from lamina.graph.rewrite import rewrite
 from lamina.graph.sent_rows import sums_as_rows
-from lamina.graph.split_reductions import (
-    SPLIT_REDUCTIONS,
-)
+from lamina.graph.split_reductions import reduce_in_parts
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, kernel_name
 from lamina.ir.node import Node
@@ -122,7 +120,7 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 
 def _suit_device(sinks: list[Node], options: Options) -> list[Node]:
     sent = rewrite(sinks, (sums_as_rows,))  # before scatters become something else
-    rules = (*backend(options).graph_rules(options), *SPLIT_REDUCTIONS)  # the first that fits
+    rules = (*backend(options).graph_rules(options), reduce_in_parts)  # the first that fits
     # In most graphs no rule fits any node: they stay the same objects, and are not rewritten again.
     if rewrite(sent, rules) == sinks:
         return sinks

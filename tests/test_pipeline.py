@@ -140,7 +140,7 @@ def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
     """A rule that is added to a backend alone would be hidden from the table."""
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     steps = {step.name: step.where for step in split.steps}
-    rules = (*pipeline.SPLIT_REDUCTIONS, *backend(options).graph_rules(options))
+    rules = (pipeline.reduce_in_parts, *backend(options).graph_rules(options))
     for rule in rules:
         assert rule.name in steps, f"{rule.name} has no Step"
         module, _, name = steps[rule.name].partition(":")
@@ -151,7 +151,7 @@ def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
 def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     rules = {rule.name for one in SETTINGS for rule in backend(one).graph_rules(one)}
-    rules |= {rule.name for rule in (*pipeline.SPLIT_REDUCTIONS, sums_as_rows)}
+    rules |= {rule.name for rule in (pipeline.reduce_in_parts, sums_as_rows)}
     assert {step.name for step in split.steps} == rules
 
 

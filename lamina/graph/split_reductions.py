@@ -1,7 +1,7 @@
 """Rules that take long reductions and scans in parts: for parallelism, for caches, for accuracy.
 
 A sum of 2**20 elements to one result is one long loop. As 64 sums of 2**14 elements each, and the
-sum of those 64, it is 64 loops that run in parallel. `SPLIT_REDUCTIONS` apply on every target; the
+sum of those 64, it is 64 loops that run in parallel. `reduce_in_parts` applies on every target; the
 other rules here are for CPUs or GPUs alone: `lamina/backends.py` says which.
 """
 
@@ -451,6 +451,3 @@ def _last_along(x: Node, axis: int) -> Node:
 def _scan_part(length: int) -> int:
     """Elements of a part of a scan: the largest divisor of `length` from 257 to 1024, or 1024."""
     return first_divisor(length, range(SCAN_PART, SCAN_PART // 4, -1), SCAN_PART)
-
-
-SPLIT_REDUCTIONS = (reduce_in_parts,)
