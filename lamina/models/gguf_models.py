@@ -14,18 +14,28 @@ from lamina.errors import FormatError
 from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
+from lamina.models.bert import BertConfig
 from lamina.models.experts import Mixture, chosen_of
-from lamina.models.fields import MAX_LAYERS, Fields, head_size_of, theta_of
+from lamina.models.fields import (
+    MAX_LAYERS,
+    Fields,
+    check_flags,
+    head_count,
+    head_size_of,
+    theta_of,
+)
 from lamina.models.gemma import GemmaConfig
 from lamina.models.llama import VARIANTS, LlamaConfig, Variant
 from lamina.models.olmo import OlmoConfig
 from lamina.models.parts import Scores
 from lamina.models.phi import PhiConfig
 from lamina.models.rope import LinearScaling, LongScaling, Rope, Scaling, YarnScaling
+from lamina.models.sentences import Pooling, SentenceSettings
 from lamina.models.weights import Weight
 
 __all__ = [
     "Architecture", "architecture_of", "as_network_weights", "from_gguf", "hugging_face_name",
+    "sentence_settings",
 ]  # fmt: skip
 
 _LAYER_PARTS = {
@@ -46,6 +56,14 @@ _RESULT_NORMS = {  # of what comes out of the parts of a layer
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
+_BERT_PARTS = {
+    "token_embd": "embeddings.word_embeddings", "token_types": "embeddings.token_type_embeddings",
+    "position_embd": "embeddings.position_embeddings", "token_embd_norm": "embeddings.LayerNorm",
+    "attn_q": "attention.self.query", "attn_k": "attention.self.key",
+    "attn_v": "attention.self.value", "attn_output": "attention.output.dense",
+    "attn_output_norm": "attention.output.LayerNorm", "ffn_up": "intermediate.dense",
+    "ffn_down": "output.dense", "layer_output_norm": "output.LayerNorm",
+}  # fmt: skip
 _GEMMA_PARTS = {**_RESULT_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 _STACKED_PARTS = {  # the matrices of all experts of a layer, in one tensor
     "ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj",
@@ -65,11 +83,12 @@ class Architecture:
     family: their ``model_type`` in Hugging Face's folders. parts: names that other architectures
     do not have, or that mean something else in these. pairs_neighbours: the rotary embedding pairs
     neighbouring rows of a head of queries or keys, where the networks here pair row i with row
-    i + size / 2."""
+    i + size / 2. layers: how names of weights of layers begin."""
 
     family: str
     parts: Mapping[str, str] = field(default_factory=dict)
     pairs_neighbours: bool = False
+    layers: str = "model.layers"
 
 
 _ARCHITECTURES = {
@@ -85,6 +104,7 @@ _ARCHITECTURES = {
     "gemma3": Architecture("gemma3_text", _GEMMA_PARTS),
     "olmo": Architecture("olmo", pairs_neighbours=True),
     "olmo2": Architecture("olmo2", _RESULT_NORMS),
+    "bert": Architecture("bert", _BERT_PARTS, layers="encoder.layer"),
 }
 
 
@@ -112,11 +132,11 @@ def hugging_face_name(name: str, architecture: Architecture) -> str:
     stem, _, kind = name.rpartition(".")
     if not stem.startswith("blk."):
         outer = {**_OUTER_NAMES, **architecture.parts}
-        return f"{outer[stem]}.{kind}" if stem in _OUTER_NAMES else name
+        return f"{outer[stem]}.{kind}" if stem in outer else name
     layer, _, part = stem.removeprefix("blk.").partition(".")
     parts = {**_LAYER_PARTS, **architecture.parts}
     if part in parts:
-        return f"model.layers.{layer}.{parts[part]}.{kind}"
+        return f"{architecture.layers}.{layer}.{parts[part]}.{kind}"
     if part in _STACKED_PARTS and kind == "weight":
         return f"model.layers.{layer}.mlp.experts.{_STACKED_PARTS[part]}"
     return name
@@ -296,7 +316,42 @@ def _gemma_window(fields: Fields, kind: str) -> int:
     return fields.size("attention.sliding_window", 4096 if kind == "gemma2" else None)
 
 
+def _bert(fields: Fields, kind: str, tensors: Mapping[str, Any]) -> BertConfig:
+    check_flags(fields, "attention.causal", value=False)
+    size = fields.size("embedding_length")
+    return BertConfig(
+        vocabulary=_rows(tensors, "word_embeddings", 1),
+        size=size,
+        inner=fields.size("feed_forward_length"),
+        layers=fields.size("block_count", largest=MAX_LAYERS),
+        heads=head_count(fields, "attention.head_count", size),
+        positions=_rows(tensors, "position_embeddings", fields.size("context_length")),
+        types=_rows(tensors, "token_type_embeddings", 1),
+        eps=fields.number(_EPS),
+    )
+
+
+def _rows(tensors: Mapping[str, Any], name: str, fallback: int) -> int:
+    """Of a lookup; the fallback for one that is missing or no matrix, which is reported later."""
+    shape: Shape = getattr(tensors.get(f"embeddings.{name}.weight"), "shape", ())
+    return shape[0] if len(shape) == 2 else fallback
+
+
+_POOLINGS = {1: Pooling.MEAN, 2: Pooling.FIRST}  # by the number in files
+
+
+def sentence_settings(metadata: Mapping[str, Any], origin: str, context: int) -> SentenceSettings:
+    """How texts become vectors: they have length 1, as llama.cpp makes them. Raises FormatError for
+    a way that lamina does not know."""
+    fields = Fields(metadata, origin, f"{_kind_of(metadata, origin)}.")
+    kind = fields.get("pooling_type", 1)
+    if not isinstance(kind, int) or kind not in _POOLINGS:
+        raise fields.fail("pooling_type", f"{kind!r}; 1, the mean, or 2, the first one, is needed")
+    return SentenceSettings(context, _POOLINGS[kind], normalizes=True)
+
+
 _READERS: Mapping[str, _Reader] = {
+    "bert": _bert,
     "phi2": _phi2, "olmo": _olmo, "olmo2": _olmo2,
     "gemma": _gemma, "gemma2": _gemma, "gemma3": _gemma,
 }  # fmt: skip

@@ -35,13 +35,14 @@ __all__ = ["Model", "load"]
 @dataclass(frozen=True, eq=False)
 class Model:
     """A network and what belongs to it. `tokenizer` is read when it is first asked for. folder: the
-    one that it is from, if it is not from a single file."""
+    one that it is from, if it is not from a single file. metadata: of that file."""
 
     network: Network
     config: Any  # a dataclass of the family
     device: str
     _read_tokenizer: Callable[[], Tokenizer]
     folder: Path | None = None
+    metadata: Mapping[str, Any] | None = None
 
     @property
     def writer(self) -> LanguageModel:
@@ -53,14 +54,18 @@ class Model:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Makes vectors of texts, as the folder says. Raises ArgumentError for a network that reads
-        no texts as a whole, and FormatError for settings that are not supported."""
+        """Makes vectors of texts, as the folder or the file says. Raises ArgumentError for a
+        network that reads no texts as a whole, and FormatError for settings that are not supported.
+        """
         network = self.network
-        if not isinstance(network, TextEncoder) or self.folder is None:
+        if not isinstance(network, TextEncoder):
             kind = type(network).__name__
             raise ArgumentError(f"{kind} makes no embeddings of texts", operation="load")
         size, context = network.config.size, network.config.context
-        settings = SentenceSettings.from_folder(self.folder, size, context)
+        if self.folder is not None:
+            settings = SentenceSettings.from_folder(self.folder, size, context)
+        else:
+            settings = gguf_models.sentence_settings(self.metadata or {}, "load", context)
         return Embedder(network, self.tokenizer, settings, self.device)
 
     @property
@@ -215,4 +220,7 @@ def _from_gguf(path: Path, placement: _Placement) -> Model:
     weights = gguf_models.as_network_weights(tensors, architecture, config)
     family = FAMILIES[architecture.family]
     network = _network(family, config, family.renamed(weights, config), origin, placement)
-    return Model(network, config, placement.device, partial(Tokenizer.from_gguf, content.metadata))
+    read_tokenizer = partial(Tokenizer.from_gguf, content.metadata)
+    return Model(
+        network, config, placement.device, read_tokenizer, metadata=content.metadata
+    )

@@ -1,7 +1,7 @@
 """Text to numbers of tokens and back, from a model's own tables.
 
 The work is done by the package `tokenizers` (the extra ``text``): from the file ``tokenizer.json``
-of a folder, or from the tables of a GGUF file: of a byte-level BPE, or of SentencePiece.
+of a folder, or from the tables of a GGUF file: of a byte-level BPE, SentencePiece or WordPiece.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lamina.text.chat import ChatTemplate
 from lamina.text.extra import package
 from lamina.text.sentencepiece import scored_bpe, unigram
 from lamina.text.tables import CONTROL, UNKNOWN, USER_DEFINED, Tables
+from lamina.text.wordpiece import word_pieces
 
 __all__ = ["TextStream", "Tokenizer"]
 
@@ -191,19 +192,24 @@ class TextStream:
 class _Kind:
     """The tokenizers of one ``tokenizer.ggml.model``. build: the package's object from the tables
     and the tokens. bos, eos, adds_bos, adds_eos: what files mean that do not say it: the tokens
-    that begin and end a text, and whether a text gets them."""
+    that begin and end a text, and whether a text gets them. end: how files call the latter."""
 
     build: Callable[[Tables, Sequence[str]], Any]
     bos: int | None = None
     eos: int | None = None
     adds_bos: Callable[[Tables], bool] = lambda tables: False
     adds_eos: bool = False
+    end: str = "eos"
 
 
 _KINDS = {
     "gpt2": _Kind(byte_level_bpe, adds_bos=begins_texts),
     "llama": _Kind(scored_bpe, bos=1, eos=2, adds_bos=lambda tables: True),
     "t5": _Kind(unigram, eos=1, adds_eos=True),
+    # The format has the name of the field with this spelling.
+    "bert": _Kind(
+        word_pieces, bos=101, eos=102, adds_bos=lambda tables: True, adds_eos=True, end="seperator"
+    ),
 }
 
 
@@ -216,7 +222,7 @@ def _from_gguf(tables: Tables) -> Tokenizer:
     special = _special_tokens(tables, tokens)
     _add_special_tokens(backend, special, strips=_strips(tables))
     bos = tables.token("ggml.bos_token_id", len(tokens), kind.bos)
-    eos = tables.token("ggml.eos_token_id", len(tokens), kind.eos)
+    eos = tables.token(f"ggml.{kind.end}_token_id", len(tokens), kind.eos)
     ends = [eos, *(tables.token(f"ggml.{end}_token_id", len(tokens)) for end in ("eot", "eom"))]
     stops = {end for end in ends if end is not None}
     stops |= {backend.token_to_id(text) for text in special if text in _ENDS_OF_TURN}

@@ -91,6 +91,55 @@ def sentence_folder(folder: Path, pooling: str = "mean", modules: int = 3) -> An
     return model
 
 
+BERT_NAMES = {
+    "embeddings.word_embeddings": "token_embd", "embeddings.LayerNorm": "token_embd_norm",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "attention.self.query": "attn_q", "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
+}  # fmt: skip
+
+
+def sentence_file(path: Path, model: Any, pooling: int, are_old: bool) -> None:
+    """The BERT of `sentence_folder` as a GGUF file, by llama.cpp's conventions. are_old: without
+    types of tokens."""
+    gguf = pytest.importorskip("gguf")
+    config, writer = model.config, gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType(pooling))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    marked = [word[2:] if word.startswith("##") else f"\u2581{word}" for word in WORDS]
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list(special + marked)
+    if not are_old:
+        writer.add_token_types([3] * len(special) + [1] * len(marked))
+    writer.add_unk_token_id(1)
+    writer.add_bos_token_id(2)
+    writer.add_sep_token_id(3)
+    for name, weight in model.named_parameters():
+        stem, _, kind = name.rpartition(".")
+        if stem.startswith("pooler"):
+            continue
+        if stem.startswith("encoder.layer."):
+            layer, _, part = stem.removeprefix("encoder.layer.").partition(".")
+            known = f"blk.{layer}.{BERT_NAMES[part]}"
+        else:
+            known = BERT_NAMES[stem]
+        writer.add_tensor(f"{known}.{kind}", weight.detach().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def sentence_vectors(
     model: Any, tokens: list[list[int]], pooling: str = "mean", normalizes: bool = True
 ) -> np.ndarray:

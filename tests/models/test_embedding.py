@@ -14,9 +14,11 @@ import pytest
 
 from lamina import models
 from lamina.errors import ArgumentError, DTypeError, FormatError
+from lamina.io import gguf
 from lamina.models.embedding import _padded
-from lamina.models.sentences import SentenceSettings
-from tests.models.encoders import sentence_folder, sentence_vectors
+from lamina.models.gguf_models import from_gguf
+from lamina.models.sentences import Pooling, SentenceSettings
+from tests.models.encoders import sentence_file, sentence_folder, sentence_vectors
 from tests.models.families import saved
 from tests.test_layers import ROOT
 
@@ -41,6 +43,31 @@ def test_vectors_are_those_of_transformers(tmp_path: Path, pooling: str, modules
     np.testing.assert_allclose(embedder(TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(embedder.of_tokens(tokens[:1]), expected[:1], atol=1e-5)
     assert embedder([]).shape == (0, 32)
+
+
+@pytest.mark.parametrize(("pooling", "number"), [("mean", 1), ("cls", 2)])
+def test_gguf_files_give_the_vectors_of_transformers(
+    pooling: str, number: int, tmp_path: Path
+) -> None:
+    theirs = sentence_folder(tmp_path, pooling)
+    texts = ["The càt sat\non the mat.", "DOGS xyz, (sat)", "", "the running dogs", "a日b ..."]
+    tokens = transformers.AutoTokenizer.from_pretrained(tmp_path)(texts).input_ids
+    sentence_file(tmp_path / "model.gguf", theirs, number, are_old=number == 2)
+    embedder = models.load(tmp_path / "model.gguf", device="interp").embedder
+    assert [embedder.tokens(text) for text in texts] == tokens
+    expected = sentence_vectors(theirs, tokens, pooling)
+    np.testing.assert_allclose(embedder.of_tokens(tokens), expected, atol=1e-5)
+    assert embedder.settings == SentenceSettings(48, Pooling(pooling), normalizes=True)
+
+
+def test_gguf_files_with_other_vectors_are_refused(tmp_path: Path) -> None:
+    sentence_file(tmp_path / "model.gguf", sentence_folder(tmp_path), 3, are_old=False)
+    model = models.load(tmp_path / "model.gguf", device="interp")
+    with pytest.raises(FormatError, match=r"bert\.pooling_type: 3; 1, the mean, or 2"):
+        _ = model.embedder
+    content = gguf.load(tmp_path / "model.gguf")
+    with pytest.raises(FormatError, match=r"bert\.attention\.causal: True; models of this family"):
+        from_gguf(content.metadata | {"bert.attention.causal": True}, {}, "")
 
 
 def test_folders_without_modules_have_the_mean(tmp_path: Path) -> None:

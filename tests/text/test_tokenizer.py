@@ -274,7 +274,7 @@ def test_a_folder_gives_the_same_tokenizer(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "ggml.model": ("rwkv", "tokenizer.ggml.model: 'rwkv'; lamina knows gpt2, llama, t5"),
+    "ggml.model": ("rwkv", "tokenizer.ggml.model: 'rwkv'; lamina knows gpt2, llama, t5, bert"),
     "ggml.pre": ("nonsense", "tokenizer.ggml.pre: 'nonsense' is no rule that lamina knows: gpt-2"),
     "ggml.tokens": (["a", "a"], "tokenizer.ggml.tokens: a token is given twice"),
     "ggml.merges": (["a nonsense"], "merges: merge 0, 'a nonsense', joins no tokens"),
