@@ -43,6 +43,15 @@ def test_formulas() -> None:
     np.testing.assert_allclose(norm.rms_norm(rows[0], 3, eps=0.1).numpy(), root)
 
 
+def test_halves_are_kept_from_zero_by_the_epsilon_of_float32() -> None:
+    torch = pytest.importorskip("torch")
+    for ours, theirs in ((dtypes.bfloat16, torch.bfloat16), (dtypes.float16, torch.float16)):
+        x = torch.linspace(-0.02, 0.05, 8, dtype=theirs)
+        expected = torch.nn.functional.rms_norm(x, (8,)).float().numpy()
+        result = norm.rms_norm(Tensor(x.float().numpy()).cast(ours), 8)
+        np.testing.assert_allclose(result.cast(dtypes.float32).numpy(), expected, rtol=1e-2)
+
+
 def test_derivatives() -> None:
     x, w, b = normals(3, 4), normals(4, seed=1), normals(4, seed=2)
     agree_with_differences(lambda *a: norm.layer_norm(a[0], 4, *a[1:]), x, w, b)

@@ -305,12 +305,13 @@ def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axes of `x`. eps: the spacing of x's
-    dtype at 1 by default (Zhang and Sennrich 2019)."""
+    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axes of `x`. eps: by default the
+    spacing at 1 of the dtype that means are computed in, float32 for halves, as in PyTorch (Zhang
+    and Sennrich 2019)."""
     axes = _last_axes("rms_norm", x, normalized_shape, weight)
     values = exact("rms_norm", x)
     square = over.mean(values * values, axis=axes, keepdims=True)
-    epsilon = finfo(x.dtype).eps if eps is None else eps
+    epsilon = finfo(values.dtype).eps if eps is None else eps
     return _scaled(values * rsqrt(square + epsilon), weight, None, x, 0)
 
 
