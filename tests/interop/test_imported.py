@@ -62,6 +62,22 @@ def test_a_module_in_training_has_pytorchs_derivatives_and_statistics() -> None:
         assert_close(function[name], buffer)
 
 
+@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_are_their_steps(make: Any) -> None:
+    """PyTorch marks them as random, as they may have dropout."""
+    module = make(3, 4, bidirectional=True, batch_first=True)
+    x = torch.randn(2, 3, 3)
+    expected = module(x)[0]
+    expected.sum().backward()
+    with lm.using(device="interp"):
+        function = from_module(module)
+        result = function(*ours_of((x,)))[0]
+        result.sum().backward()
+        assert_close(result, expected)
+        for name, parameter in module.named_parameters():
+            assert_close(function[name].grad, parameter.grad)
+
+
 def test_the_mode_is_set_as_of_a_layer() -> None:
     module = Decoder()
     function = lm.nn.eval(from_module(module))

@@ -24,15 +24,20 @@ Function = Callable[[list[Any]], Sequence[Any]]
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions to core ATen, but of what the table has a row for: whole operations
-    are better known to the compiler than their parts. Nor of what draws random numbers: the parts
-    of ``bernoulli`` draw others."""
+    are better known to the compiler than their parts. Nor of what draws random numbers by itself:
+    the parts of ``bernoulli`` draw others. ``lstm``, which may have dropout, PyTorch runs as its
+    parts too."""
     from torch._decomp import core_aten_decompositions
 
     return {
         overload: parts
         for overload, parts in core_aten_decompositions().items()
-        if str(overload) not in ROWS and torch.Tag.nondeterministic_seeded not in overload.tags
+        if str(overload) not in ROWS and not _draws_by_itself(overload)
     }
+
+
+def _draws_by_itself(overload: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in overload.tags and not overload._can_decompose()
 
 
 class _Decompositions(Mapping[Any, Callable[..., Any]]):
