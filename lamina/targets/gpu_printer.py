@@ -276,9 +276,9 @@ class GpuPrinter(KernelPrinter):
         if by_first and not guard:
             guard = f"if ({self.threads.is_first_in_row}) "
         for axis in self.threads.rows:
-            is_moved_into_range = self.text_of[axis] != self.axis_name(axis)
+            is_moved_into_range = self.index_texts[axis] != self.axis_name(axis)
             if is_moved_into_range:
-                guard += f"if ({self.axis_name(axis)} == {self.text_of[axis]}) "
+                guard += f"if ({self.axis_name(axis)} == {self.index_texts[axis]}) "
         if by_first and store.parameter in self.read_parameters:
             self.line("BARRIER;")  # the other threads of the row have read what is overwritten
         self.line(f"{guard}{{ {line} }}" if guard else line)

@@ -8,7 +8,7 @@ An unrolled axis and the lanes of a vector open no scope. What depends on an unr
 printed once for each of its indices; a *point* gives an index to every unrolled axis.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -60,8 +60,8 @@ class Scope:
 class ScopePrinter:
     """Prints lines, variables and loops.
 
-    Each open axis is in one of three tables, by how it runs. `text_of` has the text of an index: of
-    a loop its variable, ``row_inner``, of a fixed axis its number or text. `unrolled` and `vectors`
+    Each open axis is in one of three tables, by how it runs. `index_texts` has the index of a loop,
+    its variable ``row_inner``, and of a fixed axis, a number or a text. `unrolled` and `vectors`
     have the indices of an axis in registers.
     """
 
@@ -71,7 +71,7 @@ class ScopePrinter:
         self.language = language  # how values are spelled
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # open axis -> number of the scope that it is open in
-        self.text_of: dict[Node, int | str] = {}
+        self.index_texts: dict[Node, int | str] = {}
         self.unrolled: dict[Node, Unrolled] = {}
         self.vectors: dict[Node, Vector] = {}
         # An ``if`` before whatever the open loops add up and store, such as ``if (thread_in_row <
@@ -159,11 +159,11 @@ class ScopePrinter:
         self.depth_of[axis] = 0 if isinstance(loop_part, InRegisters) else len(self.scopes) - 1
         match loop_part:
             case Loop():
-                self.text_of[axis] = self.axis_name(axis)
+                self.index_texts[axis] = self.axis_name(axis)
             case Fixed(index):
-                self.text_of[axis] = index
+                self.index_texts[axis] = index
             case Word():
-                self.text_of[axis] = 0  # a word has one index, that of its first byte
+                self.index_texts[axis] = 0  # a word has one index, that of its first byte
             case Unrolled():
                 self.unrolled[axis] = loop_part
             case Vector():
@@ -172,7 +172,7 @@ class ScopePrinter:
     def _unbind(self, axis: Node) -> None:
         """Forget `axis`, which is in one of the three tables."""
         del self.depth_of[axis]
-        self.text_of.pop(axis, None)
+        self.index_texts.pop(axis, None)
         self.unrolled.pop(axis, None)
         self.vectors.pop(axis, None)
 
@@ -227,17 +227,24 @@ class ScopePrinter:
         With i unrolled, at the point {i: 3}, and j in a vector of 16 lanes from 32 on, the key of
         ``x[i]`` has (i, 3, 1) alone, and that of ``x[i] + y[j]`` has (j, 32, 16) too.
         """
-        free = free_axes(node)
-        at = [Lanes(axis, point[axis], 1) for axis in self.unrolled if axis in free]
-        for axis, vector in self.vectors.items():
-            if axis in free:
-                at.append(Lanes(axis, vector.first, vector.lanes))
-        return node, tuple(at)
+        return key_of(node, point, self.unrolled, self.vectors)
 
     def remember(self, node: Node, point: Point, values: Values) -> None:
         """Remember in the innermost scope every component of a reduction or scan at `point`."""
         for part, value in enumerate(values):
             self.scopes[-1].cache[self.key(component(node, part), point)] = value
+
+
+def key_of(
+    node: Node, point: Point, unrolled: Mapping[Node, Unrolled], vectors: Mapping[Node, Vector]
+) -> Key:
+    """`ScopePrinter.key`, with these axes in registers."""
+    free = free_axes(node)
+    at = [Lanes(axis, point[axis], 1) for axis in unrolled if axis in free]
+    for axis, vector in vectors.items():
+        if axis in free:
+            at.append(Lanes(axis, vector.first, vector.lanes))
+    return node, tuple(at)
 
 
 def registers_last(nest_part: NestPart, order: Sequence[Node]) -> list[Node]:

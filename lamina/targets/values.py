@@ -18,7 +18,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.targets.language import Language, Point, Value
 from lamina.targets.parts import Partitioner, Vector
-from lamina.targets.scopes import Key, ScopePrinter
+from lamina.targets.scopes import Key, ScopePrinter, key_of
 
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
 
@@ -78,14 +78,11 @@ class ValuePrinter(ScopePrinter):
         if not apart:
             return None
         (axis,) = apart
-        number = point[axis] - self.taken_apart[axis].first
-        unrolled = self.unrolled.pop(axis)
-        self.vectors[axis] = self.taken_apart[axis]
-        key = self.key(node, point)
-        del self.vectors[axis]
-        self.unrolled[axis] = unrolled
+        lanes = self.taken_apart[axis]
+        unrolled = {other: copies for other, copies in self.unrolled.items() if other is not axis}
+        key = key_of(node, point, unrolled, self.vectors | {axis: lanes})
         vector = self.scopes[self.home(node)].cache.get(key)
-        return None if vector is None else self.language.lane(vector, number)
+        return None if vector is None else self.language.lane(vector, point[axis] - lanes.first)
 
     def _compute(self, node: Node, point: Point, key: Key) -> None:
         """Print `node` in the innermost scope, its home, and remember it there as `key`."""
@@ -154,7 +151,8 @@ class ValuePrinter(ScopePrinter):
             elif term in self.vectors:
                 constant += factor * self.vectors[term].first
             elif self.lanes_of(term) == 1:
-                text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
+                is_axis = term.op is Op.AXIS
+                text = self.index_texts[term] if is_axis else self.value(term, point).text
                 parts.append(str(text) if factor == 1 else f"{factor} * {text}")
         if constant or not parts:
             parts.append(str(constant))

@@ -151,9 +151,13 @@ class ByteTilePrinter(DotPrinter):
         self.close_loop()
         for each in sums:
             array = arrays[vectors.index(each.point | first_row)]
-            row = each.point[tile.row] - tile.rows.first
-            value = Value(f"{array}[{row}]", each.reduction.dtype, tile.lanes)
-            each.accumulators.append((self.declare(value, "sum", mutable=True),))
+            self._add_sum_of_tile(tile, array, each)
+
+    def _add_sum_of_tile(self, tile: _ByteTile, array: str, each: Accumulation) -> None:
+        """Add to a sum what its row and vector of a tile came to, which is in an array."""
+        row = each.point[tile.row] - tile.rows.first
+        value = Value(f"{array}[{row}]", each.reduction.dtype, tile.lanes)
+        each.accumulators.append((self.declare(value, "sum", mutable=True),))
 
     def _print_step(self, tile: _ByteTile, vectors: Sequence[Point]) -> None:
         """Print the body of the innermost loop: one instruction for each of `vectors`, the points

@@ -147,7 +147,7 @@ class Prefetches:
         count, stride = self.printer.unrolled[row].copies, terms[row]
         if stride < in_line or step.arg.size < in_line or count > in_line:
             return
-        turn = f"{stride - 1} * ({self.printer.text_of[step]} & {in_line - 1})"
+        turn = f"{stride - 1} * ({self.printer.index_texts[step]} & {in_line - 1})"
         caches = ALL_CACHES if stride * load.dtype.itemsize < PAGE else BUT_FIRST_LEVEL
         self._print(f"{self._address(load, point)} + {turn}", count * stride, caches)
 
@@ -165,7 +165,7 @@ class Prefetches:
 
     def _innermost_step(self) -> Node | None:
         """The innermost of the open loops of a reduction; None where none is open."""
-        loops = (axis for axis in reversed(self.nest.order) if axis in self.printer.text_of)
+        loops = (axis for axis in reversed(self.nest.order) if axis in self.printer.index_texts)
         return next((axis for axis in loops if axis.arg.reduce), None)
 
     def _is_shared_by_vectors(self, load: Node) -> bool:

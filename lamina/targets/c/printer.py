@@ -137,7 +137,7 @@ class CPrinter(KernelPrinter):
 
     def begin_step(self, work: Work) -> None:
         """Keep the compiler from reading once what several steps of a register tile share."""
-        steps = [axis for axis in work.axes if axis in self.text_of]  # those with loops
+        steps = [axis for axis in work.axes if axis in self.index_texts]  # those with loops
         is_crowded = bool(self.vectors) and len(work.sums) >= CROWDED_SUMS
         if steps and is_crowded and self._rows_share_elements(steps[-1], work.sums):
             self.line("NEXT_STEP;")

@@ -99,12 +99,12 @@ class CudaPrinter(GpuPrinter):
         after it.
         """
         self.scopes.append(Scope())
-        text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
+        text_outside, depth_outside = dict(self.index_texts), dict(self.depth_of)
         parts: NestPart = {axis: Fixed(self.axis_name(axis)) for axis in axes}
         parts |= {axis: Unrolled(0, axis.arg.size) for axis in unrolled}
         with self.opened_in_order(parts, (*axes, *unrolled)):
             yield
-        self.text_of, self.depth_of = text_outside, depth_outside
+        self.index_texts, self.depth_of = text_outside, depth_outside
         lines = self.scopes.pop().lines
         self.braced(head, lines, tail)
 

@@ -179,7 +179,7 @@ class TileFills:
         map_name, barrier = f"{fill.buffer}_map", f"{fill.barrier} + {slot}"
         self.maps[map_name] = copy.array
         self.printer.walk(row_axes(tile), self._first_row(tile, corner))
-        self.printer.text_of.update((axis, self.printer.axis_name(axis)) for axis in tile.axes)
+        self.printer.index_texts.update((axis, self.printer.axis_name(axis)) for axis in tile.axes)
         self.line(f"expect_bytes({barrier}, {tile_bytes(alloc)});")
         function = "copy_im2col" if copy.is_im2col else "copy_box"
         for panel in range(alloc.shape[1] // self._panel_elements(alloc)):
