@@ -14,7 +14,7 @@ from lamina.distributed.tensor_parallel import enter_parallel, leave_parallel
 from lamina.errors import ShapeError
 from lamina.frontend.functions.attention import scaled_dot_product_attention
 from lamina.frontend.functions.creation import arange
-from lamina.frontend.functions.elementwise import silu, tanh, where
+from lamina.frontend.functions.elementwise import minimum, silu, tanh, where
 from lamina.frontend.functions.lookup import embedding
 from lamina.frontend.functions.neural import layer_norm, rms_norm
 from lamina.frontend.functions.projection import linear
@@ -238,6 +238,10 @@ class Places:
         (batch, 1, length, keys)."""
         rows, columns = self.positions().unsqueeze(-1), arange(keys, device=self.device)
         seen = columns <= rows
+        if self.first is not None and not self.sees_all:
+            # What fills up a chunk may stand beyond the keys, where a window has none of them: its
+            # vectors would be NaN, and caches would keep these. It sees what the last key sees.
+            rows = minimum(rows, keys - 1)
         if self.window is not None:
             seen = seen & (columns > rows - self.window)
         if self.chunk is not None:

@@ -16,6 +16,7 @@ from lamina.core.options import using
 from lamina.errors import DTypeError, FormatError, OutOfMemoryError
 from lamina.frontend.jit import jit
 from lamina.ir.kernel import points
+from lamina.models import generate
 from lamina.models.generate import Generator
 from lamina.models.kept import Kept
 from lamina.models.llama import Llama, LlamaConfig
@@ -164,6 +165,22 @@ def test_a_server_and_proposals_write_what_one_text_has() -> None:
     plain = tiny.greedy(tiny.network("interp"), PROMPT, 8)
     same = [ours == theirs for ours, theirs in zip(expected, plain, strict=False)]
     assert sum(same) >= 6
+
+
+def test_what_fills_up_a_chunk_leaves_numbers_in_the_caches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prompt of 13 tokens in a chunk of 16 and a program of 14 positions: the last two see none
+    of these through a window of two tokens. The program after that has 28 positions."""
+    monkeypatch.setattr(generate, "_SHORTEST", 14)
+    with using(device="interp"):
+        network = Llama(replace(CONFIG, windows=(2, 2)), DrawnWeights(0.4))
+    texts = [
+        [*Generator(network, 64, "interp", (size,), None, lm.int8).tokens(range(13), 12)]
+        for size in (16, 1)
+    ]
+    assert texts[0] == texts[1]
+    assert any(texts[0])
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
