@@ -109,6 +109,8 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 def _opened(path: str | os.PathLike[str]) -> Any:
     from safetensors import SafetensorError, safe_open
 
+    if os.path.isdir(path):
+        raise FormatError(f"{path} is a folder; name a file in it, such as model.safetensors")
     try:
         return safe_open(path, framework="numpy")
     except SafetensorError as error:

@@ -167,6 +167,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     assert "file.safetensors" in str(caught.value)
 
 
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=f"{tmp_path.name} is a folder"):
+        safetensors.load(tmp_path)
+
+
 @given(st.data())
 def test_damaged_files_are_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
