@@ -168,6 +168,8 @@ def test_namespace() -> None:
     assert lm.iinfo(lm.int8).min == -128
     assert lm.can_cast(lm.int8, lm.float32)
     assert not lm.can_cast(lm.float32, lm.int8)
+    with pytest.raises(DTypeError, match="'float23' is not a dtype"):
+        lm.can_cast("float23", lm.float64)
     with pytest.raises(DTypeError, match="imaginary"):
         lm.astype(lm.asarray(1j), lm.float32)
 

@@ -66,9 +66,10 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion leads from `from_` to `to`."""
+    """Whether promotion leads from `from_` to `to`. Raises DTypeError for what is no dtype."""
+    source, target = _dtype_of(from_), as_dtype(to)
     try:
-        return promote("can_cast", _dtype_of(from_), as_dtype(to)) is as_dtype(to)
+        return promote("can_cast", source, target) is target
     except DTypeError:
         return False
 
