@@ -1,8 +1,8 @@
 """Sums of products: what they multiply, and how they use their factors.
 
 A product of matrices is a sum of products, and so are convolutions and dot products: of arrays a
-REDUCE, in a kernel a LOOP_REDUCE. Each function answers one question of such a node; the glossary
-(`docs/glossary.md`) lists all questions about products, with who asks.
+REDUCE, in a kernel a LOOP_REDUCE. Each function answers one question of such a node. The glossary
+(`docs/glossary.md`) lists these, and those that are asked elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Set
