@@ -65,4 +65,5 @@ CASES: dict[Op, Case] = {
     Op.ATAN: Case(math.atan, (-3, 3), 1.5, 1.5),
     Op.ERF: Case(math.erf, (-2, 2), 1.75, 1.75),
     Op.LOGISTIC: Case(_logistic, (-3, 3), 2.5, 2.5),
+    Op.TANH: Case(math.tanh, (-2, 2), 2.75, 2.75),
 }

@@ -285,6 +285,10 @@ class Op(enum.Enum):
         instructions=36,
         derivative=lambda g, z, x: (g * (z * (1.0 - z)),),
     )  # fmt: skip
+    TANH = OpRecord(
+        "transcendental", Kinds.FLOAT, numpy="tanh", instructions=24,
+        derivative=lambda g, z, x: (g * (1.0 - z * z),),
+    )  # fmt: skip
     TRUNC = OpRecord(
         "unary", Kinds.FLOAT, numpy="trunc", instructions=2,
         derivative=lambda g, z, x: (None,),  # flat almost everywhere

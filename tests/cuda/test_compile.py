@@ -336,6 +336,18 @@ def test_the_short_logarithm_next_to_one() -> None:
     assert (abs(near - want) <= 2.0**-20 * abs(want)).all()
 
 
+def test_the_short_hyperbolic_tangent_near_zero() -> None:
+    """That the series of `short_tanh` has the precision of 16 bits up to where it ends."""
+    text = Path(cuda.__file__).with_name("prelude.cu").read_text(encoding="utf-8")
+    found = re.search(r"near = (x \+ x \* t .*?);\n    return fabsf\(x\) < ([\d.]+)f", text)
+    assert found
+    numbers = re.sub(r"(\d\.\d+)f", r"np.float32(\1)", found[1])
+    x = np.linspace(-float(found[2]), float(found[2]), 20001, dtype=np.float32)
+    near = eval(numbers, {"x": x, "t": x * x, "np": np}).astype(np.float64)
+    want = np.tanh(x.astype(np.float64))
+    assert (abs(near - want) <= 2.0**-20 * abs(want)).all()
+
+
 def test_the_distance_of_the_error_function_from_one() -> None:
     """That the polynomial of `log2_distance` gives what its comment and that of its product say, at
     float32's precision."""

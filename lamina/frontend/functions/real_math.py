@@ -117,20 +117,8 @@ def cosh(x: Node) -> Node:
     return root * 0.5 * root + 0.5 / root / root
 
 
-@_odd
-def _tanh(size: Node) -> Node:
-    """In float32 a polynomial of error 2**-26 where the difference of exponentials would cancel."""
-    if size.dtype is dtypes.float64:
-        inner = expm1(size * -2)
-        return -inner / (inner + 2)
-    square, small = size * size, unary(Op.EXP, size * -2)
-    series = ((square * 0.017257 - 0.05305296) * square + 0.13325988) * square - 0.33333148
-    return select(size < 0.5, size * square * series + size, (1 - small) / (small + 1))
-
-
 def tanh(x: Node) -> Node:
-    """Its derivatives are those of the same function in words that know no cases."""
-    return Node(Op.CUSTOM_DERIVATIVE, (_tanh(x), unary(Op.LOGISTIC, x * 2) * 2 - 1))
+    return unary(Op.TANH, x)
 
 
 @_odd

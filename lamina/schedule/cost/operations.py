@@ -13,7 +13,7 @@ from lamina.schedule.cost.body import Work
 # left to the C library. Those of float32 stand in the record of an operation.
 INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
     Op.EXP: 26, Op.EXP2: 24, Op.LOG: 36, Op.LOG2: 46, Op.SIN: 56, Op.COS: 56, Op.ATAN: 38,
-    Op.ERF: 50, Op.LOGISTIC: 34,
+    Op.ERF: 50, Op.LOGISTIC: 34, Op.TANH: 30,
 }  # fmt: skip
 # The same of the step of a monoid of several components, such as an argmax, which is no single
 # operation. On single elements it moves flags to registers, and branches. On vectors an argmax
@@ -22,7 +22,7 @@ INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
 COMPOUND_STEP = 12
 COMPOUND_STEP_OF_VECTORS = 7
 # Operations that divide once, beside their instructions.
-DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
+DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.TANH, Op.ATAN, Op.MOD})
 DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
 # A division of a whole vector of float64, and a square root, in divisions of one of float32: a
 # Sapphire Rapids takes 16 clocks, 12 and 24 for a root of float64, for 10.

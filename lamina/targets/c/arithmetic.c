@@ -95,6 +95,7 @@ EACH_FLOAT(LIBRARY, cos)
 #endif
 EACH_FLOAT(LIBRARY, atan)
 EACH_FLOAT(LIBRARY, erf)
+EACH_FLOAT(LIBRARY, tanh)
 
 #define LOGISTIC(T, suffix, name) \
     INLINE T name##_##T(T x) { \

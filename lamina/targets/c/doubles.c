@@ -5,41 +5,51 @@
    fits, relative to the function (Remez), with coefficients rounded to float64. `tests/transcendental`
    bounds the errors. A compiler may contract a * b + c or not, but must not reorder sums. */
 
-INLINE f64xN clamped_f64xN(f64xN x, i64xN vanishing, f64 high) { /* NaN stays */
-    x = where_f64xN(vanishing, splat_f64xN(0.0), x);
-    return where_f64xN(x > high, splat_f64xN(high), x);
-}
-
 /* Adding 1.5 * 2**52 rounds to an integer; 2 * 1023 more make the low bits the biased exponents of two
    factors of 2**n, -1077 <= n <= 1025. */
 
 #define ROUND (6755399441055744.0 + 2046.0)
-INLINE f64xN scaled_f64xN(f64xN x, f64xN shifted) {
-    const u64xN bits = (u64xN)shifted, half = bits >> 1, rest = bits - half;
-    return x * (f64xN)(half << 52) * (f64xN)(rest << 52);
+#if defined __AVX512F__ && N == 8 && !defined __clang__
+INLINE f64xN limited_f64xN(f64xN x, f64 low, f64 high) {
+    return smaller_f64xN(splat_f64xN(high), x);
 }
+INLINE f64xN scaled_f64xN(f64xN value, f64xN shifted, f64xN x, f64 low) {
+    const u8 rest = BUILTIN(ia32_cmppd512_mask)(x, splat_f64xN(low), 5, -1, 4); /* or NaN */
+    return BUILTIN(ia32_scalefpd512_mask)(value, shifted - ROUND, splat_f64xN(0.0), rest, 4);
+}
+#else
+INLINE f64xN limited_f64xN(f64xN x, f64 low, f64 high) {
+    const f64xN zero = splat_f64xN(0.0);
+    return smaller_f64xN(splat_f64xN(high), where_f64xN((i64xN)(x < low), zero, x));
+}
+INLINE f64xN scaled_f64xN(f64xN value, f64xN shifted, f64xN x, f64 low) {
+    const u64xN bits = (u64xN)shifted, half = bits >> 1, rest = bits - half;
+    value = value * (f64xN)(half << 52) * (f64xN)(rest << 52);
+    return where_f64xN((i64xN)(x < low), splat_f64xN(0.0), value);
+}
+#endif
 INLINE f64xN exp_f64xN(f64xN x) {
-    const i64xN vanishing = x < -746.0;
-    x = clamped_f64xN(x, vanishing, 710.0);
-    const f64xN shifted = x * 1.4426950408889634 + ROUND, n = shifted - ROUND;
+    const f64 low = -746.0;
+    const f64xN inside = limited_f64xN(x, low, 710.0);
+    const f64xN shifted = inside * 1.4426950408889634 + ROUND, n = shifted - ROUND;
     /* ln 2 in two parts, of which the first has 42 bits: exact times any n */
-    const f64xN r = x - n * 0x1.62e42fefa38p-1 - n * 5.497923018708371e-14;
+    const f64xN r = inside - n * 0x1.62e42fefa38p-1 - n * 5.497923018708371e-14;
     const f64xN tail = 0.5 + r * (0.16666666666666685 + r * (0.04166666666666673 + r * (
         0.008333333333316621 + r * (0.0013888888888858447 + r * (0.00019841269897360252 + r * (
         2.4801587373691727e-05 + r * (2.7557233929431177e-06 + r * (2.7557233410152486e-07 + r * (
         2.5112348864949155e-08 + r * 2.092692839223569e-09)))))))));
-    return where_f64xN(vanishing, splat_f64xN(0.0), scaled_f64xN(r * r * tail + r + 1.0, shifted));
+    return scaled_f64xN(r * r * tail + r + 1.0, shifted, x, low);
 }
 INLINE f64xN exp2_f64xN(f64xN x) {
-    const i64xN vanishing = x < -1075.0;
-    x = clamped_f64xN(x, vanishing, 1024.0);
-    const f64xN shifted = x + ROUND, r = x - (shifted - ROUND);
+    const f64 low = -1075.0;
+    const f64xN inside = limited_f64xN(x, low, 1024.0);
+    const f64xN shifted = inside + ROUND, r = inside - (shifted - ROUND);
     const f64xN slope = 0.6931471805599453 + r * (0.24022650695910072 + r * (
         0.0555041086648217 + r * (0.009618129107628496 + r * (0.0013333558146390177 + r * (
         0.00015403530393340976 + r * (1.5252733856505572e-05 + r * (1.3215486833125906e-06 + r * (
         1.0178051089845093e-07 + r * (7.054888234065486e-09 + r * (4.45669278931925e-10
         + r * 2.5741822749028296e-11))))))))));
-    return where_f64xN(vanishing, splat_f64xN(0.0), scaled_f64xN(r * slope + 1.0, shifted));
+    return scaled_f64xN(r * slope + 1.0, shifted, x, low);
 }
 #undef ROUND
 
@@ -47,6 +57,21 @@ INLINE f64xN logistic_f64xN(f64xN x) {
     const i64xN negative = x < 0.0;
     const f64xN small = exp_f64xN(where_f64xN(negative, x, -x)), one = splat_f64xN(1.0);
     return where_f64xN(negative, small, one) / (small + 1.0);
+}
+
+INLINE f64xN tanh_f64xN(f64xN x) {
+    const f64 round = 6755399441055744.0 + 1023.0;
+    const u64xN sign = (u64xN)x & (1ULL << 63);
+    const f64xN size = smaller_f64xN(splat_f64xN(19.1), (f64xN)((u64xN)x ^ sign));
+    const f64xN shifted = size * 2.8853900817779268 + round, n = shifted - round;
+    const f64xN power = (f64xN)((u64xN)shifted << 52);
+    const f64xN r = size - n * 0x1.62e42fefa38p-2 - n * 2.7489615093541855e-14;
+    const f64xN tail = 1.0 + r * (0.6666666666666671 + r * (0.3333333333333321 + r * (
+        0.1333333333331471 + r * (0.044444444444678634 + r * (0.012698412727014016 + r * (
+        0.0031746031581549863 + r * (0.0007054654561464038 + r * (0.0001410938992674271 + r * (
+        2.571159209104794e-05 + r * 4.275294273626487e-06)))))))));
+    const f64xN half = (r * r * tail + r) * power + (power * 0.5 - 0.5);
+    return (f64xN)((u64xN)(half / (half + 1.0)) | sign);
 }
 
 /* For x = 2**n * (1 + f) the logarithm of 1 + f is f - f**2 / 2 + s (f**2 / 2 + R(s**2)), where
@@ -186,5 +211,5 @@ INLINE f64xN erf_f64xN(f64xN x) {
 #define CALLED(f) \
     static __attribute__((noinline)) f64xN called_##f##_f64xN(f64xN x) { return f##_f64xN(x); }
 CALLED(exp) CALLED(exp2) CALLED(log) CALLED(log2) CALLED(sin) CALLED(cos) CALLED(atan) CALLED(erf)
-CALLED(logistic)
+CALLED(logistic) CALLED(tanh)
 #undef CALLED

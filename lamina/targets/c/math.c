@@ -13,34 +13,46 @@
    and leaves it in the low bits. With 2 * 127 on top, one half of those bits and the rest of them are
    the biased exponents of two factors of 2**n: -150 <= n <= 128, so that 2**n itself may overflow or
    underflow where the product does not. Where the result vanishes, as where attention is masked, it is
-   chosen: processors take 100 clocks and more for a product that underflows. */
+   chosen: processors take 100 clocks and more for a product that underflows. AVX-512 has an
+   instruction that multiplies by 2**n, in the lanes of a mask. */
 
 #define ROUND (12582912.0f + 254.0f)
-INLINE f32xN scaled_f32xN(f32xN x, f32xN shifted) {
+#if defined __AVX512F__ && N == 16 && !defined __clang__
+INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) {
+    return smaller_f32xN(splat_f32xN(high), x);
+}
+INLINE f32xN scaled_f32xN(f32xN value, f32xN shifted, f32xN x, f32 low) {
+    const u16 rest = BUILTIN(ia32_cmpps512_mask)(x, splat_f32xN(low), 5, -1, 4); /* or NaN */
+    return BUILTIN(ia32_scalefps512_mask)(value, shifted - ROUND, splat_f32xN(0.0f), rest, 4);
+}
+#else
+INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) { /* any number for what is below `low` */
+    const f32xN zero = splat_f32xN(0.0f);
+    return smaller_f32xN(splat_f32xN(high), where_f32xN((i32xN)(x < low), zero, x)); /* NaN stays */
+}
+INLINE f32xN scaled_f32xN(f32xN value, f32xN shifted, f32xN x, f32 low) { /* 0 for x below `low` */
     const u32xN bits = (u32xN)shifted, half = bits >> 1, rest = bits - half;
-    return x * (f32xN)(half << 23) * (f32xN)(rest << 23);
+    value = value * (f32xN)(half << 23) * (f32xN)(rest << 23);
+    return where_f32xN((i32xN)(x < low), splat_f32xN(0.0f), value);
 }
-INLINE f32xN clamped_f32xN(f32xN x, i32xN vanishing, f32 high) { /* NaN stays */
-    x = where_f32xN(vanishing, splat_f32xN(0.0f), x);
-    return where_f32xN(x > high, splat_f32xN(high), x);
-}
+#endif
 INLINE f32xN exp_f32xN(f32xN x) {
-    const i32xN vanishing = x < -104.0f;
-    x = clamped_f32xN(x, vanishing, 89.0f);
-    const f32xN shifted = x * 1.44269504f + ROUND, n = shifted - ROUND;
+    const f32 low = -104.0f;
+    const f32xN inside = limited_f32xN(x, low, 89.0f);
+    const f32xN shifted = inside * 1.44269504f + ROUND, n = shifted - ROUND;
     /* ln 2 in two parts (Cody and Waite), of which the first has 15 bits: exact times any n */
-    const f32xN r = x - n * 0.693145751953125f - n * 1.42860682e-6f;
+    const f32xN r = inside - n * 0.693145751953125f - n * 1.42860682e-6f;
     const f32xN tail = 0.49999994f + r * (0.16666517f + r * (0.04166828f + r * (
         0.008369248f + r * 0.0013820746f)));
-    return where_f32xN(vanishing, splat_f32xN(0.0f), scaled_f32xN(r * r * tail + r + 1.0f, shifted));
+    return scaled_f32xN(r * r * tail + r + 1.0f, shifted, x, low);
 }
 INLINE f32xN exp2_f32xN(f32xN x) {
-    const i32xN vanishing = x < -150.0f;
-    x = clamped_f32xN(x, vanishing, 128.0f);
-    const f32xN shifted = x + ROUND, r = x - (shifted - ROUND);
+    const f32 low = -150.0f;
+    const f32xN inside = limited_f32xN(x, low, 128.0f);
+    const f32xN shifted = inside + ROUND, r = inside - (shifted - ROUND);
     const f32xN slope = 0.6931472f + r * (0.24022648f + r * (0.055503596f + r * (
         0.009618506f + r * (0.0013391024f + r * 0.00015326796f))));
-    return where_f32xN(vanishing, splat_f32xN(0.0f), scaled_f32xN(r * slope + 1.0f, shifted));
+    return scaled_f32xN(r * slope + 1.0f, shifted, x, low);
 }
 #undef ROUND
 
@@ -51,9 +63,37 @@ INLINE f32xN logistic_f32xN(f32xN x) {
     return where_f32xN(negative, small, one) / (small + 1.0f);
 }
 
+/* Half of e**(2|x|) - 1, over that and 1. It is half of 2**n - 1, plus 2**n times the same of the
+   remainder of |x| by half of ln 2, a polynomial, so that nothing cancels where x is small. 127 on top
+   make the low bits the exponent of 2**n. From 9.02 on the result rounds to 1. */
+INLINE f32xN tanh_f32xN(f32xN x) {
+    const f32 round = 12582912.0f + 127.0f;
+    const u32xN sign = (u32xN)x & 0x80000000;
+    const f32xN size = smaller_f32xN(splat_f32xN(9.02f), (f32xN)((u32xN)x ^ sign)); /* NaN stays */
+    const f32xN shifted = size * 2.88539008f + round, n = shifted - round;
+    const f32xN power = (f32xN)((u32xN)shifted << 23);
+    const f32xN r = size - n * 0.3465728759765625f - n * 7.1430341e-07f;
+    const f32xN tail = 0.99999994f + r * (0.66666156f + r * (0.33334205f + r * (
+        0.1338739f + r * 0.04427371f)));
+    const f32xN half = (r * r * tail + r) * power + (power * 0.5f - 0.5f);
+    return (f32xN)((u32xN)(half / (half + 1.0f)) | sign);
+}
+
 /* Logarithms are the exponent plus a polynomial of the mantissa around 1: for finite x > 0 it is
    2**n * (1 + f), 1 + f between sqrt(1/2) and sqrt(2). */
 
+#if defined __AVX512F__ && N == 16 && !defined __clang__
+/* Instructions give the exponent and the mantissa, from 1 to 2: infinite and 1 of zero and infinity,
+   and NaN for x < 0 (the 12). So what follows needs no special cases. */
+INLINE f32xN exponent_f32xN(f32xN x, f32xN *f) {
+    const f32xN mantissa = BUILTIN(ia32_getmantps512_mask)(x, 12, x, -1, 4);
+    const f32xN exponent = BUILTIN(ia32_getexpps512_mask)(x, x, -1, 4);
+    const i32xN upper = mantissa >= 1.41421354f;
+    *f = where_f32xN(upper, mantissa * 0.5f, mantissa) - 1.0f;
+    return where_f32xN(upper, exponent + 1.0f, exponent);
+}
+INLINE f32xN with_poles_f32xN(f32xN x, f32xN logarithm) { return logarithm; }
+#else
 #define SQRT_HALF 0x3F3504F3 /* the bits of a float32 */
 INLINE f32xN exponent_f32xN(f32xN x, f32xN *f) {
     const i32xN tiny = x < 0x1p-126f;
@@ -67,6 +107,7 @@ INLINE f32xN with_poles_f32xN(f32xN x, f32xN logarithm) { /* which is right for 
     const f32xN outside = where_f32xN(x == 0.0f, -inf, nan);
     return where_f32xN(x > 0.0f, where_f32xN(x < inf, logarithm, x), outside);
 }
+#endif
 INLINE f32xN log_f32xN(f32xN x) {
     f32xN f;
     const f32xN n = exponent_f32xN(x, &f), square = f * f;
@@ -254,7 +295,7 @@ INLINE f32xN erf_f32xN(f32xN x) {
 /* What a kernel of many functions calls, as a compiler takes long for many copies. */
 #define CALLED(f) \
     static __attribute__((noinline)) f32xN called_##f##_f32xN(f32xN x) { return f##_f32xN(x); }
-#define EACH(F) F(exp) F(exp2) F(log) F(log2) F(sin) F(cos) F(atan) F(erf) F(logistic)
+#define EACH(F) F(exp) F(exp2) F(log) F(log2) F(sin) F(cos) F(atan) F(erf) F(logistic) F(tanh)
 EACH(CALLED)
 #if N == 1
 #define CALLED_SCALAR(f) SCALAR(called_##f##_f32, f32, f32)
@@ -269,6 +310,7 @@ SCALAR(cos_f32, f32, f32)
 SCALAR(atan_f32, f32, f32)
 SCALAR(erf_f32, f32, f32)
 SCALAR(logistic_f32, f32, f32)
+SCALAR(tanh_f32, f32, f32)
 #endif
 #undef CALLED
 #undef EACH

@@ -31,6 +31,7 @@ IN_VECTORS = (Op.MAX, Op.MIN, Op.TRUNC)
 OF_FLOAT32 = Group.TRANSCENDENTAL - {Op.SQRT}
 VECTORS_OF_FLOAT64 = frozenset({
     Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.ATAN, Op.ERF, Op.LOGISTIC,
+    Op.TANH,
 })  # fmt: skip
 SIGNS = {
     Op.ADD: "+", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.AND: "&", Op.OR: "|",

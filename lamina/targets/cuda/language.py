@@ -16,7 +16,7 @@ from lamina.targets.language import Value
 
 # Operations with a shorter form, `short_exp` and so on, whose error is below that of float16. The
 # error function has one too, whose error is below that of bfloat16 alone.
-SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOGISTIC}
+SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOGISTIC, Op.TANH}
 # Operations whose results change as little as their operands: errors of these stay small. Those of
 # an operand next to one do not in its logarithm.
 SMOOTH = SHORTENED - {Op.LOG} | {Op.ERF, Op.NEG, Op.ADD, Op.MUL, Op.WHERE}

@@ -143,6 +143,13 @@ SHORT(exp2(f32 x), "ex2.approx.ftz.f32 %0, %1;", "f"(x))
 SHORT(inverse(f32 x), "rcp.approx.ftz.f32 %0, %1;", "f"(x))
 INLINE f32 short_exp(f32 x) { return short_exp2(x * 1.44269504f); }
 INLINE f32 short_logistic(f32 x) { return short_inverse(short_exp(-x) + 1.0f); }
+/* Up to 0.25, where the difference from one would cancel, a series takes its place: the first term that
+   it leaves out is less than 2**-21 of it. */
+INLINE f32 short_tanh(f32 x) {
+    const f32 far = 1.0f - 2.0f * short_inverse(short_exp(2.0f * x) + 1.0f), t = x * x;
+    const f32 near = x + x * t * (-0.333333343f + t * (0.13333334f + t * -0.0539682545f));
+    return fabsf(x) < 0.25f ? near : far;
+}
 SHORT(log2(f32 x), "lg2.approx.f32 %0, %1;", "f"(x))
 /* The error of the instruction is 2**-22, whatever is left of the logarithm next to one: there a series
    takes its place, up to a distance of 2**-4, where the first term that it leaves out is 2**-22 of it. */
