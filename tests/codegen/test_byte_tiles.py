@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import Tensor, backends
+from lamina import Tensor, backends, pipeline
 from lamina.core.options import using
 from lamina.core.target import cpu_target
 from lamina.errors import FormatError
@@ -42,7 +42,8 @@ def _a_cpu_with_tiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def _use(engines: frozenset[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make programs for a CPU with these engines."""
     target = cpu_target(vector_bytes=64, cores=2, engines=engines)
-    monkeypatch.setattr(backends, "target_of", lambda options: target)
+    for module in (backends, pipeline):
+        monkeypatch.setattr(module, "target_of", lambda options: target)
 
 
 def _bytes(dtype: type, shape: tuple[int, ...], seed: int) -> np.ndarray:
