@@ -21,7 +21,8 @@ def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     of the machine leaves one of the two. Where the block fails, the old file stays and the new one
     is removed. A new file has the mode that the umask leaves, a replaced one keeps its mode, and
     a symbolic link stays one: its target is replaced. Pipes and devices are written to as they are.
-    Raises OSError, before anything is written where `path` is a folder or may not be written.
+    Raises OSError, before anything is written where `path` is a folder or may not be written; where
+    its folder is missing, the error names the folder.
     """
     target = Path(os.path.realpath(path))
     old = _mode_of(path)

@@ -88,11 +88,20 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     temporary = path.with_name(f"{_TEMPORARY}{os.urandom(8).hex()}")
     try:
-        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with _created(temporary, mode) as file:
             yield file
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _created(path: Path, mode: int) -> BinaryIO:
+    """A new file. An error names the folder: the caller knows no temporary file."""
+    try:
+        return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+    except OSError as error:
+        error.filename = os.fspath(path.parent)
+        raise
 
 
 def _prepare(folder: Path) -> None:

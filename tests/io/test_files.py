@@ -172,8 +172,9 @@ def test_a_kill_leaves_a_whole_file(tmp_path: Path, delay: float) -> None:
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         save(tmp_path, 1.0)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as missing:
         save(tmp_path / "no" / "model", 1.0)
+    assert missing.value.filename == str(tmp_path / "no")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="symbolic links"):
         save(tmp_path / "loop", 1.0)
