@@ -29,13 +29,15 @@ from lamina.text.schema import Constraint
 
 __all__ = ["Acceptance", "Generator", "Proposer"]
 
-# Tokens of a prompt that are computed at once. Weights are decoded once for a chunk, and a short
-# prompt fills up a long one: 512 tokens of SmolLM2 took a core 3.7 s in chunks of 128 and 5.7 s in
-# chunks of 32, 31 tokens 0.79 s and 0.34 s (measured beside other work).
+# Tokens of a prompt that are computed at once. A long chunk decodes the weights once for many
+# tokens; a short prompt wastes the rest of a long chunk. On one core, 512 tokens of SmolLM2 took
+# 3.7 s in chunks of 128 and 5.7 s in chunks of 32, and 31 tokens 0.79 s and 0.34 s (measured beside
+# other work).
 CHUNKS = (32, 128)
 
-# Positions that the shortest programs have: attention reads all positions of a program, so that a
-# longer text has one for twice as many.
+# Positions that attention reads in the programs of the shortest texts. Attention reads all
+# positions of its program, so that a short text needs a short program, and a longer text one of
+# twice as many positions.
 _SHORTEST = 256
 
 
@@ -51,7 +53,7 @@ class Proposer(Protocol):
 
 @dataclass
 class Acceptance:
-    """How many tokens were proposed for a text, and how many of these it has."""
+    """How many tokens were proposed for a text, and how many of these were accepted."""
 
     proposed: int = 0
     accepted: int = 0
@@ -59,13 +61,19 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class _Step:
-    """The inputs of a program for `size` tokens. new: the first of these, which begin at the place
-    `first` of the text; others fill it up. What fills it up is written behind the text, and read by
-    no token of it: each one writes its own keys and values first.
+    """One call of a program that computes `size` tokens and chooses successors of these.
 
-    wants_all: the successors of all tokens are wanted, not of the last new one alone. allowed: as
-    `Constraint.allowed` says of the first of these successors, the second and so on; of others, and
-    where it is empty, any token may come."""
+    new: the tokens of the text that the call computes, at most `size`
+    first: the position of the first new token in the text
+    size: the tokens that the program has. Zeros after the new tokens fill up the rest. Their keys
+        and values go to positions behind the text. No token reads them there: a later token that
+        has such a position overwrites them first.
+    wants_all: True for the successors of all `size` tokens, False for that of the last new token
+    allowed: a mask of tokens, as `Constraint.allowed` gives it, for each of the first successors.
+        A successor without a mask may be any token.
+
+    A prompt of 40 tokens whose first 32 are in the cache: 8 new tokens, first 32, size 32.
+    """
 
     new: Sequence[int]
     first: int
@@ -79,12 +87,13 @@ class _Step:
 
     @property
     def places(self) -> list[int]:
-        """What programs read beside `ids`."""
+        """The position of the first token in the text, and, if only one successor is wanted, the
+        number of its predecessor among `ids`: [32, 7] in the example."""
         return [self.first] if self.wants_all else [self.first, len(self.new) - 1]
 
     @property
     def counts(self) -> Sequence[int]:
-        """How many of `ids` come before each successor that is wanted."""
+        """For each wanted successor, the number of `ids` before it: [8] in the example."""
         return range(1, self.size + 1) if self.wants_all else [len(self.new)]
 
 
@@ -104,27 +113,33 @@ class _Choice:
         return self.sampling.is_limited or self.constraint is not None
 
     def ahead(self, tokens: Sequence[int]) -> tuple[Sequence[int], list[NDArray[np.int32]]]:
-        """As many of `tokens` as may come next one after another, and `Constraint.allowed` before
-        each of these and after the last; an empty list where any token may come always."""
+        """The longest beginning of `tokens` that the constraint allows, and the masks of
+        `Constraint.ahead`: one before each token of that beginning, one after it. Without a
+        constraint all of `tokens`, and no masks."""
         return (tokens, []) if self.constraint is None else self.constraint.ahead(tokens)
 
 
 class Generator:
-    """Writes with `network` texts of up to `capacity` tokens, prompts included.
+    """Writes texts of up to `capacity` tokens with `network`, prompts included, one at a time.
 
-    A program for each length among `chunks` computes so many tokens of a prompt, another one the
-    next token, all at any place of the text: the place is a tensor. There is one of each for 256
-    positions, for 512 and so on up to the capacity. What the cache holds of an earlier text that
-    begins alike is not computed again. It writes one text at a time.
+    Programs have fixed shapes. For each length in `chunks` there is a program that computes as many
+    tokens of a prompt; one more program computes the next token. The position in the text is a
+    tensor, an input of these programs. Each program exists once for each number of positions that
+    attention may read: 256, 512 and so on up to the capacity. It is compiled when a text first
+    needs it.
 
-    proposer: guesses tokens. One more program then computes what follows the last token and each of
-    as many proposals as there are at most. Each successor is chosen as it is without proposals, by
-    the seed and the place. Proposals before the first wrong one are accepted, and the token in the
-    place of that one is known as well. So the text is the same one, but for the last bits of sums,
-    which a program of other shapes may add in another order. `acceptance` counts the proposals for
-    the last text.
+    The cache keeps keys and values of the last text. If the next prompt begins with the same
+    tokens, these are not computed again.
 
-    cache_dtype: int8 keeps keys and values in 8 bits, None in those of the model.
+    proposer: guesses the next tokens. With P as `proposer.count`, one more program takes the last
+        token and up to P proposals, and chooses the successor of each, by the seed and the position
+        as without proposals. The text gets the proposals before the first wrong one, and then the
+        chosen token in place of the wrong one. Of the proposals 5 6 7 and the choices 5 6 8 4, the
+        text gets 5 6 8. So the text does not depend on proposals, but for rounding: a program of
+        other shapes may add up sums in another order. `acceptance` counts the proposals for the
+        last text.
+
+    cache_dtype: int8 keeps keys and values in 8 bits, None in the dtype of the model.
 
     Raises ArgumentError for a capacity below 1, and DTypeError for another `cache_dtype`.
 
@@ -148,16 +163,16 @@ class Generator:
         caches = network.new_caches(1, capacity, device, cache_dtype)
 
         def logits(ids: Tensor, places: Tensor, room: int) -> Tensor:
-            """After the token whose place among `ids` is the second of `places`, or after each one:
-            (1 or length, vocabulary). The first is that of ids[0] in the text. room: positions
-            that a text has."""
-            texts = [cache.prefix(room) for cache in caches]
+            """The logits of successors of `ids` (1, length), with `places` as `_Step.places`: those
+            of one token, (1, vocabulary), or of all, (length, vocabulary). room: the positions
+            that attention reads."""
+            prefixes = [cache.prefix(room) for cache in caches]
             only = places[1] if places.shape == (2,) else None
-            return network(ids, texts, places[0], only=only)[0]
+            return network(ids, prefixes, places[0], only=only)[0]
 
         @jit
         def greedy(ids: Tensor, places: Tensor, room: int) -> Tensor:
-            """As `ids` of the next tokens: (1, 1 or length)."""
+            """The most probable successors, in the shape of `ids`: (1, 1) or (1, length)."""
             return best(logits(ids, places, room)).unsqueeze(0)
 
         @jit
@@ -182,7 +197,7 @@ class Generator:
         constraint: Constraint | None = None,
     ) -> Iterator[int]:  # fmt: skip
         """The tokens that follow `prompt`, at most `limit`, and none beyond the capacity.
-        constraint: of these tokens, each of which it is told.
+        constraint: says which tokens are allowed, and is told each new token.
 
         Raises ArgumentError for a prompt without tokens, one that does not fit, and a limit below
         1."""
@@ -201,15 +216,18 @@ class Generator:
         choice = _Choice(sampling or Sampling(), constraint)
         count = min(limit, self.capacity - len(prompt) + 1)
         self.acceptance = Acceptance()
-        first = self._read(prompt, choice)
+        first = self._first_after(prompt, choice)
         if self._proposer is None:
             yield from self._following(first, count, choice)
         else:
             yield from self._following_proposed(first, count, choice, self._proposer)
 
     def _following(self, chosen: Tensor, count: int, choice: _Choice) -> Iterator[int]:
-        """`count` tokens, of which `chosen` is the first. Where the next one depends on this one
-        alone, its program is begun before the host reads this one, which takes as long."""
+        """`count` tokens, of which `chosen` is the first.
+
+        The host has to wait for a token to read it. Where each token is the most probable one
+        (`_Choice.is_plain`), the program of the next token starts before that wait: its input is
+        the tensor `chosen`, and the device works in the meantime."""
         for left in reversed(range(count)):
             runs_ahead = choice.is_plain and fetch(chosen)
             following = None
@@ -226,12 +244,12 @@ class Generator:
             if following is not None:
                 chosen = following
             elif left:
-                chosen = self._after(token, choice)
+                chosen = self._successor(token, choice)
 
     def _following_proposed(
         self, chosen: Tensor, count: int, choice: _Choice, proposer: Proposer
     ) -> Iterator[int]:
-        """`count` tokens, of which `chosen` is the first."""
+        """`count` tokens, of which `chosen` is the first, with proposals for the others."""
         new = [int(chosen.item())]
         left = count
         while True:
@@ -247,49 +265,53 @@ class Generator:
     def _accepted(
         self, token: int, left: int, choice: _Choice, proposer: Proposer
     ) -> list[int]:
-        """The tokens that follow `token`, at most `left`: the proposals that are right, and one
-        more."""
+        """One to `left` tokens that follow `token`: the proposals before the first wrong one, and
+        the token that the model chooses after these."""
         text = [*self._held, token]
         limit = min(left - 1, proposer.count)
         guessed = proposer.propose(text, limit, choice.sampling) if limit else []
-        are_known = takewhile(lambda guess: guess < self._vocabulary, guessed)
-        proposed, allowed = choice.ahead([*are_known])
+        # A draft may have a longer, padded vocabulary, and guess a number that no token here has.
+        in_vocabulary = takewhile(lambda guess: guess < self._vocabulary, guessed)
+        proposed, allowed = choice.ahead([*in_vocabulary])
         if not proposed:
-            return [int(self._after(token, choice).item())]
+            return [int(self._successor(token, choice).item())]
         step = _Step([token, *proposed], len(self._held), proposer.count + 1, True, allowed)
-        chosen = [int(number) for number in self._chosen(step, choice).numpy().flat]
-        right = _alike(proposed, chosen)
+        chosen = [int(number) for number in self._successors(step, choice).numpy().flat]
+        right = _common_length(proposed, chosen)
         self._held += [token, *proposed[:right]]
         self.acceptance.proposed += len(proposed)
         self.acceptance.accepted += right
         return chosen[: right + 1]
 
-    def _read(self, prompt: Sequence[int], choice: _Choice) -> Tensor:
-        """The token that follows the prompt, whose chunks are computed."""
-        self._held = list(prompt[: _alike(self._held, prompt[:-1])])
+    def _first_after(self, prompt: Sequence[int], choice: _Choice) -> Tensor:
+        """The token that follows the prompt. Computes the keys and values of the prompt, chunk by
+        chunk, but for a beginning that the cache has from the text before. The last token is
+        always computed, as its successor is wanted."""
+        self._held = list(prompt[: _common_length(self._held, prompt[:-1])])
         _, allowed = choice.ahead([])
         while len(self._held) < len(prompt):
             first = len(self._held)
             size = self._chunk_of(len(prompt) - first)
             new = prompt[first : first + size]
-            chosen = self._chosen(_Step(new, first, size, allowed=allowed), choice)
+            chosen = self._successors(_Step(new, first, size, allowed=allowed), choice)
             self._held += new
         return chosen
 
     def _chunk_of(self, rest: int) -> int:
-        """The longest chunk that `rest` tokens fill by more than half, or the shortest."""
+        """The longest chunk that `rest` tokens fill by more than half; the shortest if they fill
+        none. Of chunks of 32 and 128 tokens: 128 for 65 tokens, 32 for 64 and for 3."""
         filled = [chunk for chunk in self._chunks if rest > chunk // 2]
         return filled[-1] if filled else self._chunks[0]
 
-    def _after(self, token: int, choice: _Choice) -> Tensor:
-        """What follows `token`, the text's last one."""
+    def _successor(self, token: int, choice: _Choice) -> Tensor:
+        """The token that follows `token`, the last token of the text."""
         _, allowed = choice.ahead([])
-        chosen = self._chosen(_Step([token], len(self._held), 1, allowed=allowed), choice)
+        chosen = self._successors(_Step([token], len(self._held), 1, allowed=allowed), choice)
         self._held.append(token)
         return chosen
 
-    def _chosen(self, step: _Step, choice: _Choice) -> Tensor:
-        """The successors that are wanted. What is held is the text before the step."""
+    def _successors(self, step: _Step, choice: _Choice) -> Tensor:
+        """The successors that `step` wants. `_held` is the text before the step, and stays so."""
         device, sampling = self._device, choice.sampling
         ids = Tensor([step.ids], int64, device)
         places = Tensor(step.places, int64, device)
@@ -306,26 +328,27 @@ class Generator:
         return self._limited(ids, places, room, numbers, keys, recent, allowed)
 
     def _recent(self, step: _Step) -> list[list[int]]:
-        """The tokens that penalties count, for each successor."""
+        """For each successor, the tokens before it that penalties count: lists of RECENT."""
         before = self._held[-RECENT:]
         return [recent_of([*before, *step.ids[:count]]) for count in step.counts]
 
     def _allowed(self, step: _Step) -> NDArray[np.int32]:
-        """The tokens that each successor may be."""
+        """For each successor, the mask of the tokens that it may be: see `all_allowed`."""
         words = all_allowed(len(step.counts), self._vocabulary)
         for row, allowed in enumerate(step.allowed):
             words[row] = allowed
         return words
 
     def _room(self, end: int) -> int:
-        """The positions of the shortest program for a text of `end` tokens: 512 for 300."""
+        """The positions that attention reads for a text of `end` tokens: the least power of two
+        from 256 on that has them, and no more than the capacity. 512 for 300 tokens."""
         room = _SHORTEST
         while room < end:
             room *= 2
         return min(room, self.capacity)
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """With how many equal tokens both begin."""
-    pairs = zip(one, other, strict=False)
+def _common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """The number of tokens in the longest common beginning: 2 for 5 6 7 and 5 6 8 4."""
+    pairs = zip(left, right, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,9 +1,14 @@
-"""Models of the Hugging Face hub by name: ``org/name``, with a branch, a tag or a commit as
-``org/name@revision``, or a GGUF file of a repository as ``org/name/file.gguf``.
+"""Downloads of models from the Hugging Face hub.
 
-The package `huggingface_hub` (the extra ``hub``) downloads them into its own cache. Of a repository
-it gets the files that lamina reads and no others: weights in safetensors, never pickles, and texts.
-Nothing in them is run.
+A model has a name of one of these forms:
+
+    org/name                 the folder of a repository, at its default branch
+    org/name@revision        the same at a branch, a tag or a commit
+    org/name/file.gguf       one GGUF file of a repository; it may have a revision, too
+
+The package `huggingface_hub` (the extra ``hub``) downloads into its own cache. It is asked only for
+the files that lamina reads: weights in safetensors, configurations and tokenizers. It is not asked
+for pickles. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from lamina.text.extra import package
 
 __all__ = ["HubName", "download"]
 
-# What lamina reads of a folder; a star stands for any part of a name.
+# The files of a folder that lamina reads; a star stands for any part of a name.
 _FILES = [
     "config.json", "generation_config.json", "preprocessor_config.json",
     "model.safetensors", "model-*.safetensors", "model.safetensors.index.json",
@@ -26,15 +31,21 @@ _FILES = [
     "modules.json", "*_Pooling/config.json", "sentence_bert_config.json",
     "config_sentence_transformers.json",
 ]  # fmt: skip
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a name, between slashes
-_PLACE = re.compile(r"-\d{5}-of-")  # of a part of a GGUF file, all of which are needed
-_LONGEST_REASON = 200  # characters
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # a part of a name, between slashes
+# The number of a part in ``model-00001-of-00003.gguf``. A model needs all: 00001 becomes ``*``.
+_PART_NUMBER = re.compile(r"-\d{5}-of-")
+_LONGEST_REASON = 200  # characters of another package's message
 _SITE = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
 class HubName:
-    """A repository, a file of it if it is that alone, and a revision if it is not the newest."""
+    """A name of the hub in its parts.
+
+    repository: ``org/name``
+    file: a GGUF file in it; None for the whole folder
+    revision: a branch, a tag or a commit; None for the default branch
+    """
 
     repository: str
     file: str | None = None
@@ -42,7 +53,7 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> HubName | None:
-        """None for a text that is no name of the hub, but a path."""
+        """The name that `text` is; None if it has another form, as a path has."""
         path, _, revision = text.partition("@")
         parts = path.split("/")
         is_file = path.endswith(".gguf")
@@ -55,13 +66,17 @@ class HubName:
 
 
 def download(name: HubName) -> Path:
-    """The folder or the GGUF file of a model in the package's cache. What is there already is not
-    downloaded again; without a network it is used as it is.
+    """Download a model into the package's cache, and return the path of its folder or GGUF file. A
+    file that the cache has is not downloaded again. Without a network, the cache is used as it is.
 
-    Raises MissingPackageError without the extra ``hub``; ArgumentError for what the hub does not
-    have, or gives nobody who has not asked for it; FormatError for a repository without weights
-    that lamina reads; DeviceError where the network fails."""
-    patterns = _FILES if name.file is None else [_PLACE.sub("-*-of-", name.file)]
+    Raises
+
+    - MissingPackageError without the extra ``hub``;
+    - ArgumentError if the hub has no such repository, file or revision, or if the user has not
+      accepted the terms of the model;
+    - FormatError for a repository without weights that lamina reads;
+    - DeviceError if the network fails and the cache lacks the model."""
+    patterns = _FILES if name.file is None else [_PART_NUMBER.sub("-*-of-", name.file)]
     hub = package("huggingface_hub", "hub")
     try:
         folder = Path(
@@ -78,7 +93,7 @@ def download(name: HubName) -> Path:
 
 
 def _check(name: HubName, folder: Path) -> None:
-    """Raises FormatError where a file is missing without which there is no model."""
+    """Raises FormatError if the folder lacks a configuration, or weights in safetensors."""
     if not (folder / "config.json").exists():
         raise FormatError(
             f"fetch: {name.repository} has no config.json; name a GGUF file of it, if it has one, "
@@ -93,8 +108,8 @@ def _check(name: HubName, folder: Path) -> None:
 
 
 def _failure(name: HubName, error: Exception) -> LaminaError:
-    """The error to raise for one of the package. One that says that the hub has no such thing may
-    also mean that it is private."""
+    """The error of lamina for an `error` of the package. For a private repository the hub answers
+    as if it did not exist."""
     kinds: Any = package("huggingface_hub.errors", "hub")
     if isinstance(error, kinds.GatedRepoError):
         return ArgumentError(
