@@ -1,7 +1,7 @@
 """Programs that are compiled: what they are, and how they are found on disk and loaded.
 
-A process that finds its large programs on disk (`lamina.stored`) needs no other part of the
-compiler. `RUNNERS` is the table of what differs from one kind of device to another.
+A process that finds its programs on disk (`lamina.stored`) needs no other part of the compiler.
+`RUNNERS` is the table of what differs from one kind of device to another.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from lamina import stored
 from lamina.core.options import Options
-from lamina.core.recent import cached
-from lamina.core.target import Target
+from lamina.core.recent import CACHES, Cache, cached
 from lamina.fuse.launch import Program
 from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cpu import CpuProgram
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RUNNERS", "Code", "Planned", "QuickCalls", "Runner", "find", "find_closed", "key_of",
-    "planned_of", "runner", "with_code",
+    "planned_of", "runner", "share", "store_closed", "stored_of", "with_code",
 ]  # fmt: skip
 
 Code = CpuProgram | CudaProgram | MetalProgram
@@ -128,32 +128,55 @@ class Planned:
 
 # Finding.
 
-def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
+# The programs that somebody has, by the names of their files: equal graphs share one.
+_SHARED: WeakValueDictionary[str, Planned] = WeakValueDictionary()
+CACHES.append(Cache("lamina.compiled.shared", _SHARED.__len__, _SHARED.clear))
+
+
+def key_of(sinks: Sequence[Node], options: Options) -> str | None:
     """The name of a program on disk; None where it is not stored, or its passes are recorded."""
-    return None if passes else stored.key_of(sinks, options, target)
+    return None if passes else stored.key_of(sinks, options, target_of(options))
 
 
-def find(sinks: tuple[Node, ...], options: Options) -> Planned | None:
-    """The program of a large graph that an earlier process compiled, loaded."""
-    key = key_of(sinks, options, target_of(options))
-    found = stored.load(key, options) if key else None
-    return None if found is None else replace(_loaded(found, sinks, options), key=key)
+def find(key: str, sinks: tuple[Node, ...], options: Options) -> Planned | None:
+    """The program of that name, loaded: one that this process has, else one that an earlier one
+    stored. sinks: a graph that it is made of, whose CALLs may be closed."""
+    shared = _SHARED.get(key)
+    if shared is not None:
+        return shared
+    found = stored.load(key, options)
+    if found is None:
+        return None
+    return share(with_code(replace(planned_of(found, sinks), key=key), options))
+
+
+def share(planned: Planned) -> Planned:
+    """Let `find` find a program that has a name; the one that is to be used for it: another thread
+    may have compiled it meanwhile."""
+    return planned if planned.key is None else _SHARED.setdefault(planned.key, planned)
 
 
 @cached(1024)
 def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
-    """The program of a graph whose CALLs are not opened yet, if an earlier process stored it: then
-    they need not be. It has fewer nodes, and is large where these are as many as for `key_of`."""
-    key = key_of(sinks, options, target_of(options))
+    """The program of a graph whose CALLs are not opened yet, where `store_closed` noted it, maybe
+    in an earlier process: then they need not be."""
+    key = key_of(sinks, options)
     name = stored.find_name(key, options) if key else None
-    found = stored.load(name, options) if name else None
-    return None if found is None else _loaded(found, sinks, options)
+    return None if name is None else find(name, sinks, options)
 
 
-def _loaded(
-    found: stored.StoredProgram, sinks: tuple[Node, ...], options: Options
-) -> Planned:
-    return with_code(planned_of(found, sinks), options)
+def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
+    """Let `find_closed` find `planned`, the program of what `sinks` are when opened."""
+    key = key_of(sinks, options) if planned.key else None
+    if key is not None and planned.key is not None:
+        stored.store_name(key, planned.key, options)
+
+
+def stored_of(planned: Planned) -> stored.StoredProgram:
+    """A printed program as it is written to disk."""
+    assert planned.source is not None
+    once = None if planned.once is None else stored_of(planned.once)
+    return stored.StoredProgram(planned.program, planned.source, planned.launches, once)
 
 
 def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:

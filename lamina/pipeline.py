@@ -25,7 +25,7 @@ from typing import Any
 
 from lamina import stored
 from lamina.backends import backend, by_hand, by_heuristic
-from lamina.compiled import Planned, find, key_of, with_code
+from lamina.compiled import Planned, share, stored_of, with_code
 from lamina.core.collector import without_collections
 from lamina.core.options import Options
 from lamina.core.recent import cached
@@ -492,22 +492,12 @@ _VERIFIERS: dict[str, Callable[[Any], None]] = {
 }
 
 
-@cached(1024)
-def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
-    """Compile for the device of `options`, or find what was compiled before for an equal graph
-    and equal options: by this process, or of a large graph by an earlier one."""
-    found = find(sinks, options)
-    if found is not None:
-        return found
-    planned = compile_source(sinks, options)
-    key = _key_of(sinks, options)
-    if key and planned.source is not None:
+def compile_stored(sinks: tuple[Node, ...], options: Options, key: str | None) -> Planned:
+    """Run every pass, load the program, and store it where it has a name on disk, `key`."""
+    planned = loaded(replace(compile_source(sinks, options), key=key), options)
+    if key is not None and planned.source is not None:
         stored.store(key, stored_of(planned), options)
-    return loaded(replace(planned, key=key), options)
-
-
-def _key_of(sinks: Sequence[Node], options: Options) -> str | None:
-    return key_of(sinks, options, target_of(options))
+    return share(planned)
 
 
 def loaded(planned: Planned, options: Options) -> Planned:
@@ -516,22 +506,7 @@ def loaded(planned: Planned, options: Options) -> Planned:
     return with_its_code
 
 
-def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
-    """Let `lamina.compiled.find_closed` find `planned`, the program of what `sinks` are when
-    opened."""
-    key = _key_of(sinks, options) if planned.key else None
-    if key is not None and planned.key is not None:
-        stored.store_name(key, planned.key, options)
-
-
-def stored_of(planned: Planned) -> stored.StoredProgram:
-    """A printed program as it is written to disk."""
-    assert planned.source is not None
-    once = None if planned.once is None else stored_of(planned.once)
-    return stored.StoredProgram(planned.program, planned.source, planned.launches, once)
-
-
-@cached(64)
+@cached(1024)
 def with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
     """A program that was read from disk, with what reports and checks look at: its steps."""
     opened = substitute(graph, {}, open_without_detach)

@@ -1,9 +1,10 @@
-"""Large programs on disk: what a later process needs to run one without the passes.
+"""Programs on disk: what a later process needs to run one without the passes.
 
-The passes take seconds for a network of 30 layers, and give the same text in each process. The disk
-cache of compiled code has a file of JSON for each such program: its text, the places of its
-results, and of a GPU's program its launches. Its name is a digest of the graph, the options, the
-facts of the device, and the files of the compiler itself.
+The passes take seconds for a network of 30 layers, and give the same text in each process; to
+import them takes a quarter of a second. The disk cache of compiled code has a file of JSON for each
+program: its text, the places of its results, and of a GPU's program its launches. Its name is a
+digest of the graph, the options, the facts of the device, and the folder of the compiler. A digest
+of the compiler's files is inside: an edited compiler writes its programs over those of before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lamina.core.dtypes import BY_NAME
 from lamina.core.options import Options
 from lamina.core.recent import memoized
 from lamina.core.target import Target
+from lamina.errors import DeviceError
 from lamina.fuse.launch import Program, Slot
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -29,10 +31,13 @@ from lamina.runtime.cache import digest
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
 
-__all__ = ["StoredProgram", "compiler", "key_of", "load", "parts_of", "read", "store"]
+__all__ = [
+    "StoredProgram", "compiler", "find_name", "key_of", "load", "parts_of", "read", "store",
+    "store_name",
+]  # fmt: skip
 
-# Nodes of a graph from which on it is stored (the passes take about 0.05 s for so many).
-MIN_NODES = 250
+# The folder of the compiler.
+_PACKAGE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True)
@@ -48,16 +53,14 @@ class StoredProgram:
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
-    """The name of the program of `sinks`; None of a small graph, of one with collectives, as a file
-    does not hold what they exchange, and where options ask for what the passes show, or for a
-    search, which measures."""
+    """The name of the program of `sinks`; None of a graph with collectives, as a file does not hold
+    what they exchange, and where options ask for what the passes show, or for a search, which
+    measures."""
     if options.debug or options.check or options.search:
         return None
-    nodes = toposort(sinks)
-    has_collectives = any(node.op in Group.COLLECTIVE for node in nodes)
-    if len(nodes) < MIN_NODES or has_collectives:
+    if any(node.op in Group.COLLECTIVE for node in toposort(sinks)):
         return None
-    return digest(to_text(sinks, _line_of), repr(options), target.facts, compiler())
+    return digest(to_text(sinks, _line_of), repr(options), target.facts, _PACKAGE)
 
 
 def _line_of(node: Node, names: Names) -> str:
@@ -74,28 +77,45 @@ def _digest_of(graph: Node) -> str:
 
 def find_name(key: str, options: Options) -> str | None:
     """The name that `store_name` noted for a graph of the name `key`."""
-    path = disk_cache(options).load(f"{key}.name")
-    return None if path is None else path.read_text(encoding="ascii")
+    name = _content(f"{key}.name", options)
+    return name if isinstance(name, str) else None
 
 
 def store_name(key: str, name: str, options: Options) -> None:
     """Note that the program of the graph that is called `key` is the one called `name`."""
-    disk_cache(options).store(f"{key}.name", name.encode())
+    _write(f"{key}.name", name, options)
 
 
 def load(key: str, options: Options) -> StoredProgram | None:
     """The program of that name; None where there is none, or its file is damaged."""
-    path = disk_cache(options).load(f"{key}.json")
-    if path is None:
-        return None
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        return read(json.loads(path.read_bytes()))
+    parts = _content(f"{key}.json", options)
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        return None if parts is None else read(parts)
     return None
 
 
 def store(key: str, stored: StoredProgram, options: Options) -> None:
-    """Write the file of a program. Raises as `DiskCache.store` does."""
-    disk_cache(options).store(f"{key}.json", json.dumps(parts_of(stored)).encode())
+    """Write the file of a program, if there is room for it."""
+    _write(f"{key}.json", parts_of(stored), options)
+
+
+def _content(file: str, options: Options) -> Any:
+    """What this compiler wrote to a file; None where it wrote nothing, or the file is damaged."""
+    path = disk_cache(options).load(file)
+    if path is None:
+        return None
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        written = json.loads(path.read_bytes())
+        return written["content"] if written["compiler"] == compiler() else None
+    return None
+
+
+def _write(file: str, content: Any, options: Options) -> None:
+    """Write a file, which only saves time: where no folder takes it, a warning was given, and this
+    process has the program."""
+    written = {"compiler": compiler(), "content": content}
+    with contextlib.suppress(DeviceError):
+        disk_cache(options).store(file, json.dumps(written).encode())
 
 
 def parts_of(stored: StoredProgram) -> dict[str, Any]:
@@ -153,7 +173,7 @@ def _as_tuples(value: Any) -> Any:
 def compiler() -> str:
     """A digest of the names, sizes and times of all files of this package: an edited compiler finds
     none of what it wrote before."""
-    return digest(*_files_of(os.path.dirname(__file__)))
+    return digest(*_files_of(_PACKAGE))
 
 
 def _files_of(folder: str) -> Iterator[str]:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamina import pipeline
 from lamina.core.dtypes import complex64, complex128, float32, float64
 from lamina.core.options import current
 from lamina.frontend import execution
+from lamina.frontend.execution import compile_sinks
 from lamina.graph.split_complex import split_complex
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
@@ -95,7 +95,7 @@ def run_compiled(samples: Sequence[Sample], device: str) -> list[list[np.ndarray
     inputs: list[Buffer] = []
     sinks = [sink for sample in samples for sink in renamed(sample, inputs, device)]
     settings = replace(current(), device=device)
-    compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), settings)
+    compiled = compile_sinks(split_complex(tuple(sinks)), settings)
     results = iter(execution.run_compiled(compiled, inputs, settings))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lamina import pipeline
+from lamina import pipeline, stored
 from lamina.core import options
 from lamina.runtime.profile import passes
 from tests.schedule.machines import rates_of
@@ -61,6 +61,15 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
         options.set_options(cache_dir=str(folder))  # of all threads
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test finds no program on disk that another test stored: the passes run in it, as they do
+    alone. Compiled code is shared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "_PACKAGE", request.node.nodeid)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

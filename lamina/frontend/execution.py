@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lamina.compiled import Planned, find
+from lamina.compiled import Planned, find, key_of
 from lamina.core.options import Options, current
 from lamina.core.recent import cached
 from lamina.errors import CompilerNotFoundError
@@ -18,7 +18,7 @@ from lamina.ir.node import Node
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.profile import counter, runs
 
-__all__ = ["execute", "run_compiled", "run_once"]
+__all__ = ["compile_sinks", "execute", "run_compiled", "run_once"]
 
 
 def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
@@ -33,7 +33,7 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
         options = replace(options, device=device)
     try:
         if device != "interp":
-            return run_compiled(_program_of(tuple(sinks), options), inputs, options)
+            return run_compiled(compile_sinks(tuple(sinks), options), inputs, options)
     except CompilerNotFoundError as error:
         if options.cc:
             raise
@@ -46,13 +46,16 @@ def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> lis
 
 
 @cached(1024)
-def _program_of(sinks: tuple[Node, ...], options: Options) -> Planned:
-    found = find(sinks, options)
+def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
+    """The program of a graph for the device of `options`: that of an equal graph and equal options
+    which this process has, else one that an earlier process stored, else compiled by the passes."""
+    key = key_of(sinks, options)
+    found = find(key, sinks, options) if key else None
     if found is not None:
         return found
-    from lamina.pipeline import compile_sinks  # the compiler loads when it is first needed
+    from lamina.pipeline import compile_stored  # the compiler loads when it is first needed
 
-    return compile_sinks(sinks, options)
+    return compile_stored(sinks, options, key)
 
 
 def run_once(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:

@@ -210,7 +210,7 @@ class Program:
             self.note_state()
 
     def _compile(self, trace: Trace, options: Options, constants: set[int]) -> None:
-        from lamina.compiled import find_closed, runner
+        from lamina.compiled import find_closed, runner, store_closed
         from lamina.frontend.execution import run_compiled  # as they are first needed
 
         devices = dict.fromkeys(buffer.device for buffer in trace.inputs)
@@ -229,8 +229,6 @@ class Program:
         else:
             values = self._compile_opened(trace, closed, constants)
             if not self.numbers and len(distinct) == len({*values}):
-                from lamina.pipeline import store_closed  # which has compiled them
-
                 store_closed(distinct, self.compiled, self.options)
         self.kept = KeptArrays(self.compiled, self.options, constants)
         self.run = run_compiled
@@ -249,7 +247,7 @@ class Program:
         self, trace: Trace, closed: Sequence[Node], constants: set[int]
     ) -> list[Node]:
         """Compile the sinks `closed` of a trace; what they are when opened."""
-        from lamina import pipeline  # the compiler loads when it is first needed
+        from lamina.frontend.execution import compile_sinks  # as it is first needed
 
         of_lines = with_constants([*trace.lines], constants)
         opened = memory.opened((*closed, *of_lines))
@@ -257,8 +255,8 @@ class Program:
         sinks = tuple(dict.fromkeys(opened[: len(closed)]))
         program, self.numbers = memory.lifted(sinks, len(trace.inputs), self.device)
         with known(carried(sinks, program, lines)):
-            self.compiled = pipeline.compile_sinks(program, self.options)
-        self._use = use_of(pipeline.compile_sinks, program, self.options)
+            self.compiled = compile_sinks(program, self.options)
+        self._use = use_of(compile_sinks, program, self.options)
         return opened[: len(closed)]
 
     def _watch(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:

@@ -15,8 +15,8 @@ import lamina as lm
 from bench.cases import Case, gpu, load
 from bench.cpu import GROUPS
 from bench.programs.frameworks import framework
-from lamina import pipeline
 from lamina.core.options import Options
+from lamina.frontend import execution
 from lamina.frontend.trace import placeholder
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -48,7 +48,7 @@ def _arrays(case: Case) -> list[Any]:
 def _traced(step: Callable[[], Any], patches: pytest.MonkeyPatch) -> tuple[Any, Options]:
     """What the first call of a jitted function would compile."""
     with patches.context() as patch:
-        patch.setattr(pipeline, "compile_sinks", _stop)
+        patch.setattr(execution, "compile_sinks", _stop)
         with pytest.raises(_TracedError) as traced:
             step()
     return traced.value.program

@@ -11,7 +11,7 @@ import pytest
 import lamina as lm
 from lamina.core.options import current, using
 from lamina.errors import FormatError
-from lamina.frontend.execution import run_compiled
+from lamina.frontend.execution import compile_sinks, run_compiled
 from lamina.frontend.realize import cut
 from lamina.fuse import row_block_limits, row_blocks
 from lamina.fuse.program import Program
@@ -20,7 +20,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel
 from lamina.loops import nest as loop_nest
 from lamina.loops.nest import Nest
-from lamina.pipeline import compile_sinks, compile_source
+from lamina.pipeline import compile_source
 from lamina.runtime.buffer import Buffer
 from tests.programs import disagreement, merged, random_program
 

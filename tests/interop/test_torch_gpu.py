@@ -103,7 +103,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Emulated]]:
 
     compile_sinks.drop = lambda *_: None  # type: ignore[attr-defined]
     monkeypatch.setitem(buffers._heaps, "cuda:0", Heap(0, "cuda:0"))
-    monkeypatch.setattr(pipeline, "compile_sinks", compile_sinks)
+    monkeypatch.setattr(execution, "compile_sinks", compile_sinks)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, cli, models, pipeline
+from lamina import Tensor, cli, models
 from lamina.core.options import using
 from lamina.errors import DTypeError, FormatError, OutOfMemoryError
+from lamina.frontend.execution import compile_sinks
 from lamina.frontend.jit import jit
 from lamina.ir.kernel import points
 from lamina.models import generate
@@ -138,10 +139,10 @@ def test_kernels_write_no_keys_and_values_as_floats(kind: str, length: int) -> N
 def test_there_are_as_many_programs_as_for_floats() -> None:
     def compiled(dtype: lm.DType | None) -> int:
         generator = Generator(NETWORK, 64, "cpu", (8,), cache_dtype=dtype)
-        before = pipeline.compile_sinks.cache_info().misses
+        before = compile_sinks.cache_info().misses
         for sampling in (Sampling(), Sampling(1.0)):
             assert len([*generator.tokens([7, 2, 3], 60, sampling)]) == 60
-        return pipeline.compile_sinks.cache_info().misses - before
+        return compile_sinks.cache_info().misses - before
 
     assert compiled(None) == compiled(lm.int8) > 0
 

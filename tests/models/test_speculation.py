@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina import Tensor, cli, pipeline, random
+from lamina import Tensor, cli, random
 from lamina.errors import ArgumentError
+from lamina.frontend.execution import compile_sinks
 from lamina.models.generate import Acceptance, Generator, Proposer
 from lamina.models.llama import Llama, LlamaConfig
 from lamina.models.loading import Model
@@ -204,12 +205,12 @@ def test_other_proposals_compile_nothing_new(proposers: dict[str, Proposer]) -> 
         generator = Generator(NETWORK, 64, "cpu", (8,), proposers[name])
         for prompt in ([7, 2], [1, 2, 3, 1, 2]):
             assert len([*generator.tokens(prompt, 40)]) == 40
-        compiled = pipeline.compile_sinks.cache_info().misses
+        compiled = compile_sinks.cache_info().misses
         with passes() as records:
             for first in range(9, 13):
                 assert len([*generator.tokens([first, 2, 5, 2], 40)]) == 40
         assert not records
-        assert pipeline.compile_sinks.cache_info().misses == compiled
+        assert compile_sinks.cache_info().misses == compiled
 
 
 def test_texts_that_fit_a_schema_are_those_of_plain_decoding() -> None:

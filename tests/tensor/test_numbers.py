@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import pipeline
 from lamina.core import options
 from lamina.core.dtypes import Scalar
 from lamina.frontend import execution
 from lamina.frontend import realize as memory
+from lamina.frontend.execution import compile_sinks
 from lamina.frontend.session import SESSION
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.split_complex import split_complex
@@ -46,7 +46,7 @@ def forget() -> None:
 
 
 def programs() -> int:
-    return pipeline.compile_sinks.cache_info().misses
+    return compile_sinks.cache_info().misses
 
 
 def check(function: Function, x: lm.Tensor, numbers: Sequence[Scalar], most: int = 2) -> None:
@@ -184,7 +184,7 @@ def run(sinks: Sequence[Node], program: RandomProgram, numbers: list[Buffer]) ->
     leaves = sorted(program.leaves, key=lambda one: one.arg.storage)
     inputs = [*(upload(program.leaves[one]) for one in leaves), *numbers]
     settings = replace(options.current(), device="cpu")
-    planned = pipeline.compile_sinks(tuple(sinks), settings)
+    planned = compile_sinks(tuple(sinks), settings)
     return [bytes(one.view()) for one in execution.run_compiled(planned, inputs, settings)]
 
 

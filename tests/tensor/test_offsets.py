@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import nn, pipeline
+from lamina import nn
 from lamina.core import options
 from lamina.core.dtypes import int64
 from lamina.frontend import realize as memory
+from lamina.frontend.execution import compile_sinks
 from lamina.frontend.session import SESSION
 from lamina.graph import index as ix
 from lamina.ir.kernel import TRUE, bounds
@@ -42,7 +43,7 @@ def forget() -> None:
 
 
 def programs() -> int:
-    return pipeline.compile_sinks.cache_info().misses
+    return compile_sinks.cache_info().misses
 
 
 def stored(x: Any, key: Any, value: Any) -> Any:

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import nn, pipeline
+from lamina import nn
 from lamina.frontend import realize as memory
+from lamina.frontend.execution import compile_sinks
 
 X = np.random.default_rng(0).standard_normal((64, 5, 32)).astype(np.float32)
 
 
 def compiled() -> int:
-    return pipeline.compile_sinks.cache_info().misses
+    return compile_sinks.cache_info().misses
 
 
 def bounds(size: int) -> st.SearchStrategy[slice]:

@@ -72,19 +72,20 @@ class _Compiled:
     """A program that was compiled for the device of `options`. kernels: how many a call runs."""
 
     def __init__(self, code: Code, options: Options) -> None:
-        from lamina import pipeline
+        from lamina.frontend.execution import compile_sinks
 
         self.options = options
-        self._compiled = pipeline.compile_sinks(code.sinks, options)
+        self._compiled = compile_sinks(code.sinks, options)
         self._constants = code.constants
         self._is_watched = options.debug > 0 or options.check
-        self._use = use_of(pipeline.compile_sinks, code.sinks, options)
+        self._use = use_of(compile_sinks, code.sinks, options)
         self._prepare(code.count)
 
     def __getstate__(self) -> _Written:
-        from lamina import pipeline, stored
+        from lamina import stored
+        from lamina.compiled import stored_of
 
-        program = stored.parts_of(pipeline.stored_of(self._compiled))
+        program = stored.parts_of(stored_of(self._compiled))
         constants = [bytes(buffer.on_host().view()) for buffer in self._constants]
         return _Written(program, self.options.device, self._count, constants)
 
