@@ -5,7 +5,8 @@ the input: the first training step of an LSTM with two layers takes tens of seco
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lamina.core.dtypes import DType, default_float
@@ -22,7 +23,64 @@ from lamina.nn.initial import Maybe, uniform_parameter
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 State = tuple[Tensor, ...]
+# The next state, of the products of the gates with the input and with h, and the state.
+Step = Callable[[Tensor, Tensor, State], State]
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+@dataclass(frozen=True)
+class DirectionWeights:
+    """weight_ih: (gates * hidden, inputs). weight_hh: (gates * hidden, outputs). Biases: (gates *
+    hidden,). weight_hr: (outputs, hidden), which h is multiplied with after each step; without it
+    outputs are h."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None = None
+    bias_hh: Tensor | None = None
+    weight_hr: Tensor | None = None
+
+
+def unrolled_layers(
+    x: Tensor, states: Sequence[State], layers: Sequence[Sequence[DirectionWeights]], step: Step,
+    dropout: float = 0.0,
+) -> tuple[Tensor, State]:  # fmt: skip
+    """The outputs of the last layer, (L, N, directions * outputs), and the final states, (layers *
+    directions, N, outputs) or, of cells, (layers * directions, N, hidden).
+
+    x: (L, N, inputs). states: those before the first step, for each direction of each layer.
+    layers: of each the weights of one direction, or of both. dropout: of the inputs of all layers
+    but the first, with this probability."""
+    finals: list[State] = []
+    for number, directions in enumerate(layers):
+        if number and dropout:
+            x = neural.dropout(x, dropout)
+        outputs = []
+        for weights, order in zip(directions, (1, -1), strict=False):
+            steps, final = _unrolled(x, weights, order, states[len(finals)], step)
+            outputs.append(steps)
+            finals.append(final)
+        x = concat(outputs, axis=-1)
+    return x, tuple(map(stack, zip(*finals, strict=True)))
+
+
+def _unrolled(
+    x: Tensor, weights: DirectionWeights, order: int, state: State, step: Step
+) -> tuple[Tensor, State]:
+    """The outputs of all steps, (L, N, outputs), and the state after the last one taken.
+
+    order: 1, or -1 from the last step to the first."""
+    # The inputs of all steps are known beforehand: one product for all of them.
+    inputs = linear(x, weights.weight_ih, weights.bias_ih).unstack(axis=0)
+    outputs: list[Tensor] = []
+    for step_input in inputs[::order]:
+        recurrent = linear(state[0], weights.weight_hh, weights.bias_hh)
+        state = step(step_input, recurrent, state)
+        if weights.weight_hr is not None:
+            state = (linear(state[0], weights.weight_hr), *state[1:])
+        outputs.append(state[0])
+    # Stored, or each step of what reads it would join all of them again.
+    return stack(outputs[::order]).contiguous(), state
 
 
 class _Recurrent:
@@ -70,17 +128,9 @@ class _Recurrent:
                              "not 2 or 3 axes", operation=type(self).__name__)  # fmt: skip
         x = x.transpose(0, time)
         states = self._first_states(x, initial)
-        finals: list[State] = []
-        for layer, suffixes in enumerate(self._suffixes):
-            if layer and self.training and self.dropout:
-                x = neural.dropout(x, self.dropout)
-            directions = []
-            for suffix, order in zip(suffixes, (1, -1), strict=False):
-                outputs, final = self._direction(x, suffix, order, states[len(finals)])
-                directions.append(outputs)
-                finals.append(final)
-            x = concat(directions, axis=-1)
-        lasts = tuple(map(stack, zip(*finals, strict=True)))
+        layers = [[self._weights(suffix) for suffix in suffixes] for suffixes in self._suffixes]
+        dropout = self.dropout if self.training else 0.0
+        x, lasts = unrolled_layers(x, states, layers, self._step, dropout)
         return x.transpose(0, time), lasts if self._states > 1 else lasts[0]
 
     def _first_states(self, x: Tensor, initial: Any) -> list[State]:
@@ -99,20 +149,10 @@ class _Recurrent:
                              f"of {wanted}", operation=type(self).__name__)  # fmt: skip
         return [tuple(tensor[row] for tensor in tensors) for row in range(count)]
 
-    def _direction(self, x: Tensor, suffix: str, order: int, state: State) -> tuple[Tensor, State]:
-        """The outputs of all steps, (L, N, hidden), and the state after the last one taken.
-
-        suffix: of the names of the weights. order: 1, or -1 from the last step to the first."""
+    def _weights(self, suffix: str) -> DirectionWeights:
+        """Those of the direction of a layer whose names end in `suffix`."""
         weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
-        weight_ih, weight_hh, bias_ih, bias_hh = weights
-        # The inputs of all steps are known beforehand: one product for all of them.
-        inputs = linear(x, weight_ih, bias_ih).unstack(axis=0)
-        outputs: list[Tensor] = []
-        for step_input in inputs[::order]:
-            state = self._step(step_input, linear(state[0], weight_hh, bias_hh), state)
-            outputs.append(state[0])
-        # Stored, or each step of what reads it would join all of them again.
-        return stack(outputs[::order]).contiguous(), state
+        return DirectionWeights(*weights)
 
     def _step(self, from_input: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
@@ -122,14 +162,14 @@ class _Recurrent:
 # One step of each kind: from the products of the gates, (N, gates * hidden) each, and the state.
 
 
-def _lstm_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
+def lstm_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
     gates = (from_input + recurrent).chunk(4, axis=-1)
     into, forget, out = (gates[at].sigmoid() for at in (0, 1, 3))
     cell = forget * state[1] + into * gates[2].tanh()
     return out * cell.tanh(), cell
 
 
-def _gru_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
+def gru_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
     a, b = from_input.chunk(3, axis=-1), recurrent.chunk(3, axis=-1)
     reset, update = (a[0] + b[0]).sigmoid(), (a[1] + b[1]).sigmoid()
     new = (a[2] + reset * b[2]).tanh()
@@ -151,7 +191,7 @@ class LSTM(_Recurrent):
     Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate)."""
 
     _gates, _states = 4, 2
-    _step = staticmethod(_lstm_step)
+    _step = staticmethod(lstm_step)
 
 
 class GRU(_Recurrent):
@@ -160,7 +200,7 @@ class GRU(_Recurrent):
     Source: Cho et al. 2014, in the variant whose reset gate multiplies the product."""
 
     _gates, _states = 3, 1
-    _step = staticmethod(_gru_step)
+    _step = staticmethod(gru_step)
 
 
 class RNN(_Recurrent):
@@ -233,7 +273,7 @@ class LSTMCell(_Cell):
     """One step of an `LSTM`."""
 
     _gates, _states = 4, 2
-    _step = staticmethod(_lstm_step)
+    _step = staticmethod(lstm_step)
 
     def __call__(self, x: Tensor, state: State | None = None) -> tuple[Tensor, Tensor]:
         """The next h and c, from those before."""
@@ -246,7 +286,7 @@ class GRUCell(_Cell):
     """One step of a `GRU`."""
 
     _gates, _states = 3, 1
-    _step = staticmethod(_gru_step)
+    _step = staticmethod(gru_step)
 
     def __call__(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         return self._next(x, None if h is None else (h,))[0]

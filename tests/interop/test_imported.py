@@ -10,12 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
 
+from torch.utils import _pytree as pytree  # noqa: E402
+
 import lamina as lm  # noqa: E402
 from lamina.errors import ArgumentError  # noqa: E402
 from lamina.interop.torch import (  # noqa: E402
     UnsupportedOperationError,
     from_exported,
     from_module,
+    imported,
 )
 from lamina.io import safetensors  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
@@ -76,6 +79,83 @@ def test_recurrent_layers_are_their_steps(make: Any) -> None:
         assert_close(result, expected)
         for name, parameter in module.named_parameters():
             assert_close(function[name].grad, parameter.grad)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (torch.nn.LSTM, {"num_layers": 2, "bidirectional": True, "proj_size": 2}),
+        (torch.nn.LSTM, {"num_layers": 3, "bias": False}),
+        (torch.nn.LSTM, {"bias": False, "proj_size": 2}),
+        (torch.nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+        (torch.nn.GRU, {"bias": False}),
+        (torch.nn.RNN, {"nonlinearity": "relu", "num_layers": 2}),
+    ],
+)  # fmt: skip
+def test_states_of_recurrent_layers_go_in_and_out(make: Any, options: dict[str, Any]) -> None:
+    module = make(3, 4, **options)
+    ways = 2 if module.bidirectional else 1
+    rows = module.num_layers * ways
+    x, h = torch.randn(2, 5, 3), torch.randn(rows, 5, module.proj_size or 4)
+    if module.batch_first:
+        x = x.transpose(0, 1)
+    state: Any = (h, torch.randn(rows, 5, 4)) if make is torch.nn.LSTM else h
+    arguments = pytree.tree_leaves((x, state))
+    for argument in arguments:
+        argument.requires_grad_()
+    expected = pytree.tree_leaves(module(x, state))
+    sum(result.square().sum() for result in expected).backward()
+    with lm.using(device="interp"):
+        ours = [lm.asarray(argument.detach().numpy()) for argument in arguments]
+        for one in ours:
+            one.requires_grad = True
+        state = tuple(ours[1:]) if make is torch.nn.LSTM else ours[1]
+        function = from_module(module)
+        results = pytree.tree_leaves(function(ours[0], state))
+        sum(lm.sum(result * result) for result in results).backward()
+        for result, wanted in zip(results, expected, strict=True):
+            assert_close(result, wanted)
+        for one, argument in zip(ours, arguments, strict=True):
+            assert_close(one.grad, argument.grad)
+        for name, parameter in module.named_parameters():
+            assert_close(function[name].grad, parameter.grad)
+
+
+def test_a_recurrent_layer_is_one_operation_until_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes long for the operations of the steps."""
+    names = []
+
+    def recorded(node: Any, values: Any) -> Any:
+        names.append(str(node.target))
+        return result(node, values)
+
+    result = imported._result
+    monkeypatch.setattr(imported, "_result", recorded)
+    with lm.using(device="interp"):
+        from_module(torch.nn.LSTM(3, 4, num_layers=2))(lm.zeros((20, 2, 3)))
+    assert names.count("aten.lstm.input") == 1
+    assert len(names) < 10
+
+
+def test_dropout_between_recurrent_layers_is_in_training_alone() -> None:
+    module = torch.nn.LSTM(3, 4, num_layers=2, dropout=1.0)
+    x = torch.randn(2, 5, 3)
+    with lm.using(device="interp"):
+        function = from_module(module)
+        assert_close(function(*ours_of((x,)))[0], module(x)[0])
+        lm.nn.eval(function)
+        assert_close(function(*ours_of((x,)))[0], module.eval()(x)[0])
+
+
+def test_a_recurrent_layer_may_be_exported_for_any_batch() -> None:
+    module = torch.nn.GRU(3, 4).eval()
+    batch = torch.export.Dim("batch", max=50)
+    program = torch.export.export(
+        module, (torch.randn(2, 5, 3),), dynamic_shapes=({1: batch},)
+    )
+    x = torch.randn(2, 7, 3)
+    with lm.using(device="interp"):
+        assert_close(from_exported(program)(*ours_of((x,)))[0], module(x)[0])
 
 
 def test_the_mode_is_set_as_of_a_layer() -> None:

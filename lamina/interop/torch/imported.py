@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 import lamina as lm
 from lamina.errors import ArgumentError, LaminaError
 from lamina.frontend.tensor import Tensor
+from lamina.interop.torch import recurrent
 from lamina.interop.torch.arrays import DTYPES
 from lamina.interop.torch.compiled import UnsupportedOperationError, has_symbols, specialized
 from lamina.interop.torch.dynamo import decompositions
@@ -129,7 +130,7 @@ class _Graph:
 
     def __init__(self, program: torch.export.ExportedProgram, examples: Sequence[Any]) -> None:
         _detach_without_grad(program)
-        program = program.run_decompositions(decompositions())
+        program = program.run_decompositions(_decompositions())
         self._signature = program.graph_signature
         self._nesting = program.call_spec.out_spec
         module = program.graph_module
@@ -216,7 +217,7 @@ def _detach(graph: fx.Graph, result: fx.Node, program: torch.export.ExportedProg
 
 
 # Operations that a graph of AOTAutograd's has in another way: its derivatives are there already,
-# and PyTorch draws its random numbers.
+# of recurrent layers those of the steps, and PyTorch draws its random numbers.
 def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, None]:
     return lm.dropout(x, p, training=train is not False), None
 
@@ -224,7 +225,16 @@ def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, None]:
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "aten.detach.default": lambda x: x.detach(),
     "aten.native_dropout.default": _dropout,
+    **recurrent.ROWS,
 }
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions of what is neither in the table nor special."""
+    return {
+        overload: parts
+        for overload, parts in decompositions().items() if str(overload) not in _SPECIAL
+    }  # fmt: skip
 
 
 def _has_row(node: fx.Node) -> bool:
