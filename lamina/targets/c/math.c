@@ -9,12 +9,22 @@
    points of the interval is least. Coefficients are rounded one at a time from the lowest, the
    others being fitted again after each. */
 
-/* Exponentials are 2**n times a polynomial of the remainder. Adding 1.5 * 2**23 rounds to an integer
-   and leaves it in the low bits. With 2 * 127 on top, one half of those bits and the rest of them are
-   the biased exponents of two factors of 2**n: -150 <= n <= 128, so that 2**n itself may overflow or
-   underflow where the product does not. Where the result vanishes, as where attention is masked, it is
-   chosen: processors take 100 clocks and more for a product that underflows. AVX-512 has an
-   instruction that multiplies by 2**n, in the lanes of a mask. */
+/* Exponentials: x = n * ln 2 + r with an integer n and |r| <= ln(2) / 2, so that e**x is 2**n times a
+   polynomial of r. For 2**x, x = n + r with |r| <= 1/2.
+
+   - n: float32 from 2**23 to 2**24 are integers. So adding 1.5 * 2**23 to x / ln 2 rounds it to n, and
+     the low bits of the sum (`shifted`) are n. Subtracting the same number again gives n as a float.
+   - 2**n: -150 <= n <= 128, and float32 has no 2**-150 and no 2**128, though it may have the product.
+     So 2**n is two factors. A float32 whose exponent field is e is 2**(e - 127). ROUND adds 254 =
+     2 * 127 more, and half of n + 254 and the rest of it are the two exponent fields: n = 11 gives 265,
+     fields 132 and 133, and factors 2**5 and 2**6.
+   - Below `low` the result is 0: e**-104 = 6.8e-46 is less than half of the smallest float32, 1.4e-45.
+     It is selected, not computed: processors take 100 clocks and more for a product that underflows,
+     and masked attention has many. `limited` bounds x from above, so that n is at most 128; without
+     AVX-512 it also replaces x below `low`, whose n would be no exponent field.
+
+   AVX-512 has an instruction that multiplies by 2**n with any n, and gives 0 in lanes outside of a
+   mask. */
 
 #define ROUND (12582912.0f + 254.0f)
 #if defined __AVX512F__ && N == 16 && !defined __clang__
@@ -22,11 +32,11 @@ INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) {
     return smaller_f32xN(splat_f32xN(high), x);
 }
 INLINE f32xN scaled_f32xN(f32xN value, f32xN shifted, f32xN x, f32 low) {
-    const u16 rest = BUILTIN(ia32_cmpps512_mask)(x, splat_f32xN(low), 5, -1, 4); /* or NaN */
+    const u16 rest = BUILTIN(ia32_cmpps512_mask)(x, splat_f32xN(low), 5, -1, 4); /* 5: not below, or NaN */
     return BUILTIN(ia32_scalefps512_mask)(value, shifted - ROUND, splat_f32xN(0.0f), rest, 4);
 }
 #else
-INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) { /* any number for what is below `low` */
+INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) { /* 0 for x below `low` */
     const f32xN zero = splat_f32xN(0.0f);
     return smaller_f32xN(splat_f32xN(high), where_f32xN((i32xN)(x < low), zero, x)); /* NaN stays */
 }
@@ -56,16 +66,23 @@ INLINE f32xN exp2_f32xN(f32xN x) {
 }
 #undef ROUND
 
-/* That of -|x| neither overflows nor loses what is small. */
+/* 1 / (1 + e**-x) is e**x / (e**x + 1). Both are computed from small = e**-|x|, which is at most 1: it
+   does not overflow as e**100 would, and for x < 0 the result small / (small + 1) keeps its relative
+   accuracy down to the smallest float32. */
 INLINE f32xN logistic_f32xN(f32xN x) {
     const i32xN negative = x < 0.0f;
     const f32xN small = exp_f32xN(where_f32xN(negative, x, -x)), one = splat_f32xN(1.0f);
     return where_f32xN(negative, small, one) / (small + 1.0f);
 }
 
-/* Half of e**(2|x|) - 1, over that and 1. It is half of 2**n - 1, plus 2**n times the same of the
-   remainder of |x| by half of ln 2, a polynomial, so that nothing cancels where x is small. 127 on top
-   make the low bits the exponent of 2**n. From 9.02 on the result rounds to 1. */
+/* tanh |x| = h / (h + 1) with h = (e**(2|x|) - 1) / 2. To subtract 1 from e**(2|x|) would cancel where x
+   is small. So |x| = n * ln(2) / 2 + r with an integer n, and as e**(2|x|) = 2**n * e**(2r)
+
+       h = 2**n * (e**(2r) - 1) / 2  +  (2**n - 1) / 2
+
+   where (e**(2r) - 1) / 2 is the polynomial r + r * r * tail, and for small x, where n = 0, the second
+   term is 0. `round` is the 1.5 * 2**23 of the exponentials and 127, so that the low bits of `shifted`
+   are the exponent field of 2**n. From 9.02 on tanh rounds to 1; so n is at most 26. */
 INLINE f32xN tanh_f32xN(f32xN x) {
     const f32 round = 12582912.0f + 127.0f;
     const u32xN sign = (u32xN)x & 0x80000000;
