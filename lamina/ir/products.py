@@ -1,8 +1,14 @@
 """Sums of products: what they multiply, and how they use their factors.
 
-A product of matrices is a sum of products, and so are convolutions and dot products: of arrays a
-REDUCE, in a kernel a LOOP_REDUCE. Each function answers one question of such a node. The glossary
-(`docs/glossary.md`) lists these, and those that are asked elsewhere.
+Matrix products, convolutions and dot products are sums of products. In a graph of arrays the sum is
+a REDUCE, in a kernel it is a LOOP_REDUCE. The matrix product of a, (n, k), and b, (k, m), is
+
+    factors    EXPAND of a to (n, m, k), EXPAND of the transposed b to (n, m, k)
+    products   MUL of both factors
+    sum        REDUCE of the products by ADD along the last axis
+
+Each function answers one question about such nodes. The glossary (`docs/glossary.md`) lists the
+questions, and those that functions elsewhere answer.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -15,13 +21,13 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op
 
-# What is done to an array on its way into a product without a kernel of its own.
+# Operations between an array and a product that its kernel does as it reads the array.
 READ_THROUGH = Group.MOVEMENT | {Op.CAST}
 
 
 def product_of(node: Node, through: Set[Op] = frozenset()) -> Node | None:
-    """The multiplication whose results the sum `node` adds up, beneath operations `through`; None
-    if `node` is no sum, or one of anything else."""
+    """The MUL whose results the sum `node` adds up; between both may be operations `through`. None
+    if `node` is no sum, or a sum of anything else."""
     if node.op not in (Op.REDUCE, Op.LOOP_REDUCE) or node.arg.monoid is not ADD:
         return None
     product = peel(node.src[0], through)
@@ -34,8 +40,9 @@ def array_read(factor: Node) -> Node:
 
 
 def reuses_both_factors(node: Node) -> bool:
-    """Does a REDUCE of products use both factors again: has each array fewer elements than there
-    are products, as in a matrix product?"""
+    """Does a REDUCE of products use each element of both arrays more than once: has each array
+    fewer elements than there are products? In a product of (64, 128) by (128, 32) these are 8192
+    and 4096 elements, and 262,144 products. In a dot product no element is used again."""
     products = node.src[0]
     if products.op is not Op.MUL:
         return False
@@ -44,8 +51,8 @@ def reuses_both_factors(node: Node) -> bool:
 
 
 def has_windows(factor: Node, through: Set[Op]) -> bool:
-    """Is a SHEAR, by which windows move, among the operations `through` that make a factor of an
-    array?"""
+    """Is a factor made of windows, as in a convolution? A SHEAR moves the windows; it is searched
+    beneath `factor`, down to the first operation that is not in `through`."""
     while factor.op in through:
         if factor.op is Op.SHEAR:
             return True
@@ -54,18 +61,20 @@ def has_windows(factor: Node, through: Set[Op]) -> bool:
 
 
 def varies(factor: Node, axis: int) -> bool:
-    """Does an EXPAND have another element at each place of `axis`?"""
+    """Does the EXPAND `factor` read another element at each index along `axis`, and not one element
+    again and again?"""
     array = factor.src[0]
     inner = axis - (len(factor.shape) - len(array.shape))  # negative: an axis that it adds
     return inner >= 0 and array.shape[inner] > 1
 
 
 def is_fastest(factor: Node, row: int) -> bool:
-    """Are neighbours along the axis `row` of an EXPAND neighbours in memory, as far as axes of size
-    1 and permutations alone are between?"""
+    """Are neighbours along the axis `row` of the EXPAND `factor` neighbours in memory? The search
+    goes down through permutations, and reshapes that add or drop axes of size 1. The array below
+    these is taken to be in row-major order."""
     node = factor.src[0]
     new = len(factor.shape) - len(node.shape)  # axes that the EXPAND adds, in front
-    place = squeezed_place(node, row - new)
+    place = squeezed_place(node, row - new)  # of `row`, among the axes of more than one element
     while True:
         if node.op is Op.PERMUTE:
             rows = [axis for axis in node.arg if node.src[0].shape[axis] > 1]
@@ -77,13 +86,13 @@ def is_fastest(factor: Node, row: int) -> bool:
 
 
 def squeezed_place(node: Node, axis: int) -> int:
-    """Which of the axes of more than one element `axis` is."""
+    """The number of `axis` among the axes of more than one element: 1 for axis 2 of (8, 1, 5)."""
     return len(squeezed(node.shape[:axis]))
 
 
 def without_repeats(factor: Node) -> Node:
-    """A factor with one element along each axis along which all are known to be the same, if the
-    axis has any."""
+    """`factor`, cut to one element along each axis along which it is known to repeat one: (1, 32,
+    128) for an EXPAND of (1, 32, 128) to (64, 32, 128). An axis of size 0 stays."""
     repeated = _repeated(factor)
     ranges = [
         range(min(size, 1)) if axis in repeated else range(size)
@@ -93,7 +102,7 @@ def without_repeats(factor: Node) -> Node:
 
 
 def _repeated(x: Node) -> set[int]:
-    """The axes along which movement is known to repeat one element."""
+    """The axes along which the movement operations that make x are known to repeat one element."""
     if x.op is Op.EXPAND:
         array = x.src[0]
         new = len(x.shape) - len(array.shape)  # axes that it adds, in front
@@ -114,8 +123,11 @@ def _repeated(x: Node) -> set[int]:
 
 
 def uncast_factors(product: Node) -> tuple[Node, ...]:
-    """The two factors of a product, of one dtype that tiles have, without casts of 16 bits: their
-    product is exact in float32. () for anything else."""
+    """The two factors of `product` as a GPU's tiles multiply them: both bfloat16, both float16, or
+    both float32; () for anything else.
+
+    A product of two 16-bit floats that were cast to float32 has the 16-bit operands of the casts as
+    its factors: tiles multiply these exactly, as float32 holds each product of two of them."""
     if product.op is not Op.MUL:
         return ()
     factors = product.src
@@ -126,20 +138,23 @@ def uncast_factors(product: Node) -> tuple[Node, ...]:
 
 
 def is_exact_cast(node: Node) -> bool:
-    """Is this a cast of a value of 16 bits to float32, which has all values of these?"""
+    """Is `node` a cast from 16 bits to float32, which represents every such value exactly?"""
     return node.op is Op.CAST and node.dtype is float32 and node.src[0].dtype.bits == 16
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
-    """The first of `contractions`. Register tiles are for it."""
+    """The first of `contractions`, or None: the reduction that gets a register tile on a CPU."""
     return next(contractions(values, rows), None)
 
 
 def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]:
-    """The reductions beneath `values` that are like matrix products, operands first: each has two
-    arrays or factors, each of which is reused along an axis of `rows` that the other varies along.
-    In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j; so is the one-hot
-    factor of ``sum_k (place[k] == i) * b[k, j]``, which reads nothing along i."""
+    """The LOOP_REDUCEs beneath `values` that use operands again as a matrix product does, operands
+    first. Any monoid counts: ``max_k(a[i, k] + b[k, j])`` is a contraction, too.
+
+    Each has two operands, loads or factors of its MUL, of which each varies along an axis of `rows`
+    that the other does not vary along. In ``sum_k a[i, k] * b[k, j]`` only `a` varies along i, and
+    is used again for each j; only `b` varies along j. Factors count beside loads for the sake of
+    ``sum_k (place[k] == i) * b[k, j]``: its first factor varies along i, though no load does."""
     row_axes = frozenset(rows)
     for reduction in toposort(values):
         if reduction.op is Op.LOOP_REDUCE:
@@ -148,5 +163,5 @@ def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]
             if reduction.src[0].op is Op.MUL:
                 operands += reduction.src[0].src
             varied = {free_axes(operand) & outer for operand in operands}
-            if any(a - b and b - a for a in varied for b in varied):
+            if any(left - right and right - left for left in varied for right in varied):
                 yield reduction
