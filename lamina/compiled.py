@@ -1,7 +1,7 @@
-"""Programs that are compiled: what they are, and how they are found on disk and loaded.
+"""Compiled programs: what they consist of, and how a process finds them on disk and loads them.
 
-A process that finds its programs on disk (`lamina.stored`) needs no other part of the compiler.
-`RUNNERS` is the table of what differs from one kind of device to another.
+A process that finds its programs on disk (`lamina.stored`) imports this module, and not the passes
+(`lamina.pipeline`). `RUNNERS` has a row for each kind of device.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Code = CpuProgram | CudaProgram | MetalProgram
 class QuickCalls:
     """Which calls of functions are quick (`lamina/frontend/quick.py`).
 
-    max_kept_bytes: results and scratch memory of so many bytes are kept for the next call
+    max_kept_bytes: the most bytes of results and scratch memory that stay for the next call
     with_captured: whether programs that read captured tensors have quick calls
     """
 
@@ -55,10 +55,13 @@ class QuickCalls:
 class Runner:
     """What differs from one kind of device to another once a program is printed.
 
-    load: what runs on a table of buffers, from the source, the launches and the options. quick:
-    which calls are quick, if any. skips_masked_tiles: whether attention of 16-bit floats computes
-    no tile of scores that a mask leaves out. keeps_constants: whether arrays that depend on
-    constant inputs alone are kept from call to call.
+    load: compiles and loads a program: from its source, its launches and the options to the object
+        that runs on a table of buffers
+    quick: which calls are quick; None for none
+    skips_masked_tiles: whether attention of 16-bit floats skips each tile of scores that a mask
+        leaves out
+    keeps_constants: whether arrays that depend on constant inputs alone are computed once, and kept
+        from call to call
     """
 
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
@@ -85,31 +88,31 @@ RUNNERS = {
 
 
 def runner(options: Options) -> Runner:
-    """That of the device of `options`."""
+    """The row of `RUNNERS` for the device of `options`."""
     return RUNNERS[options.kind]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A program, one plan for equal kernels, the tile programs of products on a GPU, and once it is
-    printed the source, with the launches where the source itself does not hold them; once it is
-    loaded, what runs on a table of memory.
+    """A program on its way from the pass "schedule" to code that runs. Each pass fills in a field.
+
+    A program that was read from disk has no kernels and no plans, but the `graph` that it was
+    compiled from: `lamina.pipeline.with_steps` compiles that again for reports.
     """
 
     program: Program
-    plans: dict[AnyKernel, Plan]
-    tiles: TilePrograms = field(default_factory=dict)
-    source: Source | None = None
-    launches: tuple[GpuLaunch, ...] = ()
-    code: Code | None = None
-    # The same of the program that makes the arrays which this one keeps from call to call.
+    plans: dict[AnyKernel, Plan]  # equal kernels are one key
+    tiles: TilePrograms = field(default_factory=dict)  # of products in tiles, on a GPU
+    source: Source | None = None  # once it is printed
+    launches: tuple[GpuLaunch, ...] = ()  # () for a CPU, whose source calls its kernels
+    code: Code | None = None  # once it is loaded: what runs on a table of buffers
+    # The program that fills the arrays which this one keeps from call to call, if it keeps any.
     once: Planned | None = None
-    # Of a program that was read from disk, without its kernels and plans: what it was made of.
-    graph: tuple[Node, ...] | None = None
-    key: str | None = None  # the name of its file, if it has one
-    # The user's lines of each kernel, where they are known.
+    graph: tuple[Node, ...] | None = None  # of a program that was read from disk
+    key: str | None = None  # of its file on disk, if it has one: see `lamina.stored`
+    # The lines of the user's program that each kernel computes, where they are known.
     lines: Mapping[AnyKernel, Sequence[str]] = field(default_factory=dict, compare=False)
-    # What `lamina.pipeline.cost_of` has predicted.
+    # What `lamina.pipeline.cost_of` has predicted, by options.
     costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -128,19 +131,20 @@ class Planned:
 
 # Finding.
 
-# The programs that somebody has, by the names of their files: equal graphs share one.
+# The programs that this process uses, by their keys on disk: functions with equal graphs share one.
 _SHARED: WeakValueDictionary[str, Planned] = WeakValueDictionary()
 CACHES.append(Cache("lamina.compiled.shared", _SHARED.__len__, _SHARED.clear))
 
 
 def key_of(sinks: Sequence[Node], options: Options) -> str | None:
-    """The name of a program on disk; None where it is not stored, or its passes are recorded."""
+    """The key of a program on disk; None if it is not to be stored (`lamina.stored.key_of`), or
+    while somebody records what the passes do, so that they have to run."""
     return None if passes else stored.key_of(sinks, options, target_of(options))
 
 
 def find(key: str, sinks: tuple[Node, ...], options: Options) -> Planned | None:
-    """The program of that name, loaded: one that this process has, else one that an earlier one
-    stored. sinks: a graph that it is made of, whose CALLs may be closed."""
+    """The program of key `key`, loaded: one that this process uses, or else one from disk; None if
+    there is neither. sinks: the graph that it was compiled from, opened or with CALLs."""
     shared = _SHARED.get(key)
     if shared is not None:
         return shared
@@ -151,36 +155,37 @@ def find(key: str, sinks: tuple[Node, ...], options: Options) -> Planned | None:
 
 
 def share(planned: Planned) -> Planned:
-    """Let `find` find a program that has a name; the one that is to be used for it: another thread
-    may have compiled it meanwhile."""
+    """Let `find` find a program that has a key. Returns the program to use: another one of the same
+    key, if another thread has compiled that in the meantime."""
     return planned if planned.key is None else _SHARED.setdefault(planned.key, planned)
 
 
 @cached(1024)
 def find_closed(sinks: tuple[Node, ...], options: Options) -> Planned | None:
-    """The program of a graph whose CALLs are not opened yet, where `store_closed` noted it, maybe
-    in an earlier process: then they need not be."""
+    """The program of a graph with CALLs, found without opening them, if `store_closed` stored its
+    key, in this process or in an earlier one."""
     key = key_of(sinks, options)
     name = stored.find_name(key, options) if key else None
     return None if name is None else find(name, sinks, options)
 
 
 def store_closed(sinks: tuple[Node, ...], planned: Planned, options: Options) -> None:
-    """Let `find_closed` find `planned`, the program of what `sinks` are when opened."""
+    """Let `find_closed` find `planned` for `sinks`, a graph with CALLs: `planned` was compiled from
+    the same graph with its CALLs opened."""
     key = key_of(sinks, options) if planned.key else None
     if key is not None and planned.key is not None:
         stored.store_name(key, planned.key, options)
 
 
 def stored_of(planned: Planned) -> stored.StoredProgram:
-    """A printed program as it is written to disk."""
+    """A printed program in the form that is written to disk."""
     assert planned.source is not None
     once = None if planned.once is None else stored_of(planned.once)
     return stored.StoredProgram(planned.program, planned.source, planned.launches, once)
 
 
 def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> Planned:
-    """A program that was read from disk, without its kernels and plans."""
+    """A program that was read from disk; `graph` is what it was compiled from."""
     once = None if found.once is None else planned_of(found.once, None)
     return Planned(
         found.program, {}, source=found.source, launches=found.launches, once=once, graph=graph
@@ -188,14 +193,14 @@ def planned_of(found: stored.StoredProgram, graph: tuple[Node, ...] | None) -> P
 
 
 def with_code(planned: Planned, options: Options) -> Planned:
-    """A printed program, and its `once`, with code that runs; both are compiled at one time."""
+    """A printed program and its `once` with their code, compiled at the same time."""
     once = planned.once
     if once is None:
         return replace(planned, code=_code_of(planned, options))
     with ThreadPoolExecutor(1) as worker:
-        coming = worker.submit(with_code, once, options)
+        future_once = worker.submit(with_code, once, options)
         code = _code_of(planned, options)
-        return replace(planned, code=code, once=coming.result())
+        return replace(planned, code=code, once=future_once.result())
 
 
 def _code_of(planned: Planned, options: Options) -> Code:

@@ -1,10 +1,19 @@
-"""Programs on disk: what a later process needs to run one without the passes.
+"""Programs on disk, so that a later process runs them without the passes of the compiler.
 
-The passes take seconds for a network of 30 layers, and give the same text in each process; to
-import them takes a quarter of a second. The disk cache of compiled code has a file of JSON for each
-program: its text, the places of its results, and of a GPU's program its launches. Its name is a
-digest of the graph, the options, the facts of the device, and the folder of the compiler. A digest
-of the compiler's files is inside: an edited compiler writes its programs over those of before.
+The passes take seconds for a network of 30 layers, and print the same text in each process; to
+import them takes a quarter of a second. So the disk cache, which has the compiled code, also has
+two kinds of files about programs, both JSON:
+
+    KEY.json    a program: its text, where its results are, and for a GPU its launches
+    KEY.name    the key of such a program, for a graph with CALLs: see `find_name`
+
+A key is a digest of the graph, the options, the facts of the device, and the path of the compiler.
+A digest of the compiler's files is inside of each file: an edited compiler ignores the files of an
+older one, and overwrites them.
+
+A network repeats subgraphs, such as the decoding of a weight. In the graph that `jit` traces each
+is a CALL; compiling begins by opening these, which takes time. KEY.name leads from the graph with
+CALLs, whose key is made without opening any, to the key of the program of the opened graph.
 """
 
 from __future__ import annotations
@@ -36,15 +45,20 @@ __all__ = [
     "store_name",
 ]  # fmt: skip
 
-# The folder of the compiler.
+# The path of the compiler: two versions side by side have files of their own.
 _PACKAGE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A program, its text, and how a GPU launches its kernels; the text of a CPU's calls them. Of
-    one that was read, steps are known by their number alone: they have no kernels. `once`: the same
-    of the program that makes what this one keeps."""
+    """A program as it is on disk.
+
+    program: its memory and its results. If it was read from a file, it has as many steps as before,
+        but each is empty: kernels are not stored
+    source: its text
+    launches: of a GPU's program how its kernels are launched; () for a CPU, whose text calls them
+    once: the program that fills the arrays which this one keeps from call to call, if it keeps any
+    """
 
     program: Program
     source: Source
@@ -53,9 +67,10 @@ class StoredProgram:
 
 
 def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | None:
-    """The name of the program of `sinks`; None of a graph with collectives, as a file does not hold
-    what they exchange, and where options ask for what the passes show, or for a search, which
-    measures."""
+    """The key of the program of `sinks` on disk. None if it is not to be stored:
+
+    - a file does not hold what collectives exchange;
+    - options may ask the passes to print or verify, or to search, which measures anew."""
     if options.debug or options.check or options.search:
         return None
     if any(node.op in Group.COLLECTIVE for node in toposort(sinks)):
@@ -64,7 +79,8 @@ def key_of(sinks: Sequence[Node], options: Options, target: Target) -> str | Non
 
 
 def _line_of(node: Node, names: Names) -> str:
-    """The line of a node; a CALL has the digest of its graph."""
+    """The line of a node in the text of a graph. That of a CALL has a digest of its graph, which is
+    computed once for all CALLs of that graph."""
     if node.op is not Op.CALL:
         return line_of(node, names)
     return f"{names[node]} = {_digest_of(node.arg)} {[names[operand] for operand in node.src]}"
@@ -76,18 +92,18 @@ def _digest_of(graph: Node) -> str:
 
 
 def find_name(key: str, options: Options) -> str | None:
-    """The name that `store_name` noted for a graph of the name `key`."""
+    """The key of the program for the graph with CALLs of key `key`, if `store_name` stored it."""
     name = _content(f"{key}.name", options)
     return name if isinstance(name, str) else None
 
 
 def store_name(key: str, name: str, options: Options) -> None:
-    """Note that the program of the graph that is called `key` is the one called `name`."""
+    """Store that the graph with CALLs of key `key` is compiled as the program of key `name`."""
     _write(f"{key}.name", name, options)
 
 
 def load(key: str, options: Options) -> StoredProgram | None:
-    """The program of that name; None where there is none, or its file is damaged."""
+    """The program of key `key`; None if there is no file, or if it is damaged."""
     parts = _content(f"{key}.json", options)
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         return None if parts is None else read(parts)
@@ -95,12 +111,13 @@ def load(key: str, options: Options) -> StoredProgram | None:
 
 
 def store(key: str, stored: StoredProgram, options: Options) -> None:
-    """Write the file of a program, if there is room for it."""
+    """Write the file of a program, if the disk has room for it."""
     _write(f"{key}.json", parts_of(stored), options)
 
 
 def _content(file: str, options: Options) -> Any:
-    """What this compiler wrote to a file; None where it wrote nothing, or the file is damaged."""
+    """The content of a file. None if there is no file, if a compiler with other files wrote it, or
+    if it is damaged."""
     path = disk_cache(options).load(file)
     if path is None:
         return None
@@ -111,20 +128,20 @@ def _content(file: str, options: Options) -> Any:
 
 
 def _write(file: str, content: Any, options: Options) -> None:
-    """Write a file, which only saves time: where no folder takes it, a warning was given, and this
-    process has the program."""
+    """Write a file. A failure is no error: `disk_cache` has warned the user, this process has the
+    program, and a later one compiles it again."""
     written = {"compiler": compiler(), "content": content}
     with contextlib.suppress(DeviceError):
         disk_cache(options).store(file, json.dumps(written).encode())
 
 
 def parts_of(stored: StoredProgram) -> dict[str, Any]:
-    """A program as numbers, texts, lists and mappings."""
+    """A program as data that JSON can write. `read` is the inverse, but for kernels of steps."""
     program, source = stored.program, stored.source
     return {
         "steps": len(program.steps),
-        "outputs": [[one.kind, one.number, one.dtype.name, one.size, one.offset]
-                    for one in program.outputs],
+        "outputs": [[slot.kind, slot.number, slot.dtype.name, slot.size, slot.offset]
+                    for slot in program.outputs],
         "arena": program.arena,
         "block": program.block,
         "prelude": source.prelude,
@@ -136,7 +153,7 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
 
 
 def read(parts: Any) -> StoredProgram:
-    """The program that `parts_of` was given."""
+    """The program of which `parts_of` returned `parts`, with empty steps."""
     outputs = tuple(
         Slot(kind, number, BY_NAME[dtype], size, offset)
         for kind, number, dtype, size, offset in parts["outputs"]
@@ -161,7 +178,7 @@ def _launch_of(parts: Any) -> Launch:
 
 
 def _with_tuples(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """`parts` with tuples in place of lists, which JSON makes of them."""
+    """`parts` with tuples in place of lists: JSON writes tuples as lists."""
     return {name: _as_tuples(value) for name, value in parts.items()}
 
 
@@ -171,8 +188,8 @@ def _as_tuples(value: Any) -> Any:
 
 @cache
 def compiler() -> str:
-    """A digest of the names, sizes and times of all files of this package: an edited compiler finds
-    none of what it wrote before."""
+    """A digest of the names, sizes and times of all files of this package. Each stored file has it,
+    so that an edited compiler loads no program of an older one."""
     return digest(*_files_of(_PACKAGE))
 
 
