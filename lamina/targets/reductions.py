@@ -61,10 +61,10 @@ class Accumulation:
 
 @dataclass(frozen=True)
 class Work:
-    """What loops over the same axes do together: they add to `sums`, and store `stores`, whose
-    values need `scans`.
+    """The work of loops over `axes`: in each iteration they add a term to each of `sums`, and then
+    do `stores`.
 
-    begins: is it the work of the first part of the loops, whose accumulators are new?
+    begins: is it the work of the first part of the loops, which starts new accumulators?
     """
 
     axes: Axes
@@ -107,18 +107,18 @@ class NestPrinter(FillPrinter):
         while self.waiting:
             axes = self.waiting[0].axes
             batch = [store for store in self.waiting if store.axes == axes]
-            # Where something is overwritten that is read, every reduction comes before.
+            # Before a store overwrites an array that the kernel reads, every reduction is done.
             overwrites = any(store.parameter in self.read_parameters for store in batch)
             needed = kernel.nodes if overwrites else [store.value for store in batch]
             self._print_reductions(needed)
             self._print_reductions(self._computing_same(batch, axes[kernel.rows :]))
-            # Reductions have taken some of them along in their loops: see `print_reduction`.
+            # Loops of reductions may have done some of the stores: see `print_reduction`.
             stores = [store for store in batch if store in self.waiting]
             self.print_loops(Work(axes[kernel.rows :], (), stores))
 
     def _computing_same(self, stores: Sequence[Store], columns: Axes) -> list[Node]:
-        """The reductions over `columns` that are ready and compute what `stores` need: their loops
-        take the stores along, which would else compute it again."""
+        """The reductions over `columns` that are ready and compute values that `stores` need. The
+        stores go into the loops of these, as they would compute the values again in later loops."""
         ready = self._sharing_loops(columns, len(self.scopes) - 1)
         return [reduction for reduction in ready if computes_same(reduction, stores)]
 
@@ -251,9 +251,13 @@ class NestPrinter(FillPrinter):
         nothing for most."""
 
     def _in_order(self, reduction: Node) -> Monoid | None:
-        """The cheaper monoid for an extreme and its place, where the terms of each accumulator come
-        in the order of their places: these number the elements from 0 on, along the loops from the
-        outermost one to the innermost. None for any other reduction."""
+        """A cheaper monoid for an argmax or argmin whose terms come in the order of their places;
+        None for any other reduction.
+
+        An argmax takes the first of equal maxima. In general it has to compare the places of equal
+        values. If places only grow, a later equal value never wins, and comparing values is enough.
+        They grow where they number the elements along the loops, the innermost the fastest:
+        ``8 * r1 + r2`` for loops r1 around r2 < 8."""
         monoid: Monoid = reduction.arg.monoid
         if monoid.in_order is None:
             return None
@@ -261,7 +265,7 @@ class NestPrinter(FillPrinter):
         if place is None:
             return None
         strides, first = ix.terms_of(place)
-        elements = 1  # of the loops inside
+        elements = 1  # of all reduced loops inside `axis`
         for axis in reversed(self.nest.order):
             if axis in bound_axes(reduction):
                 if strides.pop(axis, None) != elements:
@@ -327,9 +331,10 @@ class NestPrinter(FillPrinter):
     # Long sums and scans in blocks.
 
     def _cut_of_sums(self, part: NestPart, sums: Sequence[Accumulation]) -> Cut | None:
-        """The loop of `part` that runs in blocks, if sums are long."""
+        """The loop of `part` that runs in blocks, where a float32 sum is long: see `blocks.py`."""
         unrolled = [loop_part for loop_part in part.values() if isinstance(loop_part, Unrolled)]
-        # One accumulator adds a number in an iteration, or those of all points: see `_print_body`.
+        # Each accumulator adds one number in an iteration, if each unrolled point has one of its
+        # own, or else the numbers of all points: see `_print_body`.
         has_accumulator_each_point = len(sums) < self.many_sums
         additions = 1 if has_accumulator_each_point else prod(each.copies for each in unrolled)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
@@ -337,7 +342,7 @@ class NestPrinter(FillPrinter):
         return blocks.find_cut(limits, trips(self, part, part), additions)
 
     def cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
-        """The loop of `part` that runs in blocks, if scans add up much."""
+        """The loop of `part` that runs in blocks, where a running sum is long."""
         return self.scans.cut(part, scans)
 
     def _sum_in_blocks(self, cut: Cut, part: NestPart, work: Work) -> None:
