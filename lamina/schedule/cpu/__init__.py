@@ -1,14 +1,15 @@
-"""Heuristics for CPUs, one file a kind of kernel.
+"""Heuristics for CPUs, one file for each kind of kernel. Begin with `schedule_for_cpu` of
+`heuristic.py`, which chooses among the others. After the colon are the moves that a file makes.
 
-    heuristic       the order of decisions; where a kernel goes
-    planner         what the others share: the nest so far, and its facts
-    products        products of matrices, convolutions: a register tile; split, unroll, vector
-    register_tiles  how large that is, and which reductions have one
-    panels          which operands that lie badly are copied, and how much of them at a time
-    packing         what is copied: stage, keep
-    repacked        lanes of other kernels that lie apart, packed once: stage
+    heuristic       the order of decisions, and which file a kernel goes to: parallel, stage
+    planner         what the others share: the schedule so far, and questions about its nest
+    products        matrix products, convolutions: a register tile by split, unroll and vector
+    register_tiles  the sizes of register tiles, and which reductions have one
+    panels          whether an operand is packed, and how many columns and steps at a time
+    packing         which expressions are packed: stage, keep
+    repacked        in other kernels, operands whose lanes lie apart in memory: stage
     decoded         one vector times weights of few bits: rows as lanes, factor, keep
     reductions      sums along rows and down columns, dot products: vector, accumulate, dot
-    maps            kernels without such reductions: vector, stage of what a row needs twice
+    maps            kernels without such reductions, transposes: vector, rotate, reorder
     lanes           which axes get the vectors, by counting instructions
 """
