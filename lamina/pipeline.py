@@ -51,7 +51,7 @@ from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.loops.moves import Plan, apply
+from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
@@ -100,7 +100,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """That a pass ran: on what, what it made of it, and how many seconds it took."""
+    """One run of a pass: what it took, what it returned, and how many seconds it ran."""
 
     pass_: Pass
     seconds: float
@@ -119,12 +119,14 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _suit_device(sinks: list[Node], options: Options) -> list[Node]:
-    sent = rewrite(sinks, (sums_as_rows,))  # before scatters become something else
-    rules = (*backend(options).graph_rules(options), reduce_in_parts)  # the first that fits
-    # In most graphs no rule fits any node: they stay the same objects, and are not rewritten again.
+    # First `sums_as_rows`, which looks for scatters: rules of devices replace some of these.
+    sent = rewrite(sinks, (sums_as_rows,))
+    rules = (*backend(options).graph_rules(options), reduce_in_parts)  # the first that fits applies
+    # In most graphs no rule fits any node. Then the nodes are the same objects as before, and need
+    # not be simplified again.
     if rewrite(sent, rules) == sinks:
         return sinks
-    # The nodes that a rule makes are simplified at once, as in parts of one element.
+    # A rule may make nodes that can be simplified, such as reshapes of parts of one element.
     return rewrite(sent, (*ALGEBRA, *MOVEMENT, *rules))
 
 
@@ -143,35 +145,38 @@ def _fuse(sinks: list[Node], options: Options) -> Program:
 
 
 def _schedule(program: Program, options: Options) -> Planned:
-    device = backend(options)
-    target = target_of(options)
-    asked = parse(options.schedule) if options.schedule else {}  # by the name of a kernel
-    kernels = dict.fromkeys(launch.kernel for launch in program.launches)
+    # Schedules that the user wrote, by the names of kernels; "" is for all others.
+    by_user = parse(options.schedule) if options.schedule else {}
+    kernels = dict.fromkeys(launch.kernel for launch in program.launches)  # equal ones once
     plans: dict[AnyKernel, Plan] = {}
     for number, kernel in enumerate(kernels):
         name = kernel_name(kernel, number)
-        if not isinstance(kernel, Kernel):  # a sort or a collective has no loops to schedule
+        if isinstance(kernel, Kernel):
+            moves = by_user.get(name, by_user.get(""))
+            plans[kernel] = _plan_of(kernel, name, moves, options)
+        else:  # a sort or a collective has no loops to schedule
             plans[kernel] = Plan(name, (), kernel)
-            continue
-        moves = asked.get(name, asked.get(""))
-        if moves is not None:
-            moves, nest = by_hand(kernel, name, moves, target)
-        else:
-            if options.search and not kernel.blocks:
-                moves = searched_schedule(kernel, options, device, _from_kernels_to_source)
-                nest = apply(kernel, moves)
-            else:
-                moves, nest = by_heuristic(device, kernel, options, target)
-            moves, nest = with_pipelining(moves, nest, target)
-        plans[kernel] = Plan(name, moves, nest)
     scheduled = with_kept_arrays(program, plans)
     once = scheduled.program.once
     planned_once = None if once is None else _schedule(once, replace(options, schedule=""))
     return Planned(scheduled.program, scheduled.plans, once=planned_once)
 
 
+def _plan_of(kernel: Kernel, name: str, by_user: Schedule | None, options: Options) -> Plan:
+    """The plan of one kernel: by the user's moves, by search, or by the heuristic."""
+    device, target = backend(options), target_of(options)
+    if by_user is not None:
+        return Plan(name, *by_hand(kernel, name, by_user, target))
+    if options.search and not kernel.blocks:
+        moves = searched_schedule(kernel, options, device, _from_kernels_to_source)
+        nest = apply(kernel, moves)
+    else:
+        moves, nest = by_heuristic(device, kernel, options, target)
+    return Plan(name, *with_pipelining(moves, nest, target))
+
+
 def _of_both(function: Callable[[Planned, Options], Planned]) -> Callable[..., Planned]:
-    """A pass over a planned program, and over the one that it needs once."""
+    """Makes of a pass over one program a pass over a program and its `Planned.once`."""
 
     @functools.wraps(function)
     def both(planned: Planned, options: Options) -> Planned:
@@ -183,14 +188,15 @@ def _of_both(function: Callable[[Planned, Options], Planned]) -> Callable[..., P
 
 
 def _from_kernels_to_source(program: Program, options: Options) -> Planned:
-    """What the search measures."""
+    """From a program of kernels to the source that the search compiles and measures."""
     planned = _legalize(_schedule(program, options), options)
     return _print(_lower_to_tiles(planned, options), options)
 
 
 @_of_both
 def _legalize(planned: Planned, options: Options) -> Planned:
-    """After scheduling, which looks at memory alone and is quicker on short expressions."""
+    """Runs after scheduling: heuristics ask how kernels access memory, which casts do not change,
+    and are quicker without these casts."""
     is_gpu = target_of(options).warp > 1
 
     def legal(nest: Nest) -> Nest:
@@ -358,7 +364,7 @@ PASSES = (
              "lamina.targets.texts:helper_text"),
     )),
 )  # fmt: skip
-GRAPH_PASSES = tuple(one.function for one in PASSES if one.writes == "graph")
+GRAPH_PASSES = tuple(pass_.function for pass_ in PASSES if pass_.writes == "graph")
 LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
             "code", with_code)  # fmt: skip
 
@@ -368,9 +374,13 @@ def compile_source(
     sinks: Sequence[Node], options: Options,
     observe: Callable[[Pass, Any], object] = lambda pass_, value: None,
 ) -> Planned:  # fmt: skip
-    """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
-    called with each pass and what it returned. Raises VerifyError for a graph that
-    breaks an invariant, such as one with a node that was made by hand."""
+    """Run every pass. Returns a program that is printed, and not yet loaded.
+
+    sinks: the nodes whose values are wanted. The storage of a BUFFER is the number of an input of
+        the program
+    observe: is called with each pass and what that returned
+
+    Raises VerifyError for a graph that breaks an invariant, as nodes made by hand may."""
     value: Any = tuple(sinks)
     for pass_ in PASSES:
         value = _run_pass(pass_, value, options)
@@ -383,7 +393,8 @@ def compile_source(
 
 
 def _run_pass(pass_: Pass, before: Any, options: Options) -> Any:
-    """What a pass makes of `before`; verified, recorded and printed as the options ask."""
+    """What a pass makes of `before`. The result is verified and printed if options ask for that,
+    and recorded for those who listen to `passes`."""
     started = time.perf_counter()
     after = pass_.function(before, options)
     seconds = time.perf_counter() - started
@@ -419,7 +430,7 @@ def _can_predict(options: Options) -> bool:
 
 
 def text_of(dialect: str, value: Any) -> str:
-    """What a pass returned that writes this dialect, to read."""
+    """A text, for readers, of `value`, which a pass returned that writes this dialect."""
     text = _TEXTS[dialect](value)
     once = None if dialect == "graph" else value.once
     return text if once is None else f"once:\n{text_of(dialect, once)}\nin every call:\n{text}"
@@ -483,7 +494,7 @@ def _verify_tiles(planned: Planned) -> None:
     verify_tile_programs(planned.tiles)
 
 
-# Text and code are none of these: tests compare what they compute.
+# Source and code have no verifier: tests compare the results that they compute.
 _VERIFIERS: dict[str, Callable[[Any], None]] = {
     "graph": verify_graph,
     "kernels": _verify_kernels,
@@ -501,19 +512,21 @@ def compile_stored(sinks: tuple[Node, ...], options: Options, key: str | None) -
 
 
 def loaded(planned: Planned, options: Options) -> Planned:
-    """A printed program with what runs."""
+    """A printed program with its code, which runs on a table of buffers."""
     with_its_code: Planned = _run_pass(LOAD, planned, options)
     return with_its_code
 
 
 @cached(1024)
 def with_steps(graph: tuple[Node, ...], options: Options) -> Planned:
-    """A program that was read from disk, with what reports and checks look at: its steps."""
+    """A program with its kernels and plans, for reports and checks. Of a program that was read from
+    disk, which has none, `graph` is `Planned.graph`: it is compiled again."""
     opened = substitute(graph, {}, open_without_detach)
     return loaded(compile_source(opened, options), options)
 
 
 def report(planned: Planned, seconds: list[float], options: Options) -> None:
-    """With ``LAMINA_DEBUG=1`` what each step of a run took, and what was predicted."""
+    """Print the time of each step of a run, and the predicted one, for ``LAMINA_DEBUG=1``. seconds:
+    of each step of the program."""
     cost = cost_of(planned, options) if _can_predict(options) else None
     print_run(planned, seconds, cost, options)
