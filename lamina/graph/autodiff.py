@@ -49,7 +49,7 @@ from lamina.ir.monoids import (
 )
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Combine, Group, Op, Ranks, Reduce, Scatter
-from lamina.ir.products import product_of
+from lamina.ir.products import READ_THROUGH, product_of
 from lamina.ir.substitute import substitute
 
 Contributions = Sequence[Node | None]
@@ -518,8 +518,9 @@ def _factor_may_be_infinite(node: Node, number: int) -> bool:
 
 
 def _multiplies_repeated(node: Node) -> bool:
-    """Whether `node` sums products of two broadcast operands."""
-    product = product_of(node, {Op.CAST})
+    """Whether `node` sums products of two broadcast operands. Those of a transposed convolution are
+    moved to where they are added up."""
+    product = product_of(node, READ_THROUGH)
     return product is not None and all(
         peel(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
     )

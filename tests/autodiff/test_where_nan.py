@@ -161,14 +161,18 @@ def test_an_adjoint_that_is_zero_by_value_keeps_its_second_derivative() -> None:
     check(square_at_its_minimum, [1.0], order=2, tolerance=1e-5)
 
 
-def test_contractions_beneath_a_where_are_not_selected() -> None:
+@pytest.mark.parametrize("moved", [False, True])
+def test_contractions_beneath_a_where_are_not_selected(*, moved: bool) -> None:
+    """Products that are moved before they are added up are those of a transposed convolution."""
     a, b = buffer("a", np.ones((2, 3))), buffer("b", np.ones((3, 4)))
     wide = (2, 3, 4)
     product = expand(reshape(a, (2, 3, 1)), wide) * expand(reshape(b, (1, 3, 4)), wide)
+    if moved:
+        product = pad(product, (0, 0, 1), (0, 1, 0))
     y = reduce(ADD, (1,), product)
     found = gradient(total(select(y.lift(0.0) < y, y, y.lift(0.0))), [a, b])
     nodes = toposort([one for one in found if one is not None])
-    assert {node.shape for node in nodes if node.op is Op.WHERE} == {(2, 4)}
+    assert {node.shape for node in nodes if node.op is Op.WHERE} == {y.shape}
 
 
 @given(st.integers(0, 3))
