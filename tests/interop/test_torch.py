@@ -503,6 +503,13 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def test_results_of_pytorchs_may_be_described_and_missing() -> None:
+    """The memory that a recurrent layer keeps for its derivative is not there in inference."""
+    layer, x = torch.nn.LSTM(3, 4).eval(), torch.randn(5, 2, 3)
+    with torch._dynamo.config.patch(allow_rnn=True), torch.no_grad():
+        torch.testing.assert_close(torch.compile(layer, backend=backend)(x), layer(x))
+
+
 def test_results_of_pytorchs_may_lie_otherwise_than_described() -> None:
     x = torch.randn(3, 4)
     run = torch.compile(lambda x: by_columns(x * 2) + 1, backend=backend)

@@ -44,13 +44,16 @@ class Described:
 
 @dataclass(frozen=True)
 class DescribedParts:
-    """Several results, of which some may be no tensors."""
+    """Several results, of which some may be no tensors. Of those that only a derivative reads, the
+    kernel may return None where the description has a tensor: ``mkldnn_rnn_layer`` does."""
 
     parts: tuple[Described | DescribedParts | None, ...]
 
     def __call__(self, results: Any) -> list[Any]:
         pairs = zip(self.parts, results, strict=True)
-        return [result if part is None else part(result) for part, result in pairs]
+        return [
+            result if part is None or result is None else part(result) for part, result in pairs
+        ]
 
 
 def described(fake: Any) -> Described | DescribedParts | None:
