@@ -158,6 +158,20 @@ def test_a_recurrent_layer_may_be_exported_for_any_batch() -> None:
         assert_close(from_exported(program)(*ours_of((x,)))[0], module(x)[0])
 
 
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 1}, {"scale_grad_by_freq": True}])
+def test_rows_of_an_embedding_have_pytorchs_derivatives(options: dict[str, Any]) -> None:
+    module = torch.nn.Embedding(5, 3, **options)
+    indices = torch.tensor([[0, 1, 1], [2, 2, 2]])
+    expected = module(indices)
+    expected.square().sum().backward()
+    with lm.using(device="interp"):
+        function = from_module(module)
+        result = function(*ours_of((indices,)))
+        lm.sum(result * result).backward()
+        assert_close(result, expected)
+        assert_close(function["weight"].grad, module.weight.grad)
+
+
 def test_the_mode_is_set_as_of_a_layer() -> None:
     module = Decoder()
     function = lm.nn.eval(from_module(module))

@@ -89,6 +89,9 @@ def _embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, by_frequency: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
+    if padding_idx >= 0 or by_frequency:  # a lookup has other derivatives
+        padding = padding_idx if padding_idx >= 0 else None
+        return lm.embedding(indices, weight, padding, scale_grad_by_freq=by_frequency)
     return lm.take(weight, lm.reshape(indices, (-1,)), axis=0).reshape(
         (*indices.shape, *weight.shape[1:])
     )
