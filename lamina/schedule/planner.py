@@ -216,11 +216,13 @@ def loads_along(reduction: Node, axis: Node) -> list[Node]:
 
 
 def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> list[Node]:
-    """The row axes along which all that varies along `vector` is used again, while something else
-    varies. The one that suits a register tile of `height` rows best comes last: the longest, and
-    among those of `height` - 1 rows or more the innermost, as these fill the tile, or nearly so.
+    """The row axes along which the loads that vary along `vector` are used again, while another
+    operand of `reduction` varies. In ``y[i, j] = sum_k a[i, k] * b[k, j]`` that is i for vectors
+    along j: b is used again for each i.
 
-    In ``y[i, j] = sum_k a[i, k] * b[k, j]`` i for vectors along j: b is used again for each i.
+    The axis that suits a register tile of `height` rows best comes last: the longest. Axes of
+    `height` - 1 rows or more count as equally long, as they fill the tile, or nearly so; of these
+    the innermost comes last.
     """
     varying = {vector} | free_axes_of(loads_along(reduction, vector))
     rows = [row for row in plan.rows if row not in varying and row in free_axes(reduction)]

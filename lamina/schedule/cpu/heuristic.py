@@ -1,11 +1,11 @@
-"""A good schedule for a CPU at once, from the shape of the memory accesses alone.
+"""A good schedule for a CPU without measuring, from the shape of the memory accesses alone.
 
 1. Axes that every index walks together become one.
 2. The vector axis is the one along which most loads and stores are contiguous: a row axis, or the
-   innermost axis of each reduction and column loop. Where it is short, rows that lie apart are the
-   lanes if that takes fewer instructions.
-3. A reduction whose operands are used again gets a register tile: an outer product where a row axis
-   has the vectors, a block of dot products where the reduction has.
+   innermost axis of each reduction and column loop. If that is short, lanes may be elements that
+   lie apart, along another row axis, if that takes fewer instructions.
+3. A reduction whose operands are used again gets a register tile: an outer product if vectors run
+   along a row axis, a block of dot products if they run along the reduced axis.
 4. An operand that loops would read across cache lines, or at distances at which lines compete for
    one place in a cache, is packed in panels, or read in blocks that registers transpose.
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
@@ -119,15 +119,16 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
     along a row axis, or where none suits a block of dot products, with vectors along the steps.
     Gives the operands to pack.
 
-    row: the row axis that suits vectors without packing, if any. Where there is none, or it leaves
-        lanes empty, so may an axis along which an operand is packed, or else is read from end to
-        end: the one for which the product takes fewer instructions. The weights of a window of 3
-        columns have vectors of 2 lanes along these, and of 16 along 32 channels.
+    row: the row axis that suits vectors without packing, if any. If there is none, or it leaves
+        lanes empty, there is another candidate: an axis along which an operand is packed, or else
+        one along which neighbours are read. Of both, the product takes the axis with which it has
+        fewer instructions. The weights of a window of 3 columns have vectors of 2 lanes along the
+        columns, and of 16 lanes along 32 channels.
     """
     if row is None or _is_ragged(plan, row):
-        others = packed_row(plan, reduction) or _read_row(plan)
-        rows = [axis for axis in (row, others) if axis is not None]
-        row = cheapest_of(plan, reduction, rows)
+        other = packed_row(plan, reduction) or _read_row(plan)
+        candidates = [axis for axis in (row, other) if axis is not None]
+        row = cheapest_of(plan, reduction, candidates)
     if row is not None:
         return schedule_product(plan, reduction, row)
     tile_dot_products(plan, reduction)

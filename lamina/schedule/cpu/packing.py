@@ -1,4 +1,5 @@
-"""What of a kernel is packed: the expressions that fill a panel, once for all that reads it."""
+"""Which expressions of a kernel are packed: copied in the order in which loops read them, once for
+all loops that read them. The move `stage` packs in each call, the move `keep` before the first."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,13 +14,13 @@ from lamina.loops.nest import is_of_constants, sums_bytes
 class Packed:
     """An operand to pack.
 
-    parameter, axis: it is made of the loads of this array that depend on this axis, of the lanes or
-        of the rows of a tile. Both factors of a product may load one array, as the queries and keys
-        of attention do that are parts of one projection: the axis says which of them it is
-    staged_in: the move `stage` copies it at the start of the body of this row loop; None where it
-        is constant, and `keep` stores it once for all calls
+    parameter, axis: the operand consists of the loads of this array that depend on this axis, which
+        is that of a tile's lanes or rows. The array alone does not tell: queries and keys of
+        attention may be parts of one array, and then both factors of a product load it
+    staged_in: the row loop at the start of whose body the move `stage` copies the operand; None for
+        constants, which the move `keep` stores before the first call
     computed_in: the row loop in whose body floats that are computed from kept bytes are staged;
-        None where there are none
+        None if nothing is
     """
 
     parameter: int
@@ -41,15 +42,16 @@ def reads_constants(kernel: Kernel, loads: list[Node]) -> bool:
 
 
 def packed_in_word(kernel: Kernel, reduction: Node) -> int:
-    """How many elements a panel has in the place of one float32: four bytes, whose products are
-    added up by one instruction, or one of any other element."""
+    """How many elements of a packed operand one step of a product takes: 4 bytes, a word, if one
+    instruction adds up four products of bytes, and else 1."""
     return 4 if sums_bytes(kernel, reduction) else 1
 
 
 def kept_values(kernel: Kernel, packed: Packed) -> list[Node]:
-    """What to keep of a constant: what is `computed_from` it, or the loads alone where that
-    has wider elements, such as floats that are made of bytes, or takes another input, such as a
-    scale. Loads at places that another input says are left out."""
+    """The expressions to keep for an operand of constants: the expressions `computed_from` it, if
+    they depend on constants alone, and their elements are no wider than those of the array. Else
+    the loads alone: floats that are made of bytes would take more memory than the bytes, and a
+    scale may be another input. A load at an index that another input decides is not kept."""
     values = computed_from(kernel, packed)
     itemsize = kernel.parameters[packed.parameter].dtype.itemsize
     is_narrow = all(value.dtype.itemsize <= itemsize for value in values)
@@ -59,15 +61,15 @@ def kept_values(kernel: Kernel, packed: Packed) -> list[Node]:
 
 
 def computed_from(kernel: Kernel, packed: Packed) -> list[Node]:
-    """The largest expressions that vary just as a load that `packed` names does beneath them, so
-    that what is decoded or scaled is decoded or scaled once.
+    """The largest expressions above the loads of `packed` that depend on the same axes as these:
+    what is decoded or scaled on the way is decoded or scaled once, when it is packed.
 
     In ``sum_k a[i, k] * (cast(b[j, k]) * scale[k])`` for the parameter b: the product with the
     scale, which varies along j and k as b does; not the product with a, which varies along i too.
     """
     alike = _varying_like_loads(kernel, packed)
-    # The largest are those that another expression has as an operand. What only a store uses is
-    # none of them: no reduction reads it again.
+    # The largest are those that an expression over other axes has as an operand. An expression that
+    # only a store uses is not among them: no reduction reads it again.
     operands = set[Node]()
     for node in kernel.nodes:
         if node not in alike:

@@ -61,14 +61,16 @@ MAX_OUTER_STEPS = 8
 
 @dataclass(frozen=True)
 class Panel:
-    """A packed panel: its columns along the vector axis, and the row axes that run inside the loop
-    that fills it, beside the axis of the register tile's rows.
+    """A packed panel.
 
-    block_steps: how many steps of the outermost reduced axis it holds, all of the reduction's other
-        axes each; 0 if it holds the whole reduction
-    computed_tile: the register tile of a panel of what is computed from constants, such as floats
-        from bytes, once for all rows inside its loop, beside the constants that are kept from call
-        to call; None for other panels
+    columns: its indices along the vector axis; 0 for all
+    block_steps: its indices along the outermost reduced axis, each with all steps of the other
+        reduced axes; 0 for all, the whole reduction
+    rows_inside: the row axes whose loops run inside the loop that fills the panel, besides the axis
+        of the register tile's rows: these rows share the panel
+    computed_tile: None for most panels. Weights of few bits are kept as bytes from call to call.
+        If many rows multiply them, a panel of floats is computed from the bytes, and this is the
+        size of its register tiles
     """
 
     columns: int
@@ -101,7 +103,7 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
 
 
 def cheapest_of(plan: CpuPlanner, reduction: Node, rows: Collection[Node]) -> Node | None:
-    """That of `rows` for whose vectors a product takes the fewest instructions, if there is any."""
+    """The axis among `rows` along which vectors take the fewest instructions; None of no rows."""
     return min(rows, key=lambda row: _instructions_of_product(plan, reduction, row), default=None)
 
 
@@ -160,12 +162,14 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
 def _panel_of_constants(
     plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
 ) -> Panel | None:
-    """A panel that is packed once has all steps of the reduction, and is read from end to end. None
-    where lanes are neighbours in a small array already.
+    """The panel of constants along `vector`, which is packed once, before the first call. None if
+    there is nothing to gain: if lanes are neighbours already in an array that a cache holds, and no
+    words have to be made of bytes.
 
-    Bytes that become floats are kept as bytes. Each tile of rows would compute the floats again, so
-    that for more than one tile a panel of these is computed first: 4 vectors of 16 weights of 4
-    bits take some 20 instructions, and 24 multiply-adds with 6 rows."""
+    Constants that are bytes, from which floats are computed, are kept as bytes. Each tile of rows
+    would compute the floats again. So for more than one tile of rows, a panel of floats is computed
+    first: of weights of 4 bits, 4 vectors of 16 take some 20 instructions to compute, and 24 to
+    multiply with 6 rows."""
     if _computes_panel(plan, reduction, vector, reused):
         return _computed_panel(plan, reduction, vector, reused)
     loads = loads_along(reduction, vector)
@@ -185,10 +189,11 @@ def _computes_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
 
 
 def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]) -> Panel:
-    """The panel of computed floats whose tiles and columns take the busiest thread least time: of
-    576 columns and two threads, 6 panels of 96 in tiles of 3 vectors, as of 9 panels of 64 in tiles
-    of 4 one thread has 5. Of those that take as long it is the widest, for which the rows' operand
-    is read least often."""
+    """The panel of computed floats with which the busiest thread takes the least time; of equally
+    fast panels the widest, for which the rows' operand is read least often.
+
+    For 576 columns and two threads these are 6 panels of 96 columns in tiles of 3 vectors, 3 panels
+    for each thread. Of 9 panels of 64 columns in tiles of 4 vectors, one thread would have 5."""
     *rows_inside, row = _sharing_rows(plan, reused)
     rows: int = row.arg.size
     columns_of_thread: float = vector.arg.size / plan.target.multiprocessors
@@ -204,8 +209,8 @@ def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
         for tile in tiles
         for columns in _computed_columns(plan, reduction, vector, tile)
     ]
-    # Not even one tile's columns of all steps stay in the second-level cache of 2**17 elements, as
-    # of 4096 steps and 48 columns: the fewest columns, those of a tile of two vectors.
+    # The second-level cache, of 2**17 elements, may not even hold the columns of one tile with all
+    # steps, such as 48 columns of 4096 steps. Then a panel has the fewest columns: two vectors.
     if not panels:
         return Panel(2 * plan.width, 0, rows_inside, REGISTER_TILES[plan.target.vector_bytes])
     # A last panel of fewer columns would have loops of its own, which take as long to compile as
@@ -271,8 +276,8 @@ def _blocks_of_constants(
 
 
 def _scalars_read(plan: CpuPlanner, reduction: Node, vector: Node, rows: list[Node]) -> int:
-    """The distinct elements of what does not vary along `vector` that a reduction reads for all
-    `rows`, where other rows stand still."""
+    """The distinct elements that a reduction reads of its scalars' operands, those that do not vary
+    along `vector`, in the loops over all `rows` and one iteration of each other row loop."""
     axes = frozenset((*bound_axes(reduction), *rows))
     loads = [load for row in rows for load in loads_along(reduction, row)]
     count = 0
@@ -285,7 +290,7 @@ def _scalars_read(plan: CpuPlanner, reduction: Node, vector: Node, rows: list[No
 
 
 def _words_of_column(plan: CpuPlanner, reduction: Node) -> int:
-    """Words of 4 bytes of a column of a panel with all steps of a reduction."""
+    """The size of one column of a panel with all steps of a reduction, in words of 4 bytes."""
     words_of_step = reduction.dtype.itemsize // float32.itemsize
     words = points(bound_axes(reduction)) * words_of_step
     return max(words // packed_in_word(plan.kernel, reduction), 1)

@@ -17,8 +17,8 @@ MIN_ELEMENT_BYTES = 4  # smaller elements are computed as elements of 4 bytes
 
 @dataclass(frozen=True)
 class Block:
-    """Columns of a row axis, and steps of a reduction, that are computed before the next ones. 0 of
-    either stand for all."""
+    """A block of a product or a sum, which is computed before the next block: the columns, along a
+    row axis, and the steps of the reduction; 0 for all."""
 
     columns: int
     steps: int

@@ -1,7 +1,12 @@
 """Reductions whose operands are used again along rows get a register tile: an outer product.
 
+In ``y[i, j] = sum_k a[i, k] * b[k, j]``, i and j are both row axes of the kernel: all results are
+independent. In this file a *column* is an index along the axis of the vectors, j, and a *row* is an
+index along the axis of the scalars, i.
+
 A tile of m rows and n vectors has m * n sums in registers. Each step of the reduction reads n
-vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, outermost first::
+vectors and m scalars for m * n fused multiply-adds of a vector and a scalar. The loops, outermost
+first::
 
     panel of columns, block of steps       where an operand is packed, or lines are far apart
       rows that share the panel
@@ -42,14 +47,14 @@ MIN_TILES_OF_COMPUTED = 4
 
 @dataclass(frozen=True)
 class Product:
-    """A reduction, and the axes of its register tile.
+    """A reduction, and the axes of its register tile. In the example of this file:
 
-    vector: the row axis of the tile's vectors. vector_loads: what varies along it
-    row: the row axis of the tile's rows, of scalars. row_loads: what varies along it
-    near_rows: the rows that are walked inside the loops over tiles
-    steps: the reduced axes but for the four of a dot product of bytes
-    in_word: four where a step is such a dot product, or one
-    panel: into which `vector_loads` are packed; None where they are read as they lie
+    vector: the axis of the tile's vectors, j. vector_loads: the loads that vary along it, b
+    row: the axis of the tile's rows, i. row_loads: the loads that vary along it, a
+    near_rows: other row axes, whose loops run inside the loops over tiles (`_near_rows`)
+    steps: the reduced axes, k, without the axis of four bytes of a word
+    in_word: elements in a step: 4 where one instruction multiplies words of four bytes, else 1
+    panel: how `vector_loads` are packed; None if they are read where they are
     is_packed_once: are `vector_loads` constants, whose panel is kept from call to call?
     in_byte_tiles: do instructions multiply tiles of bytes (`_suits_byte_tiles`)?
     """
@@ -165,8 +170,9 @@ def _product_of(
 def _suits_byte_tiles(
     plan: CpuPlanner, row_loads: list[Node], steps: list[Node], words: list[Node]
 ) -> bool:
-    """Has the processor instructions on tiles of bytes, and are those of a row neighbours, which
-    one of these instructions reads: whole rows of a tile at least?"""
+    """Has the processor instructions on tiles of bytes, and do they fit the operand of the rows?
+    One of them reads up to 64 bytes of each row, so that these have to be neighbours in memory, and
+    there must be as many: WORDS_OF_TILE words."""
     if "byte_tiles" not in plan.target.engines or len(words) != 1 or len(steps) != 1:
         return False
     are_neighbours = all(is_contiguous(load, words[0]) for load in row_loads)
@@ -201,8 +207,9 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
 
 
 def _columns_of_long_rows(plan: CpuPlanner, product: Product) -> int:
-    """The columns of which all rows are computed before the next ones: as many as the second-level
-    cache holds of the vectors' operand, where `_has_long_rows`; 0 for all."""
+    """The columns of a block that all rows compute before the next block begins, if
+    `_has_long_rows`; 0 for all columns. The second-level cache holds the vectors' operand of such a
+    block."""
     if not _has_long_rows(plan, product):
         return 0
     tile_columns = REGISTER_TILES[plan.target.vector_bytes].vectors * plan.width
@@ -211,10 +218,10 @@ def _columns_of_long_rows(plan: CpuPlanner, product: Product) -> int:
 
 
 def _has_long_rows(plan: CpuPlanner, product: Product) -> bool:
-    """Do the results of one matrix product leave the second-level cache, in more rows than a
-    register tile has? They are read before they are written, and a processor reads ahead along few
-    rows at a time: (64, 8) times (8, 26959) takes a Sapphire Rapids 2.8 ms if each 32 columns are
-    written in all rows, and 0.6 ms row by row."""
+    """Are the results of a matrix product too many for the second-level cache, in more rows than a
+    register tile has? Then tiles go along the rows. A store first reads its line, and a processor
+    reads ahead along few rows at a time: (64, 8) times (8, 26959) takes a Sapphire Rapids 2.8 ms if
+    each 32 columns are written in all rows before the next 32, and 0.6 ms row by row."""
     rows: int = product.row.arg.size
     nbytes = points((product.row, product.vector)) * product.reduction.dtype.itemsize
     has_many_rows = rows > REGISTER_TILES[plan.target.vector_bytes].rows
@@ -223,8 +230,8 @@ def _has_long_rows(plan: CpuPlanner, product: Product) -> bool:
 
 @dataclass(frozen=True)
 class Halves:
-    """The loop over halves of the rows, None if there is none, and what the kernel has in a half:
-    the reduction, the rows of the register tile, and the panel."""
+    """The loop over halves of the rows, None if there is none. The other fields are those of the
+    kernel after that split: the reduction, the axis of the tile's rows, and the panel."""
 
     loop: Node | None
     reduction: Node
@@ -235,14 +242,14 @@ class Halves:
 def _halve_rows(
     plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel | None
 ) -> Halves:
-    """Halves of all rows, if threads need them: of the first axis around `row` in the panel's loop
-    that divides evenly, or else of `row`.
+    """Split the rows into halves, if there are too few panels for the threads. The axis that is
+    split is the first one of an even size in the loop over panels, or else `row`.
 
-    Threads share the loop over panels, which are packed in it. Of an odd number, two threads leave
-    one without work at the end, and of a single one all the time: 1321 rows of 24 columns. Each
-    half packs the panels for itself, so that it has `knobs.min_packed_rows` rows at least. 8 x 197
-    rows of 192 columns are halves of 4 x 197, for each of which 3 panels of 64 columns are
-    packed."""
+    Threads share the loop over panels, and pack a panel in it. Two threads share 3 panels as 2 and
+    1, so that one thread waits; a single panel, as of 1321 rows by 24 columns, has one thread do
+    everything. With halves there are twice as many iterations to share. Each half packs its panels
+    anew, so that it must have `knobs.min_packed_rows` rows. 8 x 197 rows by 192 columns become
+    halves of 4 x 197 rows, with 3 panels of 64 columns in each: 6 iterations."""
     whole = Halves(None, reduction, row, panel)
     if panel is None or not _gains_by_halves(plan, reduction, vector, row, panel):
         return whole
@@ -264,8 +271,9 @@ def _halve_rows(
 def _gains_by_halves(
     plan: CpuPlanner, reduction: Node, vector: Node, row: Node, panel: Panel
 ) -> bool:
-    """Do threads share panels, and no other loops, and has the busiest one less to do if it shares
-    those of halves of the rows? Constants are packed before.
+    """Do threads share the loop over panels alone, and has the busiest thread less to do with
+    halves? Not for constants: their panels are packed before the first call, so that threads need
+    not share the loop over panels.
 
     Of 9 panels of 1024 rows, two threads have 5 and 4; of 18 panels of halves, 9 each, which is a
     tenth less for the busiest. To pack a panel takes 0.35 instructions for each element, and to
@@ -398,7 +406,7 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
 
 
 def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) -> None:
-    """Put all loops into the order at the head of this file."""
+    """Put all loops in the order that the head of this file shows."""
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     words = dot_axes(plan.kernel)
     steps = _in_order_of_memory([axis for axis in reduced if axis not in words], product.row_loads)
@@ -412,9 +420,14 @@ def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile)
 
 def _in_order_of_memory(steps: list[Node], loads: list[Node]) -> list[Node]:
     """The loops over `steps` with the longest strides of `loads` outermost, so that neighbours in
-    memory are read after one another. As they are without loads, as of a one-hot factor."""
-    terms = [ix.terms_of(load.src[0])[0] for load in loads]
-    return sorted(steps, key=lambda step: -max((abs(of.get(step, 0)) for of in terms), default=0))
+    memory are read one after another. Without `loads`, as for a one-hot factor, their order stays.
+    """
+    strides_of_loads = [ix.terms_of(load.src[0])[0] for load in loads]
+
+    def longest_stride(step: Node) -> int:
+        return max((abs(strides.get(step, 0)) for strides in strides_of_loads), default=0)
+
+    return sorted(steps, key=lambda step: -longest_stride(step))
 
 
 def _near_rows(plan: CpuPlanner, vector: Node, row: Node) -> list[Node]:
@@ -459,7 +472,8 @@ def _computes_rows_once(plan: CpuPlanner, product: Product, tile: Tile) -> bool:
 
 
 def _computed_rows(plan: CpuPlanner, product: Product, tile: Tile) -> list[Packed]:
-    """What of the scalars' operand is computed and not only read, to pack for each tile of rows."""
+    """The arrays of the scalars' operand from which something is computed that can be packed for
+    each tile of rows; none if the operand is only read."""
     arrays = dict.fromkeys(load.arg.parameter for load in product.row_loads)
     every = [Packed(array, tile.inner_rows, tile.outer_rows) for array in arrays]
     return [
