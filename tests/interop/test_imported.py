@@ -172,6 +172,64 @@ def test_rows_of_an_embedding_have_pytorchs_derivatives(options: dict[str, Any])
         assert_close(function["weight"].grad, module.weight.grad)
 
 
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("sum", {}),
+        ("sum", {"padding_idx": 2, "include_last_offset": True}),
+        ("mean", {"padding_idx": 2}),
+        ("max", {"padding_idx": 2}),
+        ("max", {"include_last_offset": True}),
+    ],
+)  # fmt: skip
+def test_bags_of_embeddings_have_pytorchs_derivatives(mode: str, options: dict[str, Any]) -> None:
+    """With an empty bag and a bag of padding alone; sums have factors, too."""
+    module = torch.nn.EmbeddingBag(5, 3, mode=mode, **options)
+    last = [7] if module.include_last_offset else []
+    arguments = [torch.tensor([1, 2, 2, 0, 4, 1, 2]), torch.tensor([0, 2, 2, 6, *last])]
+    if mode == "sum":
+        arguments.append(torch.randn(7, requires_grad=True))
+    expected = module(*arguments)
+    expected.square().sum().backward()
+    with lm.using(device="interp"):
+        function = from_module(module)
+        ours = [lm.asarray(argument.detach().numpy()) for argument in arguments]
+        if mode == "sum":
+            ours[2].requires_grad = True
+        result = function(*ours)
+        lm.sum(result * result).backward()
+        assert_close(result, expected)
+        assert_close(function["weight"].grad, module.weight.grad)
+        if mode == "sum":
+            assert_close(ours[2].grad, arguments[2].grad)
+
+
+def test_bags_of_equal_length_are_rows() -> None:
+    module = torch.nn.EmbeddingBag(5, 3)
+    indices = torch.tensor([[1, 2, 2], [0, 4, 1]])
+    with lm.using(device="interp"):
+        assert_close(from_module(module)(*ours_of((indices,))), module(indices))
+
+
+def test_frequencies_of_indices_in_bags_divide_derivatives() -> None:
+    """As those of embeddings without bags: PyTorch's kernel of bags divides by others."""
+    module = torch.nn.EmbeddingBag(5, 3, scale_grad_by_freq=True)
+    indices = torch.tensor([[1, 2, 2], [0, 4, 1]])
+    rows = torch.nn.functional.embedding(indices, module.weight, scale_grad_by_freq=True)
+    rows.mean(1).square().sum().backward()
+    with lm.using(device="interp"):
+        function = from_module(module)
+        result = function(*ours_of((indices,)))
+        lm.sum(result * result).backward()
+        assert_close(function["weight"].grad, module.weight.grad)
+
+
+def test_sparse_derivatives_of_bags_are_refused() -> None:
+    module = torch.nn.EmbeddingBag(5, 3, mode="sum", sparse=True)
+    with pytest.raises(UnsupportedOperationError, match="sparse=False"):
+        from_module(module)(lm.asarray([[1, 2]]))
+
+
 def test_the_mode_is_set_as_of_a_layer() -> None:
     module = Decoder()
     function = lm.nn.eval(from_module(module))

@@ -97,3 +97,62 @@ def test_dropout_draws_in_the_order_of_memory(order: tuple[int, int, int]) -> No
 ])  # fmt: skip
 def test_random_numbers_of_float64_are_pytorchs(draw: Callable[..., Any]) -> None:
     check(draw, torch.rand(64, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("include_last_offset", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("sum", {}),
+        ("sum", {"padding_idx": 2}),
+        ("mean", {}),
+        ("mean", {"padding_idx": 2}),
+        ("max", {}),
+        ("max", {"padding_idx": 2}),
+    ],
+)  # fmt: skip
+def test_bags_of_embeddings(
+    mode: str, options: dict[str, Any], include_last_offset: bool
+) -> None:
+    """An index twice in a bag, a bag of padding alone, and an empty one."""
+    indices = torch.tensor([1, 2, 2, 0, 4, 1, 2])
+    offsets = torch.tensor([0, 2, 2, 6, 7] if include_last_offset else [0, 2, 2, 6])
+    options = options | {"mode": mode, "include_last_offset": include_last_offset}
+    weight = torch.randn(5, 3, requires_grad=True)
+
+    def function(weight: Any, factors: Any = None) -> Any:
+        bags = torch.nn.functional.embedding_bag(
+            indices, weight, offsets, per_sample_weights=factors, **options
+        )
+        return bags * bags
+
+    check(function, weight)
+    check(function, weight.detach())
+    if mode == "sum":
+        check(function, weight, torch.randn(7, requires_grad=True))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_no_indices(mode: str) -> None:
+    indices, offsets = torch.zeros(0, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+    check(
+        lambda weight: torch.nn.functional.embedding_bag(indices, weight, offsets, mode=mode),
+        torch.randn(5, 3, requires_grad=True),
+    )
+
+
+def test_frequencies_of_indices_in_bags_divide_derivatives() -> None:
+    """As those of embeddings without bags. PyTorch's kernel of bags on a CPU divides the derivative
+    of an index by how often another one occurs."""
+    indices = torch.tensor([[1, 2, 2], [0, 4, 1]])
+    functional = torch.nn.functional
+    ours = torch.randn(5, 3, requires_grad=True)
+    bags = compiled(
+        lambda weight: functional.embedding_bag(indices, weight, scale_grad_by_freq=True)
+    )(ours)
+    theirs = ours.detach().clone().requires_grad_()
+    means = functional.embedding(indices, theirs, scale_grad_by_freq=True).mean(1)
+    for result in (bags, means):
+        result.square().sum().backward()
+    torch.testing.assert_close(bags, means)
+    torch.testing.assert_close(ours.grad, theirs.grad)

@@ -11,6 +11,7 @@ from typing import Any
 
 from lamina.interop.torch.rows import (
     attention,
+    bags,
     elementwise,
     indexing,
     movement,
@@ -28,4 +29,5 @@ PROMOTED: Mapping[str, Row] = elementwise.ROWS
 ROWS: Mapping[str, Row] = {
     **PROMOTED, **elementwise.UNPROMOTED, **movement.ROWS, **indexing.ROWS, **reductions.ROWS,
     **products.ROWS, **attention.ROWS, **neural.ROWS, **pooling.ROWS, **segments.ROWS,
+    **bags.ROWS,
 }  # fmt: skip

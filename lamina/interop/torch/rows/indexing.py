@@ -97,7 +97,7 @@ def _embedding(
     )
 
 
-def _embedding_backward(
+def embedding_backward(
     upstream: Tensor, indices: Tensor, rows: int, padding_idx: int, by_frequency: bool
 ) -> Tensor:
     width = upstream.shape[-1]
@@ -264,7 +264,7 @@ ROWS: dict[str, Row] = {
     "aten.index_fill.int_Scalar": lm.index_fill,
     "aten.index_fill.int_Tensor": lm.index_fill,
     "aten.embedding.default": _embedding,
-    "aten.embedding_dense_backward.default": _embedding_backward,
+    "aten.embedding_dense_backward.default": embedding_backward,
     "aten.gather.default": _gather,
     "aten.scatter.src": _of_any_rank(_scatter),
     "aten.scatter.value": _of_any_rank(_scatter),
