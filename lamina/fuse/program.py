@@ -40,9 +40,9 @@ def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
 def _built(sinks: Sequence[Node], target: FusionTarget) -> Program:
     """The program of a graph, all of which every call computes.
 
-    Kernels may compute sums of products again inside their own sums. Whether a kernel gains by that
-    shows only when it is complete. Where it does not, its sums go to memory, and the program is
-    built anew: each time more of them do, so this ends.
+    Kernels may compute sums of products again inside their own sums (`values._recomputed`). Whether
+    a kernel gains by that is known only when it is complete. If one does not, the program is built
+    anew, with its sums in memory. Each time there are more of these, so this ends.
     """
     never_recomputed = frozenset[Node]()
     while True:
@@ -82,8 +82,8 @@ class _Copy:
 
 
 class _Builder:
-    """Collects slots and launches. Every array has one home slot. An array of which only blocks
-    exist has a slot in each step that makes one instead: several may, if some compute it again."""
+    """Collects slots and launches. An array in memory has one slot, its home. A block value, of
+    which only blocks of rows exist, has a slot in each step that computes it: several steps may."""
 
     def __init__(
         self, sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node]
@@ -243,10 +243,11 @@ class _Builder:
         return outputs, copies
 
     def _begin_in_place(self, group: KernelGroup) -> None:
-        """Let a scatter add to the very memory of the array that it begins with, if a kernel makes
-        that for this scatter alone: of a sum of two products' gradients and one of a lookup, no
-        copy is made. Not to a buffer that is assigned to: it keeps its values until its readers
-        have run."""
+        """Let a scatter add to the array that it begins with, its base, in place of a copy of that,
+        if a kernel computes the base for this scatter alone. An embedding that is also the output
+        layer has such a gradient: the scatter adds that of the lookup to that of the output layer.
+        Not if the result is in a buffer that is assigned to, which keeps its values until all of
+        its readers have run."""
         scatter = group.first
         if scatter.op is not Op.SCATTER:
             return

@@ -45,19 +45,21 @@ class FusionTarget:
     their own computes them in vectors."""
 
     stores_scalars_of_vectors: bool = True
-    """Whether what combines several arrays is stored where products read it as scalars beside
-    vectors, each once for many vectors. Measured on CPUs alone."""
+    """Whether a factor of a product that is computed from several arrays, such as ``x * s`` in
+    ``(x * s) @ w``, is stored if its elements are scalars for many vectors
+    (`values.MIN_COLUMNS_OF_STORED`). Measured on CPUs alone."""
 
     stores_read_slices: bool = True
-    """Whether a slice is stored in the place of a repeated value of which nothing else is read.
-    Measured on CPUs alone."""
+    """Whether a slice of a repeated value is stored in place of the value, if only the slice is
+    read. Measured on CPUs alone."""
 
     overlaps_collectives: bool = False
     """Whether a collective runs beside the kernels after it, up to the first that reads its result:
     its operand then stays in memory for as long."""
 
     cost: Cost | None = None
-    """By which row blocks are compared with whole arrays; None forms all row blocks that fit."""
+    """Predicts times, by which row blocks are compared with kernels on whole arrays; None forms all
+    row blocks that fit."""
 
     tiled_products: bool = False
     """Whether sums of products copy tiles of their factors to fast memory. Such copies fill in
@@ -88,13 +90,16 @@ class FusionTarget:
     reads one array of 16-bit floats in place of three of float32."""
 
     min_updating_results: int = 0
-    """In results: a long sum of products with fewer of them is stored before several arrays are
-    updated by it, as such sums are cut into parts for different blocks of threads, and only the
-    block that ends a tile could update anything. The number of results that gives every
-    multiprocessor a tile. CPUs add up blocks of steps in memory, which caches hold, so that no
-    number is too large for them: 256 x 1024 sums of 4096 products, and the update of a weight, took
-    40 ms in place of 73, and 1024 x 256 of them 40 in place of 113 (one core of a Zen 3, with
-    factors as `lamina.graph.steps_in_rows` stores them). 0 where sums are not cut."""
+    """In results: a long sum of products with fewer results is stored before it updates several
+    arrays (`values._updating_sums`). 0 stores none, for devices that do not cut sums into parts.
+
+    GPUs cut long sums of few results into parts for different blocks of threads, and only the block
+    that ends a tile could update anything. With so many results that every multiprocessor has a
+    tile, nothing is cut: that is the number. CPUs add up blocks of steps in memory, which no update
+    can be part of, so that no number is too large for them: 256 x 1024 sums of 4096 products, and
+    the update of a weight, took 73 ms as one kernel and 40 ms with the sums stored; 1024 x 256 of
+    them 113 and 40 ms (one core of a Zen 3, with factors as `lamina.graph.steps_in_rows` stores
+    them)."""
 
     sort_run: int = 0
     """In keys: rows of up to so many are sorted by one block of threads at once; longer ones byte

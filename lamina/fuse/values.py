@@ -40,15 +40,17 @@ Region = frozenset[Node]  # a value and all nodes that computing it takes, down 
 # a read, is computed again for each copy.
 MIN_REPEATED_COST = 3
 
-# Elements of a node that one value computes again at other places, as both halves of a key do that
-# are hashed together: a kernel of its own would take longer. An estimate.
+# A node of at most so many elements is not stored because one value computes elements of it at
+# several places, as hashing computes both halves of a random key: a kernel of its own would take
+# longer. An estimate.
 FEW_ELEMENTS = 64
 
-# Columns of a product from which on a CPU stores its other factor if that is computed, however
-# cheaply: 3 vectors of 16 lanes. The elements of that factor are scalars for vectors along the
-# columns, and each tile of columns computes them one by one. Measured with one thread: (192, 1568)
-# times a scale, by (1568, 48), took 0.38 ms, and takes 0.28; by 73 columns 0.77 and 0.47, by 877
-# 5.6 and 4.5. By 16 and 24 columns it became between 0.45 and 1.5 times as fast.
+# In ``(x * s) @ w`` the elements of ``x * s`` are scalars for vectors along the columns of w, and
+# each tile of columns would compute them again, one by one. So a CPU stores ``x * s`` if w has so
+# many columns, 3 vectors of 16 lanes, however cheap the factor is. Measured with one thread, first
+# without and then with the store: (192, 1568) times a scale, by (1568, 48), took 0.38 and 0.28 ms;
+# by 73 columns 0.77 and 0.47 ms; by 877 columns 5.6 and 4.5 ms. With 16 and 24 columns the store
+# made it 0.45 to 1.5 times as fast.
 MIN_COLUMNS_OF_STORED = 48
 
 # In additions for each element: the update of a scatter is stored from this cost on. That takes a
@@ -59,12 +61,13 @@ MIN_SCATTERED_COST = 8
 # of a scatter has vectors along them. An estimate: fewer leave half of 16 lanes of float32 empty.
 MIN_SCATTERED_COLUMNS = 8
 
-# Products in a sum, up to which kernels may compute it again instead of reading it: the width of an
-# attention head, at most. The scheduler then says whether a kernel gains by it.
+# The most products in a sum that kernels may compute again instead of reading it: the width of the
+# widest attention heads. The scheduler then says whether a kernel gains by it.
 MAX_RECOMPUTED_PRODUCTS = 256
 
-# Products in a sum, from which on GPUs may cut it into parts; see `min_updating_results`. Chosen
-# with the training of GPT-2: gradients of its weights are such sums, over all tokens of a batch.
+# The fewest products in a long sum, which devices cut into parts; see `min_updating_results`.
+# Chosen with the training of GPT-2: gradients of its weights are such sums, over all tokens of a
+# batch.
 MIN_LONG_SUM = 4096
 
 # Operations whose results have a buffer whatever they cost. A SCAN is none of them, as its kernel
@@ -73,7 +76,7 @@ MIN_LONG_SUM = 4096
 ALWAYS_STORED = Group.COLLECTIVE | {
     Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY,
 }  # fmt: skip
-# Operations that are no expression of a kernel: they read an array from end to end.
+# Operations that are not part of a kernel of scalars: they read a whole array in memory.
 READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
@@ -92,12 +95,12 @@ NEVER_STORED = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 class Values:
     """The values of a graph.
 
-    regions: each value, operands first, with its region. It gets a buffer if anything outside its
-        kernel reads it
-    recomputed: sums of products, and arithmetic on them, that kernels compute again inside their
-        own sums; see `_recomputed`
-    stored_first: sums of products that are complete in memory before anything uses them, other than
-        members of their own kernel that read no other array; see `_updating_sums`
+    regions: the region of each value, values of operands first. A value gets a buffer only if a
+        kernel reads it that does not compute it, or if it is a result
+    recomputed: sums of products, and arithmetic on them, that are no values, though they are large:
+        kernels compute them again inside their own sums. See `_recomputed`
+    stored_first: sums of products that have to be in memory before other kernels use them. Their
+        own kernel takes in only values that read nothing else. See `_updating_sums`
     users: the users of every node
     """
 
@@ -110,13 +113,14 @@ class Values:
 def choose_values(
     sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node] = frozenset()
 ) -> Values:
-    """The values of all that `sinks` need.
+    """The values that computing `sinks` takes.
 
-    `never_recomputed` are sums of products that kernels gain nothing by computing again.
+    never_recomputed: sums of products that are to be values, as an earlier attempt has shown that
+        no kernel gains by computing them again
 
-    Each step below adds values that are too costly to compute again, given the values of the steps
-    before: what is computed from a value in memory costs less. So the values that are stored
-    whatever they cost come first.
+    Each step below adds nodes that are too costly to compute again. That depends on the values so
+    far, as an expression costs less if its operands are in memory. So the first values are those
+    that are stored whatever they cost.
     """
     users = _users_in_order(sinks, ahead=target.overlaps_collectives)
     recomputed: Set[Node] = frozenset()
@@ -132,7 +136,7 @@ def choose_values(
     # An absorbed reduction is computed where its end is and has no buffer, unless it is a result.
     values -= epilogues.absorbed - set(sinks)
     repeated = _repeated(users, values, target)
-    # Again, as what is computed from one of these costs less where that is in memory.
+    # Once these are in memory, expressions above them cost less: some need not be stored after all.
     repeated &= _repeated(users, values | repeated, target)
     if target.stores_read_slices:
         repeated = _sliced(users, repeated, set(sinks))
@@ -192,9 +196,9 @@ def _is_too_long(region: Region) -> bool:
 def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> set[Node]:
     """The nodes that kernels compute again inside their sums and never read from memory.
 
-    They are sums of products such as the scores of attention, ``q @ k.T``: larger than their
-    factors, and needed by nothing but reductions, through arithmetic. That arithmetic, as the
-    exponentials of the scores, is computed again with them.
+    They are sums of products such as the scores of attention, ``q @ k.T``, which are larger than
+    their factors and which only reductions use, directly or through arithmetic; and this
+    arithmetic, such as the exponentials of the scores.
     """
     needed = _needed_by_reductions_alone(sinks, users)
     recomputed: set[Node] = set()
@@ -225,9 +229,8 @@ def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
 
 
 def _is_larger_than_its_factors(node: Node) -> bool:
-    """Whether a sum of products is cheap to compute again, and large in memory: each element adds
-    up few products, and both factors are arrays with fewer elements than the sum, which an EXPAND
-    repeats for it.
+    """Whether a sum of products is cheap to compute again and large in memory: each element adds up
+    few products, and both factors are EXPANDs of arrays with fewer elements than the sum has.
 
     Scores of 1024 queries and keys of 64 columns: 1,048,576 sums of 64 products each, from two
     arrays of 65,536 elements.
@@ -244,15 +247,16 @@ def _is_larger_than_its_factors(node: Node) -> bool:
 
 
 def _updating_sums(users: Users, target: FusionTarget) -> set[Node]:
-    """Long sums of products that update several arrays of their size, of fewer elements than
-    `target.min_updating_results` says with the reason: gradients that an optimizer applies to a
-    weight and its moments.
+    """The sums of products that are stored before other arrays are updated by them.
 
-    On a CPU sums over the first axis, images, and two more are among them, however short, and with
-    a single array: the gradient of a convolution's filter has results that lie apart along vectors,
-    and with an update so would the lanes of each array that it reads and writes. That of a filter
-    of (512, 512, 3, 3), updated by momentum, took 32 ms so, and 21 with a kernel of its own (one
-    core of a Xeon, 8 images of 7 x 7).
+    1. Long sums (MIN_LONG_SUM) that update several arrays of their size, such as the gradient that
+       an optimizer applies to a weight and its moments; not sums of `target.min_updating_results`
+       results or more, where the reason is.
+    2. On a CPU, sums over the first axis, images, and at least two more axes, however short, that
+       update one array or more: the gradient of a convolution's filter. Its results lie apart along
+       its vectors, and so would the lanes of each updated array, if one kernel did both. That of a
+       filter of (512, 512, 3, 3), updated by momentum, took 32 ms as one kernel, and 21 ms with a
+       kernel of its own (one core of a Xeon, 8 images of 7 x 7).
     """
     sums: set[Node] = set()
     for node in users:
@@ -273,10 +277,10 @@ def _updating_sums(users: Users, target: FusionTarget) -> set[Node]:
 
 
 def _arrays_updated_by(total: Node, users: Users) -> int:
-    """With how many other arrays of its size `total` is combined, by any arithmetic that follows.
+    """The number of other arrays of the size of `total` with which arithmetic combines it.
 
-    For ``w - 0.1 * (0.9 * m + total)`` there are two, ``0.9 * m`` and w. Numbers do not count, nor
-    does an EXPAND, which repeats a smaller array. The products that `total` sums up are operands
+    For ``w - 0.1 * (0.9 * m + total)`` there are two, ``0.9 * m`` and w. Constants do not count,
+    nor does an EXPAND, which repeats a smaller array. The products that `total` adds up are found
     too, but have another size.
     """
     reached = {total}  # by arithmetic alone
@@ -295,17 +299,19 @@ def _arrays_updated_by(total: Node, users: Users) -> int:
 
 
 def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """The nodes that are stored as an EXPAND would have them computed once for each copy:
+    """The nodes to store because an EXPAND repeats them: without memory, each copy of an element
+    would be computed by itself. These are
 
-    - arithmetic that costs MIN_REPEATED_COST or more, but for masks of indices, and for what a
-      product computes from constants in a panel of its own, as from quantised weights;
-    - arithmetic on two arrays or more, of any cost, that is scalars for many vectors of a product
-      (`FusionTarget.stores_scalars_of_vectors`);
+    - arithmetic that costs MIN_REPEATED_COST or more; but not masks of indices, which are cheap,
+      and not quantised weights and the like, which products decode in panels
+      (`FusionTarget.packs_constants`);
+    - arithmetic on two arrays or more, of any cost, that gives scalars to multiply with many
+      vectors of a product (`FusionTarget.stores_scalars_of_vectors`);
     - a PAD, whose bounds would be tested for each copy;
     - a cast to a narrower float: every copy would read the wider one, twice as many bytes.
 
-    An EXPAND of a single element is left out: it depends on no axis, so that a kernel computes it
-    outside of its loops, however many copies there are.
+    An EXPAND of a single element does not count: its operand depends on no axis, so that a kernel
+    computes it once, outside of its loops.
     """
     costs = element_costs(users, values)
     cheap = _made_of_indices(users)
@@ -328,13 +334,14 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
 
 
 def _sliced(users: Users, repeated: Set[Node], sinks: Set[Node]) -> set[Node]:
-    """`repeated`, and in the place of each node of which only a slice is read, through movement,
-    that slice: a roll is a slice of two copies, of which half would be stored for nothing."""
+    """`repeated`, but where only a slice of a node is read, the slice in place of the node. A roll
+    is a slice of two copies of an array: half of these would be stored for nothing."""
     return {_read_part(node, users, sinks) for node in repeated}
 
 
 def _read_part(node: Node, users: Users, sinks: Set[Node]) -> Node:
-    """The smallest of `node` and what movement makes of it that is all that is read of it."""
+    """The smallest part of `node` that has all elements that are read: follows movement for as long
+    as it is the only user."""
     smallest = node
     while node not in sinks and len(users[node]) == 1:
         (node,) = users[node]
@@ -359,9 +366,9 @@ def _multiplies_alone(node: Node, users: Users) -> bool:
 
 
 def _combines_arrays(node: Node, values: Set[Node]) -> bool:
-    """Whether `node` is computed from several arrays in memory. What numbers make of one array,
-    such as ``0.125 * q``, stays in the product, so that attention with scaled queries has the
-    kernels of attention with scaled scores."""
+    """Whether `node` is computed from several arrays in memory. Arithmetic on one array and
+    constants, such as ``0.125 * q``, stays in the product, so that attention with scaled queries
+    has the same kernels as attention with scaled scores."""
     in_memory = values - {node}
     computed = toposort([node], lambda each: each not in in_memory and each.op is not Op.BUFFER)
     operands = {operand for each in computed for operand in each.src}
@@ -369,8 +376,9 @@ def _combines_arrays(node: Node, values: Set[Node]) -> bool:
 
 
 def _are_scalars_of_vectors(copies: Node, users: Users) -> bool:
-    """Whether sums of products of floats are all that reads the EXPAND `copies`, which are the same
-    along the last axis of their results, of MIN_COLUMNS_OF_STORED or more. Vectors run along it."""
+    """Whether the elements of the EXPAND `copies` are scalars that many vectors of products read:
+    only sums of products of floats read it, and along the last axis of their results, where vectors
+    run, it repeats one element MIN_COLUMNS_OF_STORED times or more."""
     products = users[copies]
     totals = [total for product in products for total in users[product]]
     if not _multiplies_alone(copies.src[0], users) or not totals:
@@ -488,8 +496,9 @@ def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
 
 
 def _times_again(size: int, uses: Set[_Use]) -> float:
-    """How often an element of a node of `size` elements is computed again: at other places of each
-    value, unless these are FEW_ELEMENTS, and once more for several values, however many."""
+    """How many computations of an element storing the node would save, on average over its `size`
+    elements. One value that reads each element twice computes it once too often. Several values,
+    however many, count as one more; a node of FEW_ELEMENTS has nothing but that."""
     values = {use.value for use in uses}
     if size <= FEW_ELEMENTS:
         return float(len(values) > 1)
