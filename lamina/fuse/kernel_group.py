@@ -201,9 +201,9 @@ class KernelGroup:
         return False
 
     def _new_product(self, node: Node) -> Node | None:
-        """A product of matrices that the member `node` is or needs, and no other member. Without
-        one, `node` is part of the epilogue of the kernel's product. ``(x @ v) * (x @ w)`` needs
-        that of a member, ``x @ v``, and one more."""
+        """A contraction that computing the member `node` takes, and that no other member takes;
+        None if there is none, and `node` only continues with results of the kernel. If ``x @ v`` is
+        a member, ``(x @ v) * (x @ w)`` takes one more contraction, ``x @ w``."""
         store = self.stores[node]
         others = [self.stores[member].value for member in self.members if member is not node]
         computed = set(toposort(others))
@@ -265,8 +265,8 @@ class KernelGroup:
         return all(node.op is not Op.LOOP_REDUCE for node in nodes)
 
     def _state_with_rows_of(self, node: Node, before: _State) -> _State | None:
-        """The state in which the kernel has the rows of `node`, several of which share an element
-        of each member so far; None if they cannot.
+        """The state in which the kernel has the rows of `node`, which are finer than its own rows:
+        several of them share an element of each member so far. None if that is impossible.
 
         The kernel of the row maxima of ``q @ k.T`` has 64 rows. It becomes that of ``softmax(q @
         k.T) @ v`` with 64 x 32 results: the rows (i, j). The 32 rows of one i share the maximum at

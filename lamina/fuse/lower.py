@@ -110,12 +110,12 @@ class Lowering:
             # derivatives, have been removed by "simplify".
             return self.value(node.src[-1], index, condition)
         if op is Op.ARGSORT:
-            # No expression is a sort: `SortKernel` has none. This one tells what it reads, the
-            # keys.
+            # A sort is no expression over axes, and `SortKernel` has none. This LOAD only records
+            # that the kernel reads the keys.
             return self.value(node.src[0], index, condition)
         if op in Group.COLLECTIVE:
-            # Nor is a collective one: `Collective` has none. This one tells which array it reads,
-            # which is in memory even if it is a constant.
+            # Nor is a collective, and `Collective` has none. This LOAD only records which array it
+            # reads, which is in memory even if it is a constant.
             (operand,) = node.src
             source = self._sources(operand, tuple(const(0, int64) for _ in operand.shape))
             assert isinstance(source, InMemory)

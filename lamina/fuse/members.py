@@ -2,9 +2,9 @@
 where it is stored.
 
 A kernel has *row axes*, which its members share. For a softmax over the rows of an array of
-(64, 100) there is one, of 64. A member of *row shape*, as the maximum of a row, has an element for
-each row; a member of *full shape*, as the exponentials, has a whole row of elements, and a loop
-over the other axes, its *columns*, runs over them. Axes of size 1 count nowhere.
+(64, 100) there is one, of 64. A member of *row shape*, such as the maximum of each row, has one
+element for each row. A member of *full shape*, such as the exponentials, has many elements for each
+row: its other axes are *columns*, and loops run over them. Axes of size 1 do not count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -275,7 +275,7 @@ class LoweredMembers:
         computed = self.summed.total if self.summed else node
         loops = self._member_loops(node.shape)
         self.index_of[node] = loops.index
-        # A sum in blocks may be a value. It counts as a member, or else it would be read.
+        # The sum may be a value by itself. As a member it is computed here, and not read.
         self.index_of[computed] = loops.index
         value = self._lowering.value(computed, loops.index)
         axes = self._scan_axes_last(value, loops.axes)

@@ -136,7 +136,9 @@ class CPrinter(KernelPrinter):
         self.vectors[axis] = vector
 
     def begin_step(self, work: Work) -> None:
-        """Keep the compiler from reading once what several steps of a register tile share."""
+        """Print NEXT_STEP, a barrier of the compiler between steps, where a register tile leaves no
+        registers free. Without it the compiler would load an element that several steps read once,
+        and keep it in a register until the last of these."""
         steps = [axis for axis in work.axes if axis in self.index_texts]  # those with loops
         is_crowded = bool(self.vectors) and len(work.sums) >= CROWDED_SUMS
         if steps and is_crowded and self._rows_share_elements(steps[-1], work.sums):
@@ -167,11 +169,17 @@ class CPrinter(KernelPrinter):
     # Loads.
 
     def load(self, node: Node, point: Point) -> Value:
-        """The first of these that fits: a scalar; a column of a block that is transposed;
-        neighbours under a mask of lanes; neighbours of which shuffles pick lanes, as
-        ``each_third_f32x16(p0 + 3 * i)``; lanes one by one, by a function where they are many, as
-        ``load_apart_f32x16(p0 + 9 * i, 576)``; neighbours. Where the condition of the load does not
-        hold, it reads nothing and gives 0."""
+        """What a LOAD reads, in the first of these ways that fits. Where its condition does not
+        hold, it reads nothing and gives 0.
+
+        1. A scalar.
+        2. A column of a square block that is transposed in registers.
+        3. Lanes under a mask.
+        4. Neighbours.
+        5. Vectors of neighbours of which shuffles pick lanes: ``each_third_f32x16(p0 + 3 * i)``.
+        6. Lanes one by one, by a function if many vectors of a kernel do so:
+           ``load_apart_f32x16(p0 + 9 * i, 576)``.
+        """
         index, condition = index_and_condition(node)
         access = self.access(index, condition)
         if access.axis is None:
@@ -221,8 +229,9 @@ class CPrinter(KernelPrinter):
         return self._loaded(f"({kind}){{{', '.join(elements)}}}", node.dtype, lanes)
 
     def _calls_for_lanes(self, access: Access, dtype: DType) -> bool:
-        """Does a function read or write this vector, whose lanes lie apart? It does where many
-        vectors do so once for all steps of a reduction: a call there costs little."""
+        """Is this vector, whose lanes lie apart, read or written by calling a function? After the
+        sums of a kernel, where it happens once for all their steps and a call costs little, the
+        vectors after the first INLINED_BY_LANES are: each question counts one vector."""
         open_axes = self.depth_of
         has_sums = any(axis.arg.reduce for axis in self.nest.order)
         is_after_sums = has_sums and not any(axis.arg.reduce for axis in open_axes)
@@ -259,8 +268,8 @@ class CPrinter(KernelPrinter):
         return Value(text, dtype, lanes)
 
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
-        """The lanes where a load happens whose lanes are a constant distance apart, as bits; "" if
-        these are no runs of lanes.
+        """The mask, a bit for each lane, of a load with a condition whose lanes are a constant
+        distance apart; "" if the condition does not give runs of lanes.
 
         ``x[100 * i + j - 1] if 0 <= j - 1 < 100`` with lanes along j gives
         ``lanes_in(j + -1, 100, 1)``, where the last argument is by how much the index grows from

@@ -1,9 +1,10 @@
-"""A program in C: one translation unit of helper texts, a function a kernel, and `lamina_run`.
+"""A program in C: one translation unit of helper texts, a function for each kernel, and RUN.
 
-That calls the functions in order, and hands those of several chunks to the pool.
+RUN is a macro that begins the function `lamina_run`, which calls the other functions in order. A
+function whose work is divided into several chunks goes to the pool of threads.
 
-Attention of 4 heads of 256 queries is three kernels that run together, for one head after the
-other, and so a fourth function:
+Attention of 4 heads of 256 queries is three kernels in row blocks, one head in each block. A fourth
+function calls the three functions for one block:
 
     KERNEL(reduce0_4x1x256x256) { ... }                  and two more
     ROW_BLOCKS(rows3, 524288, 1,
@@ -169,6 +170,7 @@ def _helpers(needed: set[NeededText], users: Sequence[str]) -> str:
     vectors = {NeededText(VECTORS, text.lanes) for text in needed if text.lanes}
     order = sorted(needed | vectors, key=lambda text: (TEXTS.index(text.path), text.lanes))
     texts = [HelperText(helper_text(text.path), text.lanes) for text in order]
-    # They paste names, and ask for registers as a program is loaded, so that all is printed.
+    # These texts paste names, and ask for registers when a program is loaded: they are printed as
+    # a whole.
     whole = [helper_text(*text) for text in order if text.path in (DOTS, BYTE_TILES)]
     return used_fragments(texts, users, whole)
