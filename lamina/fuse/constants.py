@@ -27,7 +27,7 @@ LANES = 16  # of float32 in a vector of COMMON_CPU
 
 # Operations whose result has memory in any case, so that reading it costs no more than before.
 IN_MEMORY = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS})
-# Operations for which a table of results is read in their place.
+# Operations so slow that reading a table of their results is quicker.
 COSTLY = Group.TRANSCENDENTAL | {Op.POW}
 # Operations that other processes, devices or writes take part in.
 NEVER_CONSTANT = Group.COLLECTIVE | {Op.ASSIGN, Op.COPY, Op.CALL}
@@ -42,8 +42,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Apart:
-    """A graph in two: what every call computes, from BUFFERs with `Kept` storage among others, and
-    what these hold, in order."""
+    """A graph in two parts.
+
+    every_call: the results that every call computes. They read kept arrays, BUFFERs whose storage
+        is `Kept`
+    once: the values of these arrays, in the order of `Kept.number`
+    """
 
     every_call: list[Node]
     once: list[Node]
@@ -96,15 +100,17 @@ def constants_of(order: Iterable[Node]) -> set[Node]:
 def _gains_by_keeping(value: Node, nbytes_read: int) -> bool:
     """Is it quicker to read `value` in each call than to compute it from constants again?
 
-    nbytes_read: of all constants, which a call reads one after the other
+    nbytes_read: the bytes of all constants together, which each call reads
 
-    With it a call reads the bytes of the value, without it those of the constants: if these are no
-    fewer, keeping is a gain. If they are, the difference is read from the level of memory that
-    holds the value and all constants, as what a call reads last has put what it reads first out of
-    nearer ones. The arithmetic is saved. Movement alone is no gain: kernels read through it.
+    A kept value saves arithmetic, and changes which bytes a call reads: its own in place of those
+    of the constants that it is computed from. If its own are no more, keeping it is a gain. If they
+    are more, the additional bytes take time. They are read from the nearest level of memory that
+    holds all constants, and the value: in a nearer one, each call replaces what the next call reads
+    first. A value of movement alone is not kept: kernels read through movement.
 
-    What is made of indices and numbers alone is cheap in a kernel, whose loops give the indices,
-    but for exponentials and the like: a table of sines is kept, a mask ``row < column`` is not.
+    A value that is computed from indices and numbers alone is cheap in a kernel, whose loops have
+    the indices, unless it takes exponentials and the like: a table of sines is kept, a mask
+    ``row < column`` is not.
 
     For 1 MiB of bytes that become 4 MiB of float32: 3 MiB more from the third-level cache take 0.11
     ms, and the 2**20 products that they save 0.012 ms.

@@ -23,10 +23,13 @@ EXACT = (Op.MAX, Op.MIN, Op.TRUNC)  # the result is representable as the operand
 
 
 class Forms(NamedTuple):
-    """A value twice: as it is held, and as arithmetic takes it, a small float as float32.
+    """Two forms of one value.
 
-    The sum of x and y of bfloat16 is held as ``cast(cast(x, f32) + cast(y, f32), bf16)``, and as a
-    number it is the cast of that to float32: rounded, as the next operation has to find it.
+    held: as memory has it, a small float as a small float
+    number: as arithmetic takes it, a small float as float32. It has the value of `held`, rounded
+
+    The sum of x and y of bfloat16 is held as ``cast(cast(x, f32) + cast(y, f32), bf16)``; its
+    number is the cast of that to float32.
     """
 
     held: Node
@@ -73,8 +76,9 @@ def _forms(node: Node, forms: Mapping[Node, Forms]) -> Forms:
 
 
 def _moved(node: Node, forms: Mapping[Node, Forms]) -> Forms:
-    """A value whose bits are kept, or one without small floats. As a number it is the cast of these
-    bits, unless what they come from is at hand as a number already."""
+    """The forms of an operation that keeps bits (MOVES), or that has no small floats. Its number is
+    `held`, cast to float32; but that of a constant is a constant, and that of a WHERE chooses
+    between the numbers of its operands."""
     held = Node(node.op, tuple(forms[operand].held for operand in node.src), node.arg)
     if node.dtype.is_small and node.op is Op.CONST:
         return Forms(held, fold_constant(Op.CAST, (node,), float32))

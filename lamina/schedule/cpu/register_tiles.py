@@ -17,35 +17,38 @@ class TileSize:
     vectors: int
 
 
-# The largest register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums leave two
-# for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2 sums do.
+# The largest register tile, by bytes of a vector. Of 32 registers of 64 bytes, 14 x 2 sums leave
+# two for the vectors of a step and two for scalars that are broadcast; of 16 registers of 32 bytes,
+# 6 x 2 sums leave as many.
 REGISTER_TILES = {64: TileSize(14, 2), 32: TileSize(6, 2)}
 
-# The same for a packed panel of whole tiles: 6 x 4 sums read 4 vectors and 6 scalars for 24
-# multiply-adds of vectors, 14 x 2 sums 2 and 14 for 28. In 6 rows, cache lines that are far apart
-# leave places for those of the panel.
+# The same for a packed panel that consists of whole tiles. At each step 6 x 4 sums read 4 vectors
+# and 6 scalars for 24 multiply-adds, and 14 x 2 sums 2 vectors and 14 scalars for 28. Scalars of
+# only 6 rows, which may lie far apart, leave the panel more places in the cache.
 PANEL_TILES = {64: TileSize(6, 4)}
 
-# The same for a panel that has as many columns as suit its tile. 8 x 3 sums read 3 vectors and 8
-# scalars for 24 multiply-adds, and leave none of 32 rows over.
+# The same for a computed panel, whose number of columns is chosen to suit a tile. 8 x 3 sums read 3
+# vectors and 8 scalars for 24 multiply-adds; 32 rows are 4 tiles of 8, with no rows left over.
 COMPUTED_TILES = {64: (TileSize(6, 4), TileSize(8, 3))}
 
-# Rows and vectors of sums that instructions on tiles of bytes add to. Each vector is a tile of 16
-# rows. Of what follows, each row of each vector is a text of its own, so that they are few.
+# Rows and vectors of the sums of a tile by instructions on tiles of bytes, each of which adds to 16
+# rows of a vector. Arithmetic on the sums is printed once for each row of each vector, so that
+# there are few of them.
 BYTE_TILES = TileSize(16, 2)
 
 # Cycles in which the second-level cache gives a vector of 64 bytes. An estimate: the 48 bytes a
 # cycle that are often measured are 1.33 cycles, taken as 1.5. No measurement of others is kept.
 VECTOR_CYCLES = 1.5
 
-# Words of bytes in a vector, at least: an instruction that multiplies the four bytes of each does
-# as much for 4 words as 16 lanes of float32.
+# The fewest words of four bytes in a vector: one instruction multiplies all bytes of 4 words, as
+# many products as 16 lanes of float32 have.
 MIN_WORDS = 4
 
 
 def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
-    """Does `vector` fill half a vector of sums, as 13 elements do that are two vectors of 8 lanes,
-    and is there a register tile for these: of floats of 32 or 64 bits, or of words of bytes?"""
+    """Does `reduction` suit a register tile with vectors along `vector`? Its sums have to be floats
+    of 32 or 64 bits, or sums of words of bytes, and `vector` has to fill at least half a vector of
+    them: 8 of 16 lanes, as 13 elements do with two vectors of 8 lanes that overlap."""
     sums_words = sums_long_bytes(plan.kernel, reduction)
     has_sums = reduction.dtype in (float32, float64) or sums_words
     lanes = plan.target.vector_bytes // reduction.dtype.itemsize
@@ -55,9 +58,10 @@ def fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
 
 
 def cycles_of(tile: TileSize, rows: int) -> float:
-    """The cycles that tiles of all `rows` take for one vector of a panel, at one step. A cycle has
-    two multiply-adds, and each tile reads the vector anew. 32 rows are 5 tiles of 6 and one of 2,
-    which take 5 * 3 + 1.5, or 4 tiles of 8, which take 4 * 4."""
+    """The cycles in which the tiles of all `rows` use one vector of a panel, at one step. Two
+    multiply-adds take a cycle. Each tile reads the vector again: VECTOR_CYCLES at least.
+    32 rows are 5 tiles of 6 rows and one of 2, which take 5 * 3 + 1.5 cycles, or 4 tiles of 8 rows,
+    which take 4 * 4."""
     tiles = ceil(rows / tile.rows)
     height = ceil(rows / tiles)
     whole, left = divmod(rows, height)
