@@ -121,6 +121,33 @@ def test_states_of_recurrent_layers_go_in_and_out(make: Any, options: dict[str, 
             assert_close(function[name].grad, parameter.grad)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (torch.nn.LSTMCell, {}),
+        (torch.nn.GRUCell, {}),
+        (torch.nn.RNNCell, {}),
+        (torch.nn.RNNCell, {"nonlinearity": "relu"}),
+    ],
+)  # fmt: skip
+def test_steps_of_recurrent_layers(make: Any, options: dict[str, Any], bias: bool) -> None:
+    module = make(3, 4, bias=bias, **options)
+    x, h = torch.randn(5, 3), torch.randn(5, 4)
+    state: Any = (h, torch.randn(5, 4)) if make is torch.nn.LSTMCell else h
+    expected = pytree.tree_leaves(module(x, state))
+    sum(result.square().sum() for result in expected).backward()
+    with lm.using(device="interp"):
+        function = from_module(module)
+        ours = pytree.tree_map(lambda one: lm.asarray(one.numpy()), (x, state))
+        results = pytree.tree_leaves(function(*ours))
+        sum(lm.sum(result * result) for result in results).backward()
+        for result, wanted in zip(results, expected, strict=True):
+            assert_close(result, wanted)
+        for name, parameter in module.named_parameters():
+            assert_close(function[name].grad, parameter.grad)
+
+
 def test_a_recurrent_layer_is_one_operation_until_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch takes long for the operations of the steps."""
     names = []

@@ -1,5 +1,6 @@
-"""Rows of recurrent layers, whole. Of an LSTM of 32 steps, two layers and two directions PyTorch
-makes 2600 operations, for which it takes longer than lamina for the unrolled graph and its program.
+"""Rows of recurrent layers, and of single steps, whole. Of an LSTM of 32 steps, two layers and two
+directions PyTorch makes 2600 operations, for which it takes longer than lamina for the unrolled
+graph and its program.
 """
 
 from __future__ import annotations
@@ -45,6 +46,25 @@ def _of_one_state(step: Step) -> Row:
     return row
 
 
+def _lstm_cell(
+    x: Tensor, state: Sequence[Tensor], weight_ih: Tensor, weight_hh: Tensor,
+    bias_ih: Tensor | None = None, bias_hh: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    from_input = lm.linear(x, weight_ih, bias_ih)
+    return lstm_step(from_input, lm.linear(state[0], weight_hh, bias_hh), tuple(state))
+
+
+def _cell_of_one_state(step: Step) -> Row:
+    def row(
+        x: Tensor, h: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None = None,
+        bias_hh: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        from_input = lm.linear(x, weight_ih, bias_ih)
+        return step(from_input, lm.linear(h, weight_hh, bias_hh), (h,))[0]
+
+    return row
+
+
 def _weights(
     parameters: Sequence[Tensor], has_biases: bool, is_projected: bool, ways: int
 ) -> list[list[DirectionWeights]]:
@@ -83,4 +103,8 @@ ROWS: dict[str, Row] = {
     "aten.gru.input": _of_one_state(gru_step),
     "aten.rnn_tanh.input": _of_one_state(_tanh_step),
     "aten.rnn_relu.input": _of_one_state(_relu_step),
+    "aten.lstm_cell.default": _lstm_cell,
+    "aten.gru_cell.default": _cell_of_one_state(gru_step),
+    "aten.rnn_tanh_cell.default": _cell_of_one_state(_tanh_step),
+    "aten.rnn_relu_cell.default": _cell_of_one_state(_relu_step),
 }
