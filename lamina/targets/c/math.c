@@ -26,14 +26,22 @@
    AVX-512 has an instruction that multiplies by 2**n with any n, and gives 0 in lanes outside of a
    mask. */
 
+#if !defined __AVX512F__ || defined __clang__
+#elif N == 16 /* vectors of 512 bits are told how to round; 4: as always */
+#define MASKED(name, ...) BUILTIN(ia32_##name##512_mask)(__VA_ARGS__, 4)
+#elif defined __AVX512VL__ && N == 8
+#define MASKED(name, ...) BUILTIN(ia32_##name##256_mask)(__VA_ARGS__)
+#elif defined __AVX512VL__ && N == 4
+#define MASKED(name, ...) BUILTIN(ia32_##name##128_mask)(__VA_ARGS__)
+#endif
 #define ROUND (12582912.0f + 254.0f)
-#if defined __AVX512F__ && N == 16 && !defined __clang__
+#ifdef MASKED
 INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) {
     return smaller_f32xN(splat_f32xN(high), x);
 }
 INLINE f32xN scaled_f32xN(f32xN value, f32xN shifted, f32xN x, f32 low) {
-    const u16 rest = BUILTIN(ia32_cmpps512_mask)(x, splat_f32xN(low), 5, -1, 4); /* 5: not below, or NaN */
-    return BUILTIN(ia32_scalefps512_mask)(value, shifted - ROUND, splat_f32xN(0.0f), rest, 4);
+    const u16 rest = MASKED(cmpps, x, splat_f32xN(low), 5, -1); /* 5: not below, or NaN */
+    return MASKED(scalefps, value, shifted - ROUND, splat_f32xN(0.0f), rest);
 }
 #else
 INLINE f32xN limited_f32xN(f32xN x, f32 low, f32 high) { /* 0 for x below `low` */
@@ -99,12 +107,11 @@ INLINE f32xN tanh_f32xN(f32xN x) {
 /* Logarithms are the exponent plus a polynomial of the mantissa around 1: for finite x > 0 it is
    2**n * (1 + f), 1 + f between sqrt(1/2) and sqrt(2). */
 
-#if defined __AVX512F__ && N == 16 && !defined __clang__
+#ifdef MASKED
 /* Instructions give the exponent and the mantissa, from 1 to 2: infinite and 1 of zero and infinity,
    and NaN for x < 0 (the 12). So what follows needs no special cases. */
 INLINE f32xN exponent_f32xN(f32xN x, f32xN *f) {
-    const f32xN mantissa = BUILTIN(ia32_getmantps512_mask)(x, 12, x, -1, 4);
-    const f32xN exponent = BUILTIN(ia32_getexpps512_mask)(x, x, -1, 4);
+    const f32xN mantissa = MASKED(getmantps, x, 12, x, -1), exponent = MASKED(getexpps, x, x, -1);
     const i32xN upper = mantissa >= 1.41421354f;
     *f = where_f32xN(upper, mantissa * 0.5f, mantissa) - 1.0f;
     return where_f32xN(upper, exponent + 1.0f, exponent);
@@ -142,6 +149,8 @@ INLINE f32xN log2_f32xN(f32xN x) {
         0.20415494f + f * (-0.18826424f + f * (0.18688554f + f * -0.116394795f))))))));
     return with_poles_f32xN(x, f * tail + f + n);
 }
+
+#undef MASKED
 
 /* Sine and cosine: |x| = quadrant * pi/2 + r, with abs(r) < 0.82. Below LIMIT the quadrant n has 12 bits
    at most, and pi/2 is four parts (Cody and Waite): n times the first three is exact, as these have 12,
