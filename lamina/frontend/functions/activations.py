@@ -15,8 +15,9 @@ from lamina.frontend.functions.creation import arange
 from lamina.frontend.functions.elementwise import FLOATS, WIDE, log, negative, sigmoid, where
 from lamina.frontend.functions.spatial import exact
 from lamina.frontend.tensor import Tensor
-from lamina.ir.build import select
+from lamina.ir.build import select, unary
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 
 __all__ = [
     "celu", "glu", "gumbel_softmax", "hardshrink", "hardtanh", "prelu", "rrelu", "selu", "softmin",
@@ -76,7 +77,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 def tanhshrink(x: Tensor) -> Tensor:
     """``x - tanh(x)``."""
-    return WIDE("tanhshrink", lambda a: a - rm.tanh(a), x)
+    return WIDE("tanhshrink", lambda a: a - unary(Op.TANH, a), x)
 
 
 def _expm1_below(a: Node) -> Node:

@@ -89,7 +89,7 @@ def cosh(re: Node, im: Node) -> Parts:
 def tanh(re: Node, im: Node) -> Parts:
     """Far from 0 it is +-1 with a vanishing imaginary part."""
     far = (real.absolute(re) > 20.0) & (real.is_finite(im) | real.is_inf(re))
-    level, root, slope = real.tanh(re), real.cosh(re), real.tan(im)
+    level, root, slope = unary(Op.TANH, re), real.cosh(re), real.tan(im)
     below = level * level * (slope * slope) + 1
     value_re = select(re.eq(0), re, level * (slope * slope + 1) / below)
     value_re = select(far, real.with_sign(re.lift(1), re), value_re)

@@ -428,7 +428,7 @@ def _mish(x: Node) -> Node:
     """Beyond +-1000 the factor is 0 or 1 in every dtype. There it is made of a constant, as x times
     a slope of 0 would be infinity times 0."""
     bounded = select(x > 1000, x.lift(1000), select(x < -1000, x.lift(-1000), x))
-    return x * rm.tanh(_softplus(bounded))
+    return x * unary(Op.TANH, _softplus(bounded))
 
 
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",

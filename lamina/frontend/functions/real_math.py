@@ -117,10 +117,6 @@ def cosh(x: Node) -> Node:
     return root * 0.5 * root + 0.5 / root / root
 
 
-def tanh(x: Node) -> Node:
-    return unary(Op.TANH, x)
-
-
 @_odd
 def asinh(size: Node) -> Node:
     """The logarithm of ``2 |x|`` where |x| is so large that it is the same."""

@@ -26,13 +26,14 @@
    AVX-512 has an instruction that multiplies by 2**n with any n, and gives 0 in lanes outside of a
    mask. */
 
-#if !defined __AVX512F__ || defined __clang__
-#elif N == 16 /* vectors of 512 bits are told how to round; 4: as always */
+#if defined __AVX512F__ && !defined __clang__
+#if N == 16 /* vectors of 512 bits are told how to round; 4: as always */
 #define MASKED(name, ...) BUILTIN(ia32_##name##512_mask)(__VA_ARGS__, 4)
 #elif defined __AVX512VL__ && N == 8
 #define MASKED(name, ...) BUILTIN(ia32_##name##256_mask)(__VA_ARGS__)
 #elif defined __AVX512VL__ && N == 4
 #define MASKED(name, ...) BUILTIN(ia32_##name##128_mask)(__VA_ARGS__)
+#endif
 #endif
 #define ROUND (12582912.0f + 254.0f)
 #ifdef MASKED
