@@ -132,9 +132,10 @@ def filled_caches(network: Llama, batch: int, capacity: int, device: str) -> lis
     """Caches with keys and values at all places: where a text ends, a tensor says."""
     caches = network.new_caches(batch, capacity, device)
     for cache in caches:
-        for held in (cache.keys, cache.values):
-            held.assign(lm.random.normal(held.shape).cast(held.dtype))
-            lm.realize(held)
+        for kept in (cache.keys, cache.values):
+            numbers = kept.numbers
+            numbers.assign(lm.random.normal(numbers.shape).cast(numbers.dtype))
+            lm.realize(numbers)
     return caches
 
 
@@ -239,7 +240,10 @@ class Run:
         lm.realize(ids)
         first = sizes.filled if name == "batch" else 0
         place, last = (Tensor(at, lm.int64, self.device) for at in (first, shape[1] - 1))
-        their_caches = [(_theirs(one.keys).clone(), _theirs(one.values).clone()) for one in caches]
+        their_caches = [
+            (_theirs(cache.keys.numbers).clone(), _theirs(cache.values.numbers).clone())
+            for cache in caches
+        ]
         model = torch_llama.Llama(
             config, {key: _theirs(one) for key, one in weights.tensors.items()}, their_caches
         )
