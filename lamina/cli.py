@@ -189,7 +189,9 @@ def _passes(options: argparse.Namespace) -> None:
         rows.append((
             str(number), compiler_pass.name, reads, compiler_pass.writes, compiler_pass.does
         ))  # fmt: skip
-        rows += [("", f"  {step.name}", "", "", step.does) for step in compiler_pass.steps]
+        rows += [
+            ("", f"  {subpass.name}", "", "", subpass.does) for subpass in compiler_pass.subpasses
+        ]
         reads = compiler_pass.writes
     _print_table(("", "pass", "reads", "writes", "what it does"), rows)
 

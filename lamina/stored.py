@@ -31,7 +31,7 @@ from lamina.core.options import Options
 from lamina.core.recent import memoized
 from lamina.core.target import Target
 from lamina.errors import DeviceError
-from lamina.fuse.launch import Program, Slot
+from lamina.fuse.launch import BufferView, Program
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import Names, line_of, to_text
@@ -140,8 +140,8 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
     program, source = stored.program, stored.source
     return {
         "steps": len(program.steps),
-        "outputs": [[slot.kind, slot.number, slot.dtype.name, slot.size, slot.offset]
-                    for slot in program.outputs],
+        "outputs": [[view.kind, view.number, view.dtype.name, view.size, view.offset]
+                    for view in program.outputs],
         "arena": program.arena,
         "block": program.block,
         "prelude": source.prelude,
@@ -155,7 +155,7 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
 def read(parts: Any) -> StoredProgram:
     """The program of which `parts_of` returned `parts`, with empty steps."""
     outputs = tuple(
-        Slot(kind, number, BY_NAME[dtype], size, offset)
+        BufferView(kind, number, BY_NAME[dtype], size, offset)
         for kind, number, dtype, size, offset in parts["outputs"]
     )
     source = Source(parts["prelude"], parts["kernels"], parts["entry"])

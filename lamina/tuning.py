@@ -16,7 +16,7 @@ import numpy as np
 
 from lamina.compiled import runner
 from lamina.core.options import HOST_DEVICES, Options
-from lamina.fuse.program import Launch, Program, Slot
+from lamina.fuse.program import BufferView, Launch, Program
 from lamina.ir.kernel import Kernel
 from lamina.loops.moves import Schedule
 from lamina.loops.text import to_text
@@ -40,11 +40,11 @@ def searched_schedule(
 ) -> Schedule:  # fmt: skip
     """The fastest of as many schedules as `options.search` says. compile_program: the passes from
     kernels to source."""
-    slots = []
+    views = []
     for number, parameter in enumerate(kernel.parameters):
-        slots.append(Slot("input", number, parameter.dtype, parameter.size))
-    program = Program(((Launch(kernel, tuple(slots)),),), (), 0, 0)
-    arrays: list[Buffer] = []  # for the slots
+        views.append(BufferView("input", number, parameter.dtype, parameter.size))
+    program = Program(((Launch(kernel, tuple(views)),),), (), 0, 0)
+    arrays: list[Buffer] = []  # for the views
 
     def compiled(schedule: str) -> Planned:
         return compile_program(program, replace(options, schedule=schedule, search=0))
@@ -53,7 +53,7 @@ def searched_schedule(
         planned = compiled(_scheduled(moves))
         assert planned.source is not None
         code = runner(options).load(planned.source, planned.launches, options)
-        kept = [_ones(slot, options.device) for slot in planned.program.kept_slots]
+        kept = [_ones(view, options.device) for view in planned.program.kept_views]
         return _fastest(code, [Buffer(0), *kept, *arrays])  # no scratch memory
 
     on_host = options.device in HOST_DEVICES
@@ -66,8 +66,8 @@ def searched_schedule(
         if int(found.split()[1]) >= options.search:
             (plan,) = compiled(found).plans.values()
             return plan.moves
-    for slot in slots:
-        arrays.append(_ones(slot, options.device))
+    for view in views:
+        arrays.append(_ones(view, options.device))
     schedule = partial(backend.schedule, kernel, options)
     best = search(backend.knobs, schedule, options.search, seconds)
     disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
@@ -86,8 +86,8 @@ def _scheduled(moves: Schedule) -> str:
     return f"#\n{to_text(moves)}"
 
 
-def _ones(slot: Slot, device: str) -> Buffer:
+def _ones(view: BufferView, device: str) -> Buffer:
     """An array of ones on `device`."""
-    staging = Buffer.staging(slot.nbytes, device)
-    np.frombuffer(staging.view(), slot.dtype.numpy)[:] = 1
+    staging = Buffer.staging(view.nbytes, device)
+    np.frombuffer(staging.view(), view.dtype.numpy)[:] = 1
     return staging.sent(device)

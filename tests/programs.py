@@ -18,7 +18,7 @@ from lamina.core.dtypes import DType
 from lamina.core.options import Options, using
 from lamina.core.shape import Shape, prod
 from lamina.frontend.execution import execute
-from lamina.fuse.program import Program, Slot
+from lamina.fuse.program import BufferView, Program
 from lamina.graph.split_complex import split_complex
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
@@ -419,21 +419,21 @@ def disagreement(program: RandomProgram, options: Options) -> str | None:
     return None
 
 
-def slots_of(program: Program) -> list[Slot]:
+def views_of(program: Program) -> list[BufferView]:
     """Whatever the kernels of a program read or write, and its results."""
-    launched = (slot for launch in program.launches for slot in launch.slots)
+    launched = (view for launch in program.launches for view in launch.arguments)
     return list(dict.fromkeys([*program.outputs, *launched]))
 
 
-def memory_of(program: Program, inputs: Mapping[int, Array]) -> dict[Slot, Array]:
-    """Flat arrays over the memory of each slot: copies of the inputs, and garbage elsewhere."""
+def memory_of(program: Program, inputs: Mapping[int, Array]) -> dict[BufferView, Array]:
+    """Flat arrays over the memory of each view: copies of the inputs, and garbage elsewhere."""
     sizes = [program.arena, *(one.nbytes for one in program.outputs)]
     table = [bytearray(b"\7" * size) for size in sizes]
     table += [bytearray(inputs[at].tobytes() if at in inputs else b"")
               for at in range(max(inputs, default=-1) + 1)]  # fmt: skip
     block = bytearray(b"\7" * program.block)
     found = {}
-    for one in slots_of(program):
+    for one in views_of(program):
         at, offset = program.location(one)
         memory = block if one.kind == "block" else table[at]
         found[one] = np.frombuffer(memory, one.dtype.numpy, one.size, offset)

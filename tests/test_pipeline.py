@@ -32,7 +32,7 @@ from lamina.runtime.profile import passes
 from lamina.runtime.source import Source
 from tests.distributed.lockstep import hole, opened
 
-STEPS = [step for one in pipeline.PASSES for step in one.steps]
+SUBPASSES = [subpass for one in pipeline.PASSES for subpass in one.subpasses]
 SETTINGS = [
     replace(current(), device=device, arch=arch, tf32=tf32)
     for device, arch in [("cpu", ""), ("metal", ""), *(("cuda:0", arch) for arch in CUDA)]
@@ -117,9 +117,11 @@ def called() -> Iterator[set[CodeType]]:
         yield called_by(everything)
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step_names_a_function_that_runs(step: pipeline.Step, called: set[CodeType]) -> None:
-    assert codes_of(step.where) & called, f"nothing calls {step.where}"
+@pytest.mark.parametrize("subpass", SUBPASSES, ids=lambda subpass: subpass.name)
+def test_a_subpass_names_a_function_that_runs(
+    subpass: pipeline.Subpass, called: set[CodeType]
+) -> None:
+    assert codes_of(subpass.where) & called, f"nothing calls {subpass.where}"
 
 
 @pytest.mark.parametrize("one", [*pipeline.PASSES, pipeline.LOAD], ids=lambda one: one.name)
@@ -128,7 +130,7 @@ def test_a_pass_runs(one: pipeline.Pass, called: set[CodeType]) -> None:
 
 
 def test_names_are_unique_and_each_says_what_it_does() -> None:
-    table = [*STEPS, *pipeline.PASSES, pipeline.LOAD]
+    table = [*SUBPASSES, *pipeline.PASSES, pipeline.LOAD]
     names = [one.name for one in table]
     assert len(names) == len(set(names))
     assert all(0 < len(one.does) <= 80 and one.does[0].islower() for one in table)
@@ -136,14 +138,14 @@ def test_names_are_unique_and_each_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda one: f"{one.device}-{one.arch}-{one.tf32}")
-def test_every_rule_of_a_backend_is_a_step(options: Options) -> None:
+def test_every_rule_of_a_backend_is_a_subpass(options: Options) -> None:
     """A rule that is added to a backend alone would be hidden from the table."""
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
-    steps = {step.name: step.where for step in split.steps}
+    subpasses = {subpass.name: subpass.where for subpass in split.subpasses}
     rules = (pipeline.reduce_in_parts, *backend(options).graph_rules(options))
     for rule in rules:
-        assert rule.name in steps, f"{rule.name} has no Step"
-        module, _, name = steps[rule.name].partition(":")
+        assert rule.name in subpasses, f"{rule.name} has no Subpass"
+        module, _, name = subpasses[rule.name].partition(":")
         assert rule.name.lower() == name.lower()
         assert hasattr(import_module(module), name)
 
@@ -152,7 +154,7 @@ def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     rules = {rule.name for one in SETTINGS for rule in backend(one).graph_rules(one)}
     rules |= {rule.name for rule in (pipeline.reduce_in_parts, sums_as_rows)}
-    assert {step.name for step in split.steps} == rules
+    assert {subpass.name for subpass in split.subpasses} == rules
 
 
 def test_a_pass_writes_the_dialect_that_it_names() -> None:
@@ -215,5 +217,8 @@ def test_every_pass_and_step_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().err.splitlines()
     shown = [line.split(":")[0].replace(" (unchanged)", "") for line in lines if line[:3] == "-- "]
     table = (*pipeline.PASSES, pipeline.LOAD)
-    assert shown == [f"-- {line}" for one in table
-                     for line in (one.name, *(f"  {step.name}" for step in one.steps))]  # fmt: skip
+    expected = []
+    for one in table:
+        expected.append(f"-- {one.name}")
+        expected += [f"--   {subpass.name}" for subpass in one.subpasses]
+    assert shown == expected

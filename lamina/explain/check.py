@@ -16,7 +16,7 @@ from lamina.core.dtypes import accumulator
 from lamina.core.options import Options
 from lamina.errors import VerifyError
 from lamina.explain.collectives import collective_value
-from lamina.fuse.program import Launch, Program, Slot
+from lamina.fuse.program import BufferView, Launch, Program
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, ordered, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
@@ -34,7 +34,7 @@ TOLERANCE = {
     "float32": 1e-5, "float64": 1e-13,
 }  # fmt: skip
 ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
-Slots = dict[Slot, Array]
+Memory = dict[BufferView, Array]
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
@@ -57,34 +57,34 @@ def run_checked(
     return seconds
 
 
-def _arrays(program: Program, step: Iterable[Launch], table: Sequence[Buffer]) -> Slots:
+def _arrays(program: Program, step: Iterable[Launch], table: Sequence[Buffer]) -> Memory:
     """Flat arrays over copies of the memory that a step uses; that of a block begins as zeros."""
-    arrays, copies = dict[Slot, Array](), dict[int, bytearray]()
-    for slot in (slot for launch in step for slot in launch.slots):
-        at = -1 if slot.kind == "block" else program.location(slot)[0]
+    arrays, copies = dict[BufferView, Array](), dict[int, bytearray]()
+    for view in (view for launch in step for view in launch.arguments):
+        at = -1 if view.kind == "block" else program.location(view)[0]
         if at not in copies:
             copies[at] = bytearray(program.block if at < 0 else table[at].on_host().view())
-        arrays[slot] = np.frombuffer(copies[at], slot.dtype.numpy, slot.size, slot.offset)
+        arrays[view] = np.frombuffer(copies[at], view.dtype.numpy, view.size, view.offset)
     return arrays
 
 
 @np.errstate(all="ignore")
-def difference(step: Sequence[Launch], before: Slots, after: Slots) -> str | None:
+def difference(step: Sequence[Launch], before: Memory, after: Memory) -> str | None:
     """What the arrays `after` a step has run have otherwise than the reference makes of those
-    `before`, which are overwritten; or None. All are flat arrays, by slot."""
-    read = {launch.slots[one.arg.parameter] for launch in step
+    `before`, which are overwritten; or None. All are flat arrays, by view."""
+    read = {launch.arguments[one.arg.parameter] for launch in step
             for one in launch.kernel.nodes if one.op is Op.LOAD}  # fmt: skip
-    largest = _largest(before[slot] for slot in read)  # others hold what happened to be there
+    largest = _largest(before[view] for view in read)  # others hold what happened to be there
     for block in np.ndindex(*(axis.arg.size for axis in step[0].kernel.block_axes)):
         for launch in step:
             at = dict(zip(launch.kernel.block_axes, block, strict=True))
-            run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
+            run_kernel(launch.kernel, [before[view] for view in launch.arguments], at)
     done = (one for one in step if not getattr(one.kernel, "left", 0))  # as an order in the end is
-    for kernel, slots in ((launch.kernel, launch.slots) for launch in done):
+    for kernel, views in ((launch.kernel, launch.arguments) for launch in done):
         # A sort and a collective have no stores, and their result in the second parameter.
         for number in {store.parameter for store in kernel.stores} or {1}:
             values = [store.value for store in kernel.stores if store.parameter == number]
-            got, want = after[slots[number]], before[slots[number]]
+            got, want = after[views[number]], before[views[number]]
             wrong = _differing(got, want, values, largest)
             if len(wrong) and kernel.parameters[number].memory == "device":
                 return (

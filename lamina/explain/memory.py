@@ -73,16 +73,16 @@ def _scratch_arrays(planned: Planned) -> Iterator[Array]:
     found: dict[int, Array] = {}
     for number, step in enumerate(planned.program.steps):
         for launch in step:
-            for slot in launch.slots:
-                if slot.kind != "scratch":
+            for view in launch.arguments:
+                if view.kind != "scratch":
                     continue
-                if slot.number not in found:
+                if view.number not in found:
                     name = planned.plans[launch.kernel].name
                     lines = planned.lines.get(launch.kernel, ())
-                    found[slot.number] = Array(name, slot.dtype.name, 0, number, number, lines)
-                array = found[slot.number]
+                    found[view.number] = Array(name, view.dtype.name, 0, number, number, lines)
+                array = found[view.number]
                 array.last = number
-                array.nbytes = max(array.nbytes, slot.nbytes)
+                array.nbytes = max(array.nbytes, view.nbytes)
     yield from found.values()
 
 

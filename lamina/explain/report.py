@@ -70,13 +70,13 @@ def _flops(kernel: AnyKernel) -> int:
 def pass_lines(
     record: PassRecord, text_of: Callable[[str, Any], str], with_source: bool
 ) -> Iterator[str]:
-    """What a pass and its steps do, how many milliseconds that took, and what the pass made, by
+    """What a pass and its subpasses do, how many milliseconds that took, and what the pass made, by
     `text_of`, unless it is what was there before."""
     pass_ = record.pass_
     unchanged = record.after == record.before
     note = " (unchanged)" if unchanged else ""
     yield f"-- {pass_.name}{note}: {pass_.does} ({1e3 * record.seconds:.1f} ms)"
-    for inner in pass_.steps:
+    for inner in pass_.subpasses:
         yield f"--   {inner.name}: {inner.does}"
     if not unchanged and (with_source or pass_.writes not in ("source", "code")):
         yield text_of(pass_.writes, record.after)

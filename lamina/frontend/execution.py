@@ -64,7 +64,7 @@ def run_once(planned: Planned, inputs: Sequence[Buffer], options: Options) -> li
     large pages, of which the processor looks up fewer."""
     if planned.once is None:
         return []
-    sizes = [slot.nbytes for slot in planned.once.program.outputs]
+    sizes = [view.nbytes for view in planned.once.program.outputs]
     return run_compiled(planned.once, inputs, options, results=Buffer.parts(sizes, options.device))
 
 
@@ -82,9 +82,9 @@ def run_compiled(
     assert code is not None
     if results is None:
         results = []
-        for slot in program.outputs:  # in a loop, because this is what every call waits for
-            is_input = slot.kind == "input"
-            results.append(inputs[slot.number] if is_input else Buffer(slot.nbytes, device))
+        for view in program.outputs:  # in a loop, because this is what every call waits for
+            is_input = view.kind == "input"
+            results.append(inputs[view.number] if is_input else Buffer(view.nbytes, device))
     # Steps that are checked are programs of their own, of which nobody agrees on a window.
     arena = Buffer(program.arena, device) if options.check else code.arena(program.arena)
     table = [arena, *results, *kept, *inputs]

@@ -51,7 +51,7 @@ def has_quick_call(program: Program) -> bool:
     if quick is None or options.debug or options.check or has_collectives:
         return False
     results = planned.program.outputs[: len(program.likes)]
-    has_own_results = not program.repeated and all(slot.kind != "input" for slot in results)
+    has_own_results = not program.repeated and all(view.kind != "input" for view in results)
     is_pure = program.is_pure or (quick.with_captured and program.only_computes)
     writes_captured = all(program.place_of(binding) >= 0 for binding in program.writes)
     return is_pure and has_own_results and writes_captured
@@ -101,7 +101,7 @@ class _QuickCall:
         self.device, self.arena, self.kernels = program.device, arena, len(planned.program.steps)
         self.code = cast("CpuProgram | CudaProgram", planned.code)
         self.run_job: Callable[[Any], object] = self.code.call
-        self.sizes = [slot.nbytes for slot in own]
+        self.sizes = [view.nbytes for view in own]
         # Whether results and scratch memory stay for the next call.
         self.is_kept = arena + sum(self.sizes) <= quick.max_kept_bytes
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
@@ -110,7 +110,7 @@ class _QuickCall:
         inputs = known[len(known) - len(program.inputs) :]
         # What is the same in each call, after the results: where the new values of captured tensors
         # go comes first.
-        self.read = [*[inputs[slot.number] for slot in assigned], *known]
+        self.read = [*[inputs[view.number] for view in assigned], *known]
         # Where each buffer is in a job, from its end on: what is read, before it the results, and
         # before these the scratch memory.
         count = len(self.read)

@@ -16,10 +16,10 @@ from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
 from lamina.fuse.axes import AxisPlan, AxisSplit, Index, Loops
 from lamina.fuse.members import (
-    NO_BLOCK,
-    Block,
+    NO_ROW_BLOCK,
     KernelShape,
     LoweredMembers,
+    RowBlock,
     SumInBlocks,
     columns_of,
 )
@@ -84,7 +84,7 @@ class KernelGroup:
         self.recomputed: frozenset[Node] = frozenset()
         # Set by `run_in_blocks`: the rows that run at once, and the sum, if any, along whose axis
         # blocks are numbered.
-        self.block = NO_BLOCK
+        self.block = NO_ROW_BLOCK
         self.summed: SumInBlocks | None = None
         # A kernel that runs right before: it stores the array that this one updates or adds to.
         self.initial: KernelGroup | None = None
@@ -403,7 +403,7 @@ class KernelGroup:
             loops.append(RowLoop(positions.pop(), size) if len(positions) == 1 else None)
         return loops
 
-    def run_in_blocks(self, block: Block) -> None:
+    def run_in_blocks(self, block: RowBlock) -> None:
         """Lower the kernel anew, with blocks numbered along `block.rows`, positions in
         `block_candidates`. The last of these is cut into pieces: 2048 rows in blocks of 32 become
         (64, 32).
@@ -435,7 +435,7 @@ class KernelGroup:
         one reads, and computes everything else. Where `is_whole`, one block has the whole sum: if
         nothing else is added, it stores that, and no kernel runs before."""
         member = self.members[-1]
-        self.first = member  # whose slot the initial kernel stores in
+        self.first = member  # whose view the initial kernel stores in
         self.members = [member]
         is_added = accumulation.rest is not None or not is_whole
         self.summed = SumInBlocks(accumulation.total, is_added)

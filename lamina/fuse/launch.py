@@ -15,7 +15,7 @@ ALIGNMENT = 64  # bytes; a cache line
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class BufferView:
     """A buffer of a program, or the part of one that begins `offset` bytes after its start.
 
     The buffer, by `kind`:
@@ -23,7 +23,7 @@ class Slot:
     - "input": parameter `number` of the program
     - "kept": array `number` of those that the program `once` of this one makes
     - "output": its fresh result `number`
-    - "scratch": the arena; `number` only tells slots apart
+    - "scratch": the arena; `number` only tells views apart
     - "block": the memory that each thread has for a block of rows; `number` as for scratch
     """
 
@@ -41,18 +41,18 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel and a slot for each of its parameters. For reports, `values` are the nodes
-    that the kernel computes."""
+    """One kernel, and its arguments: a view for each of its parameters. For reports, `values` are
+    the nodes that the kernel computes."""
 
     kernel: AnyKernel
-    slots: tuple[Slot, ...]
+    arguments: tuple[BufferView, ...]
     values: tuple[Node, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Program:
     """Steps in order. A step is the launches of one kernel, or of several that run together, for
-    one block of rows after the other. `outputs` holds a slot for each requested result.
+    one block of rows after the other. `outputs` holds a view for each requested result.
 
     A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
     then comes a buffer for each output, then one for each array that is kept from call to call,
@@ -60,62 +60,62 @@ class Program:
     the arrays that are kept; None if there are none."""
 
     steps: tuple[tuple[Launch, ...], ...]
-    outputs: tuple[Slot, ...]
+    outputs: tuple[BufferView, ...]
     arena: int  # bytes of scratch memory
     block: int  # bytes that each thread needs for a block of rows
     once: "Program | None" = None
 
     @property
-    def kept_slots(self) -> tuple[Slot, ...]:
+    def kept_views(self) -> tuple[BufferView, ...]:
         """The arrays that are kept from call to call, as the outputs of `once`."""
         return self.once.outputs if self.once is not None else ()
 
     @property
     def kept(self) -> int:
         """How many arrays are kept from call to call."""
-        return len(self.kept_slots)
+        return len(self.kept_views)
 
     @cached_property
     def launches(self) -> list[Launch]:
         """All launches of all steps."""
         return [launch for step in self.steps for launch in step]
 
-    def location(self, slot: Slot) -> tuple[int, int]:
-        """Where `slot` begins: the number of its buffer in the table, and the byte in that buffer.
+    def location(self, view: BufferView) -> tuple[int, int]:
+        """Where `view` begins: the number of its buffer in the table, and the byte in that buffer.
 
         With 2 outputs, input 3 is buffer 1 + 2 + 3 = 6. Memory for a block of rows is in no buffer
         of the table, as each thread has its own: it has the number 0 too, and its kind tells.
         """
         number = 0
-        if slot.kind == "output":
-            number = 1 + slot.number
-        elif slot.kind == "kept":
-            number = 1 + len(self.outputs) + slot.number
-        elif slot.kind == "input":
-            number = 1 + len(self.outputs) + self.kept + slot.number
-        return number, slot.offset
+        if view.kind == "output":
+            number = 1 + view.number
+        elif view.kind == "kept":
+            number = 1 + len(self.outputs) + view.number
+        elif view.kind == "input":
+            number = 1 + len(self.outputs) + self.kept + view.number
+        return number, view.offset
 
 
-def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
+def on_touched_lines(launch: Launch, offsets: dict[BufferView, int]) -> Launch:
     """`launch` with just the cache lines of each array that its kernel touches as parameters.
 
-    `offsets` says where whole slots begin in their buffers, in bytes; a slot that is not in it
+    `offsets` says where whole views begin in their buffers, in bytes; a view that is not in it
     begins at 0. Kernels that differ in nothing else, as those of steps in time do, are equal then:
     ``x[32:40] + 1`` and ``x[48:56] + 1``, of x with 64 float32, both add 1 to the first 8 elements
-    of a slot of 16.
+    of a view of 16.
     """
     touched = _touched_indices(launch.kernel)
-    slots: list[Slot] = []
+    views: list[BufferView] = []
     starts: list[int] = []  # of each parameter, the first element that it keeps
-    for number, slot in enumerate(launch.slots):
-        elements = _line_elements(slot, touched[number])
-        offset = offsets.get(slot, 0) + elements.start * slot.dtype.itemsize
-        slots.append(replace(slot, size=len(elements), offset=offset))
+    for number, view in enumerate(launch.arguments):
+        elements = _line_elements(view, touched[number])
+        offset = offsets.get(view, 0) + elements.start * view.dtype.itemsize
+        views.append(replace(view, size=len(elements), offset=offset))
         starts.append(elements.start)
     if not isinstance(launch.kernel, Kernel):  # it has no indices, so it keeps whole arrays
-        return replace(launch, slots=tuple(slots))
-    kernel = _moved(launch.kernel, slots, starts)
-    return replace(launch, kernel=kernel, slots=tuple(slots))
+        return replace(launch, arguments=tuple(views))
+    kernel = _moved(launch.kernel, views, starts)
+    return replace(launch, kernel=kernel, arguments=tuple(views))
 
 
 def _touched_indices(kernel: AnyKernel) -> defaultdict[int, list[Node]]:
@@ -130,8 +130,8 @@ def _touched_indices(kernel: AnyKernel) -> defaultdict[int, list[Node]]:
     return touched
 
 
-def _line_elements(slot: Slot, indices: list[Node]) -> range:
-    """The elements of the cache lines of `slot` that `indices` reach; all if there are none.
+def _line_elements(view: BufferView, indices: list[Node]) -> range:
+    """The elements of the cache lines of `view` that `indices` reach; all if there are none.
 
     An index may leave the array where a condition keeps the kernel from reading: ``i - 1`` for
     i < 8 over padding. Only its part inside the array counts, -1 to 6 as 0 to 6: of 100 float32 in
@@ -139,23 +139,23 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
     are equal that read an element each of one table, as the rate of a parameter.
     """
     if not indices:
-        return range(slot.size)
-    line = ALIGNMENT // slot.dtype.itemsize  # elements
+        return range(view.size)
+    line = ALIGNMENT // view.dtype.itemsize  # elements
     all_bounds = [bounds(index) for index in indices]
     lowest = min(low for low, _ in all_bounds)
     highest = max(high for _, high in all_bounds)
-    last = max(slot.size - 1, 0)  # 0 for an array without elements
+    last = max(view.size - 1, 0)  # 0 for an array without elements
     first_touched = min(max(lowest, 0), last)
     last_touched = min(max(highest, 0), last)
     if first_touched == last_touched:
-        return range(first_touched, min(first_touched + 1, slot.size))
+        return range(first_touched, min(first_touched + 1, view.size))
     start = first_touched // line * line
-    stop = min((last_touched // line + 1) * line, slot.size)
+    stop = min((last_touched // line + 1) * line, view.size)
     return range(start, stop)
 
 
-def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
-    """`kernel` over `slots`, parts of its parameters that begin at the elements `starts`: with
+def _moved(kernel: Kernel, views: list[BufferView], starts: list[int]) -> Kernel:
+    """`kernel` over `views`, parts of its parameters that begin at the elements `starts`: with
     start 16, what it read at ``i + 20`` is at ``i + 4``."""
 
     def moved(node: Node, src: tuple[Node, ...]) -> Node:
@@ -165,8 +165,8 @@ def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
 
     done = rebuilt_in_order(kernel.nodes, {}, moved)
     parameters = tuple(
-        replace(parameter, size=slot.size)
-        for parameter, slot in zip(kernel.parameters, slots, strict=True)
+        replace(parameter, size=view.size)
+        for parameter, view in zip(kernel.parameters, views, strict=True)
     )
     stores = tuple(_moved_store(store.rebuilt(done), starts) for store in kernel.stores)
     return replace(kernel, parameters=parameters, stores=stores)

@@ -23,7 +23,7 @@ from lamina.ir.ops import Op
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """The rows that kernels in row blocks run at once; see `lamina.fuse.row_blocks`.
 
     `rows` are positions in `KernelGroup.block_candidates` of one kernel: a block is at one index of
@@ -50,7 +50,7 @@ class Block:
         return (*others, self.size)
 
 
-NO_BLOCK = Block((), 0, {})
+NO_ROW_BLOCK = RowBlock((), 0, {})
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class LoweredMembers:
         values: Mapping[Node, Shape],
         shape: KernelShape,
         plan: AxisPlan,
-        block: Block = NO_BLOCK,
+        block: RowBlock = NO_ROW_BLOCK,
         summed: SumInBlocks | None = None,
     ) -> None:
         self.values = values

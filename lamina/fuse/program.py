@@ -12,9 +12,9 @@ from lamina.fuse.in_place import Overwriting, can_replace
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import kernel_of, parameters_of
 from lamina.fuse.launch import ALIGNMENT, on_touched_lines
+from lamina.fuse.launch import BufferView as BufferView
 from lamina.fuse.launch import Launch as Launch
 from lamina.fuse.launch import Program as Program
-from lamina.fuse.launch import Slot as Slot
 from lamina.fuse.members import array_of
 from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import narrowed, narrowing_of
@@ -75,15 +75,15 @@ def _result_of(sink: Node) -> _Result:
 
 @dataclass(frozen=True)
 class _Copy:
-    """`value`, once its kernel has stored it elsewhere, is to be copied to `slot`."""
+    """`value`, once its kernel has stored it elsewhere, is to be copied to `view`."""
 
     value: Node
-    slot: Slot
+    view: BufferView
 
 
 class _Builder:
-    """Collects slots and launches. An array in memory has one slot, its home. A block value, of
-    which only blocks of rows exist, has a slot in each step that computes it: several steps may."""
+    """Collects views and launches. An array in memory has one view, its home. A block value, of
+    which only blocks of rows exist, has a view in each step that computes it: several steps may."""
 
     def __init__(
         self, sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node]
@@ -105,13 +105,13 @@ class _Builder:
         self.group_of = {node: group for group in groups for node in group.members}
         self.overwriting = Overwriting(self.group_of, self.step_of, self.readers)
         self.steps: list[list[Launch]] = []  # launches are added to the last one
-        # Slots by `array_of`; of blocks by the number of their step and the value.
-        self.slot_of: dict[object, Slot] = {}
-        self.numbers = itertools.count()  # of scratch slots and of those for blocks
+        # Arrays by `array_of`; of blocks by the number of their step and the value.
+        self.view_of: dict[object, BufferView] = {}
+        self.numbers = itertools.count()  # of scratch views and of those for blocks
 
     def build(self) -> Program:
         """Launch all kernels, in an order in which each runs after those that it needs."""
-        outputs, copies = self._assign_slots()
+        outputs, copies = self._assign_views()
         for step in self._ordered(copies):
             for group in step.groups:
                 self._launch_initial(group)
@@ -122,7 +122,7 @@ class _Builder:
             value = copy.value
             in_memory = {value: value.shape}  # so that the kernel reads it
             group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), in_memory)
-            self._launch_alone(group, copy.slot)
+            self._launch_alone(group, copy.view)
         return self._planned(outputs)
 
     def _ordered(self, copies: Sequence[_Copy]) -> list[Step]:
@@ -145,7 +145,7 @@ class _Builder:
         )
         ordered = in_least_memory(arrays)
         for value, replaced in arrays.taken_in(ordered):
-            self.slot_of[value] = self._home(replaced)
+            self.view_of[value] = self._home(replaced)
         return ordered
 
     def _arrays_made(self, step: Step) -> dict[Node, int]:
@@ -169,9 +169,9 @@ class _Builder:
 
     def _is_scratch(self, node: Node) -> bool:
         """Whether a value is neither a result nor in the buffer of one."""
-        return node not in self.slot_of
+        return node not in self.view_of
 
-    def _planned(self, outputs: Sequence[Slot]) -> Program:
+    def _planned(self, outputs: Sequence[BufferView]) -> Program:
         """The program, with a place for everything that is scratch or belongs to a block."""
         scratch = self._memory_plan("scratch")
         block = self._memory_plan("block")
@@ -183,13 +183,13 @@ class _Builder:
         )
         return Program(steps, tuple(outputs), arena=scratch.nbytes, block=block.nbytes)
 
-    # Slots.
+    # Arrays.
 
-    def _home(self, node: Node) -> Slot:
-        """The slot of `node` in memory, made if nothing asked for it yet: that of an input, or else
+    def _home(self, node: Node) -> BufferView:
+        """The view of `node` in memory, made if nothing asked for it yet: that of an input, or else
         scratch memory, with padding if the groups give the value any."""
         array = array_of(node)
-        if array not in self.slot_of:
+        if array not in self.view_of:
             group = self.group_of.get(node)
             shape = group.values.get(node, node.shape) if group else node.shape
             is_constant = node.op is Op.BUFFER and node.arg.constant
@@ -199,44 +199,46 @@ class _Builder:
                 kind, number = "kept", node.arg.storage.number
             else:
                 kind, number = "input", node.arg.storage
-            self.slot_of[array] = Slot(kind, number, node.dtype, prod(shape), constant=is_constant)
-        return self.slot_of[array]
+            self.view_of[array] = BufferView(
+                kind, number, node.dtype, prod(shape), constant=is_constant
+            )
+        return self.view_of[array]
 
-    def _slot_in(self, group: KernelGroup, node: Node) -> Slot:
-        """The slot where `group`, of the step that is being launched, reads or stores `node`: its
+    def _view_in(self, group: KernelGroup, node: Node) -> BufferView:
+        """The view where `group`, of the step that is being launched, reads or stores `node`: its
         home, or memory for a block of it, which belongs to the step."""
         shape = group.block.shape(node)
         if shape is None:
             return self._home(node)
         step_number = len(self.steps)
         key = (step_number, node)
-        if key not in self.slot_of:
-            self.slot_of[key] = Slot("block", next(self.numbers), node.dtype, prod(shape))
-        return self.slot_of[key]
+        if key not in self.view_of:
+            self.view_of[key] = BufferView("block", next(self.numbers), node.dtype, prod(shape))
+        return self.view_of[key]
 
-    def _assign_slots(self) -> tuple[list[Slot], list[_Copy]]:
-        """A slot for each result, and the copies that fill some of them at the end.
+    def _assign_views(self) -> tuple[list[BufferView], list[_Copy]]:
+        """A view for each result, and the copies that fill some of them at the end.
 
-        The kernel of a result stores it right in the slot of the result, but for two exceptions: a
-        value that is a result twice, which the first one's slot has; and an ASSIGN to a buffer that
-        kernels still read. These results are copied into their slots at the end.
+        The kernel of a result stores it right in the view of the result, but for two exceptions: a
+        value that is a result twice, which the first one's view has; and an ASSIGN to a buffer that
+        kernels still read. These results are copied into their views at the end.
         """
-        outputs: list[Slot] = []
+        outputs: list[BufferView] = []
         copies: list[_Copy] = []
         for number, result in enumerate(self.results):
             value, assigned = result.value, result.assigned
-            is_direct = value not in self.slot_of
+            is_direct = value not in self.view_of
             if assigned is None:
-                slot = Slot("output", number, value.dtype, prod(value.shape))
+                view = BufferView("output", number, value.dtype, prod(value.shape))
             else:
-                slot = self._home(assigned)
+                view = self._home(assigned)
                 is_direct = is_direct and self.overwriting.allow(value, assigned)
             if is_direct:
-                self.slot_of[value] = slot
+                self.view_of[value] = view
             else:
-                self._home(value)  # a slot for the copy to read
-                copies.append(_Copy(value, slot))
-            outputs.append(slot)
+                self._home(value)  # a view for the copy to read
+                copies.append(_Copy(value, view))
+            outputs.append(view)
         for step in reversed(toposort(self.group_steps)):
             for group in step.groups:
                 self._begin_in_place(group)
@@ -253,20 +255,20 @@ class _Builder:
             return
         base = scatter.src[0]
         maker = self.group_of.get(base)
-        if maker is None or maker.block.shape(base) is not None or base in self.slot_of:
+        if maker is None or maker.block.shape(base) is not None or base in self.view_of:
             return
-        slot = self._home(scatter)
-        is_own = slot.kind in ("output", "scratch")
+        view = self._home(scatter)
+        is_own = view.kind in ("output", "scratch")
         if is_own and base not in group.reads and self.readers.get(base) == [group]:
-            self.slot_of[base] = slot
+            self.view_of[base] = view
 
     # Launches.
 
     def _launch(self, group: KernelGroup) -> None:
         """Launch the kernel of `group` in the last step. It stores each member that is used."""
         stored = [node for node in group.members if self._is_used(group, node)]
-        read = self._slots_read(group)
-        written = [self._slot_in(group, node) for node in stored]
+        read = self._views_read(group)
+        written = [self._view_in(group, node) for node in stored]
         self._add_launches(group, stored, read, written)
 
     def _launch_initial(self, group: KernelGroup) -> None:
@@ -274,30 +276,30 @@ class _Builder:
         an array that `group` updates in place, it is there already."""
         if group.initial is None:
             return
-        slot = self._home(group.first)
+        view = self._home(group.first)
         (start,) = group.initial.first.src
-        if self.slot_of.get(array_of(start)) == slot:
+        if self.view_of.get(array_of(start)) == view:
             return
-        self._launch_alone(group.initial, slot)
+        self._launch_alone(group.initial, view)
 
-    def _launch_alone(self, group: KernelGroup, slot: Slot) -> None:
-        """Launch the kernel of `group` in a step of its own. It stores its one member in `slot`."""
+    def _launch_alone(self, group: KernelGroup, view: BufferView) -> None:
+        """Launch the kernel of `group` in a step of its own. It stores its one member in `view`."""
         self.steps.append([])
-        self._add_launches(group, group.members, self._slots_read(group), [slot])
+        self._add_launches(group, group.members, self._views_read(group), [view])
 
-    def _slots_read(self, group: KernelGroup) -> list[Slot]:
-        """The slots that the kernel of `group` reads, in the order of its parameters."""
-        return [self._slot_in(group, array.node) for array in group.lowered.parameters.values()]
+    def _views_read(self, group: KernelGroup) -> list[BufferView]:
+        """The views that the kernel of `group` reads, in the order of its parameters."""
+        return [self._view_in(group, array.node) for array in group.lowered.parameters.values()]
 
     def _add_launches(
         self,
         group: KernelGroup,
         stored: Sequence[Node],
-        read: Sequence[Slot],
-        written: Sequence[Slot],
+        read: Sequence[BufferView],
+        written: Sequence[BufferView],
     ) -> None:
         """Launch the kernel of `group`, or the kernels of its sort, or a collective. The members
-        `stored` go to the slots `written`. Nothing is launched for arrays without elements."""
+        `stored` go to the views `written`. Nothing is launched for arrays without elements."""
         if not any(points(group.stores[node].axes) for node in stored):
             return
         if group.first.op is Op.ARGSORT:
@@ -309,39 +311,41 @@ class _Builder:
 
     def _is_used(self, group: KernelGroup, node: Node) -> bool:
         """Whether the member `node` has to be in memory: kernels of the same blocks read it there,
-        other kernels do, or it is a result, which has a slot from the start."""
+        other kernels do, or it is a result, which has a view from the start."""
         in_block = group.block.shape(node) is not None
-        return in_block or node in self.readers or node in self.slot_of
+        return in_block or node in self.readers or node in self.view_of
 
     def _launch_kernel(
         self,
         group: KernelGroup,
         stored: Sequence[Node],
-        read: Sequence[Slot],
-        written: Sequence[Slot],
+        read: Sequence[BufferView],
+        written: Sequence[BufferView],
     ) -> None:
-        """Launch a kernel that reads the slots `read`, and stores `stored` in the slots `written`.
+        """Launch a kernel that reads the views `read`, and stores `stored` in the views `written`.
 
         Its loops are narrowed to what it changes. Not in row blocks: all kernels of a step run the
         same blocks.
         """
-        kernel, slots = kernel_of(group, stored, read, written)
+        kernel, views = kernel_of(group, stored, read, written)
         narrowing = None if group.block_axes else narrowing_of(kernel.stores)
-        self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots, tuple(group.members)))
+        self.steps[-1].append(Launch(narrowed(kernel, narrowing), views, tuple(group.members)))
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
             self.without_gain |= group.recomputed
 
     def _launch_collective(
-        self, value: Node, read: Sequence[Slot], written: Sequence[Slot]
+        self, value: Node, read: Sequence[BufferView], written: Sequence[BufferView]
     ) -> None:
         """Add the step of a collective, which reads a whole array and writes another one."""
-        slots, parameters = parameters_of(read, written)
+        views, parameters = parameters_of(read, written)
         (operand,) = value.src
         step = Collective(parameters, value.op, value.arg, operand.shape)
-        self.steps[-1].append(Launch(step, slots, (value,)))
+        self.steps[-1].append(Launch(step, views, (value,)))
 
-    def _launch_sort(self, order: Node, read: Sequence[Slot], written: Sequence[Slot]) -> None:
+    def _launch_sort(
+        self, order: Node, read: Sequence[BufferView], written: Sequence[BufferView]
+    ) -> None:
         """Launch the kernels that sort the rows of the ARGSORT `order`, each as a step.
 
         One kernel sorts rows of any length on a CPU, and rows of up to `sort_run` keys on a GPU. A
@@ -368,56 +372,57 @@ class _Builder:
             count_elements = 128 * (blocks + 1)
         held = length if order.shape == sizes and apart == 1 else 2 * length
         size = rows * (held + count_elements)
-        scratch = Slot("scratch", next(self.numbers), order.dtype, size)
-        slots, parameters = parameters_of(read, [*written, scratch])
+        scratch = BufferView("scratch", next(self.numbers), order.dtype, size)
+        views, parameters = parameters_of(read, [*written, scratch])
         for left in reversed(range(kernels)):
             sort = SortKernel(parameters, rows, length, apart, order.arg, kernels, left)
-            self.steps.append([Launch(sort, slots, (order,))])
+            self.steps.append([Launch(sort, views, (order,))])
 
-    def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:
-        """Where the slots of `kind`, "scratch" or "block", lie in the memory of that kind.
+    def _memory_plan(self, kind: str) -> MemoryPlan[BufferView]:
+        """Where the views of `kind`, "scratch" or "block", lie in the memory of that kind.
 
-        Slots may share memory if they are used at different times. For scratch, the time is the
+        Arrays may share memory if they are used at different times. For scratch, the time is the
         number of the step: all kernels of a step use it at one time, as their blocks run in
         parallel. For blocks it is the step and the position in it, as each thread runs the kernels
         of a block one after the other.
         """
-        lifetimes: dict[Slot, Lifetime] = {}
+        lifetimes: dict[BufferView, Lifetime] = {}
         for number, step in enumerate(self.steps):
             for position, launch in enumerate(step):
                 time = (number, position) if kind == "block" else (number,)
-                for slot in launch.slots:
-                    if slot.kind == kind:
-                        lifetime = lifetimes.setdefault(slot, Lifetime(slot.nbytes, time, time))
+                for view in launch.arguments:
+                    if view.kind == kind:
+                        lifetime = lifetimes.setdefault(view, Lifetime(view.nbytes, time, time))
                         lifetime.last = time
         if self.target.overlaps_collectives:
             self._keep_operands(lifetimes)
-        # `plan_memory` keeps this order among slots of one size.
+        # `plan_memory` keeps this order among views of one size.
         in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
-        return plan_memory(dict(in_order), ALIGNMENT, self._exchanged_slots())
+        return plan_memory(dict(in_order), ALIGNMENT, self._exchanged_views())
 
-    def _exchanged_slots(self) -> set[Slot]:
+    def _exchanged_views(self) -> set[BufferView]:
         """The operands and results of collectives. Programs that exchange the same arrays should
         have these at the same places, whatever else they compute, as windows of other GPUs are
         agreed on once for all of them: see `lamina.runtime.windows`."""
         launches = (launch for step in self.steps for launch in step)
         return {
-            slot
+            view
             for launch in launches
             if isinstance(launch.kernel, Collective)
-            for slot in launch.slots
+            for view in launch.arguments
         }
 
-    def _keep_operands(self, lifetimes: dict[Slot, Lifetime]) -> None:
+    def _keep_operands(self, lifetimes: dict[BufferView, Lifetime]) -> None:
         """Let the operand of each collective live until a step touches the result: the collective
         may run until then, beside steps that would get the memory of its operand."""
-        running: dict[Slot, list[Slot]] = {}  # by the result, operands that may still be read
+        # By the result, operands that may still be read.
+        running: dict[BufferView, list[BufferView]] = {}
         for number, step in enumerate(self.steps):
             for launch in step:
-                touched = [operand for slot in launch.slots for operand in running.pop(slot, [])]
-                _extend(lifetimes, touched, number)
+                for view in launch.arguments:
+                    _extend(lifetimes, running.pop(view, []), number)
                 if isinstance(launch.kernel, Collective):
-                    operand, result = launch.slots
+                    operand, result = launch.arguments
                     running.setdefault(result, []).append(operand)
         for operands in running.values():
             _extend(lifetimes, operands, len(self.steps))
@@ -433,8 +438,10 @@ def _has_collectives(values: Iterable[Node]) -> bool:
     return any(node.op in Group.COLLECTIVE for node in toposort(values))
 
 
-def _extend(lifetimes: dict[Slot, Lifetime], slots: Sequence[Slot], number: int) -> None:
-    """Let those of `slots` that have a lifetime live until the step of a number."""
-    for slot in slots:
-        if slot in lifetimes:
-            lifetimes[slot].last = max(lifetimes[slot].last, (number,))
+def _extend(
+    lifetimes: dict[BufferView, Lifetime], views: Sequence[BufferView], number: int
+) -> None:
+    """Let those of `views` that have a lifetime live until the step of a number."""
+    for view in views:
+        if view in lifetimes:
+            lifetimes[view].last = max(lifetimes[view].last, (number,))

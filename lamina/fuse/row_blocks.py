@@ -29,7 +29,7 @@ from lamina.fuse import row_block_limits as limits
 from lamina.fuse.groups import readers_of
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import expected_kernel
-from lamina.fuse.members import Block, array_of
+from lamina.fuse.members import RowBlock, array_of
 from lamina.fuse.row_block_members import Dataflow, RowBlocks
 from lamina.fuse.row_block_size import BlockSize, block_size_of
 from lamina.fuse.target import Cost, FusionTarget
@@ -249,7 +249,7 @@ def _run_in_blocks(row_blocks: RowBlocks, block_size: BlockSize) -> None:
     }
     for member, loop_of_row in row_blocks.loop_of_row.items():
         loops = tuple(loop_of_row[row] for row in rows)
-        member.run_in_blocks(Block(loops, block_size.size, block_values))
+        member.run_in_blocks(RowBlock(loops, block_size.size, block_values))
     # A copy makes what the row blocks read, and its original what others read.
     for copied in row_blocks.copy_of.values():
         copied.keep_members(block_values)

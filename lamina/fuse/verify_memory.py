@@ -5,7 +5,7 @@ from bisect import insort
 from dataclasses import dataclass, replace
 
 from lamina.errors import VerifyError
-from lamina.fuse.launch import ALIGNMENT, Slot
+from lamina.fuse.launch import ALIGNMENT, BufferView
 from lamina.fuse.program import Program
 
 
@@ -30,42 +30,42 @@ def verify_memory(program: Program) -> None:
     written, or in which another array was put after them."""
     arena: list[_Written] = []  # by where they start
     for place, launch in enumerate(program.launches):
-        pairs = list(zip(launch.slots, launch.kernel.parameters, strict=True))
-        for slot, parameter in pairs:
-            if slot.kind == "scratch" and not parameter.written:
-                _verify_read(place, slot, arena)
-        for slot, parameter in pairs:
-            if slot.kind == "scratch" and parameter.written:
-                arena = _with_array(arena, slot, place)
+        pairs = list(zip(launch.arguments, launch.kernel.parameters, strict=True))
+        for view, parameter in pairs:
+            if view.kind == "scratch" and not parameter.written:
+                _verify_read(place, view, arena)
+        for view, parameter in pairs:
+            if view.kind == "scratch" and parameter.written:
+                arena = _with_array(arena, view, place)
 
 
-def _verify_read(place: int, slot: Slot, arena: list[_Written]) -> None:
-    end = slot.offset + slot.nbytes
+def _verify_read(place: int, view: BufferView, arena: list[_Written]) -> None:
+    end = view.offset + view.nbytes
     written_bytes = 0
-    own_places = [written.place for written in arena if written.number == slot.number]
+    own_places = [written.place for written in arena if written.number == view.number]
     since = min(own_places, default=0)
     for written in arena:
-        shared = min(written.end, end) - max(written.start, slot.offset)
+        shared = min(written.end, end) - max(written.start, view.offset)
         if shared <= 0:
             continue
         # What an earlier array has left lies behind the last row, where that is padded.
-        if written.number != slot.number and written.place > since:
+        if written.number != view.number and written.place > since:
             raise VerifyError(
-                f"launch {place} reads array {slot.number} where array {written.number} is"
+                f"launch {place} reads array {view.number} where array {written.number} is"
             )
-        if written.number == slot.number:
+        if written.number == view.number:
             written_bytes += shared
-    # A slot has whole cache lines (`on_touched_lines`), the last of which may be read in part.
-    if written_bytes + ALIGNMENT < slot.nbytes:
+    # A view has whole cache lines (`on_touched_lines`), the last of which may be read in part.
+    if written_bytes + ALIGNMENT < view.nbytes:
         raise VerifyError(
-            f"launch {place} reads {slot.nbytes} bytes of array {slot.number}, of which "
+            f"launch {place} reads {view.nbytes} bytes of array {view.number}, of which "
             f"{written_bytes} are written before"
         )
 
 
-def _with_array(arena: list[_Written], slot: Slot, place: int) -> list[_Written]:
-    """The arena after launch `place` has written an array at `slot`."""
-    end = slot.offset + slot.nbytes
-    kept = [part for written in arena for part in written.outside(slot.offset, end)]
-    insort(kept, _Written(slot.offset, end, slot.number, place))
+def _with_array(arena: list[_Written], view: BufferView, place: int) -> list[_Written]:
+    """The arena after launch `place` has written an array at `view`."""
+    end = view.offset + view.nbytes
+    kept = [part for written in arena for part in written.outside(view.offset, end)]
+    insort(kept, _Written(view.offset, end, view.number, place))
     return kept

@@ -78,8 +78,8 @@ class LanguageModel(Network, ABC):
     def new_caches(
         self, batch: int, capacity: int, device: str | None = None, dtype: DType | None = None
     ) -> list[Cache]:
-        """Empty ones for each layer. dtype: int8, as `lamina.models.kept` says, or by default that
-        of keys and values. Raises DTypeError for any other."""
+        """Empty ones for each layer. dtype: int8, as `lamina.models.vector_cache` says, or by
+        default that of keys and values. Raises DTypeError for any other."""
         keys, kept = self.keys, self._kept(dtype)
         return [
             Cache(batch, keys.heads, capacity, keys.size, device, kept)

@@ -20,15 +20,16 @@ from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.indexing import take, take_along_axis
 from lamina.frontend.functions.movement import permute_dims
 from lamina.frontend.tensor import Tensor
-from lamina.models.kept import Kept, Vectors
 from lamina.models.parts import Places
+from lamina.models.vector_cache import VectorCache, Vectors
 
 __all__ = ["PagedCache", "PagedTexts"]
 
 
 class PagedCache:
     """Keys and values of one layer: (heads, pages * page_size, size), floats of `dtype` or int8, as
-    `lamina.models.kept.Kept` says. Raises OutOfMemoryError where there is no room for them."""
+    `lamina.models.vector_cache.VectorCache` says. Raises OutOfMemoryError where there is no room
+    for them."""
 
     def __init__(
         self, heads: int, pages: int, page_size: int, size: int, device: str | None = None,
@@ -36,7 +37,8 @@ class PagedCache:
     ) -> None:  # fmt: skip
         self.pages, self.page_size = pages, page_size
         shape = (heads, pages * page_size, size)
-        self.keys, self.values = Kept(shape, dtype, device), Kept(shape, dtype, device)
+        self.keys = VectorCache(shape, dtype, device)
+        self.values = VectorCache(shape, dtype, device)
 
     def texts(self, table: Tensor) -> PagedTexts:
         """What the texts have whose pages are the rows of `table`, integers (batch, count). An

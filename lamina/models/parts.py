@@ -22,9 +22,9 @@ from lamina.frontend.functions.reduction import softmax
 from lamina.frontend.tensor import Tensor
 from lamina.io.blocks import Packed
 from lamina.io.interleaved import Interleaved
-from lamina.models.kept import Kept, Vectors
 from lamina.models.rope import Rotation
 from lamina.models.sharing import Sharing, Weight, layouts
+from lamina.models.vector_cache import VectorCache, Vectors
 from lamina.models.weights import Source
 
 __all__ = [
@@ -264,7 +264,7 @@ class KeyValues(Protocol):
 
 class Cache:
     """Keys and values of one layer for `capacity` positions: (batch, heads, capacity, size), floats
-    of `dtype` or int8, as `Kept` says.
+    of `dtype` or int8, as `VectorCache` says.
 
     The capacity is fixed, so that programs of all positions are one program."""
 
@@ -274,7 +274,8 @@ class Cache:
     ) -> None:  # fmt: skip
         self.capacity = capacity
         shape = batch, heads, capacity, size
-        self.keys, self.values = Kept(shape, dtype, device), Kept(shape, dtype, device)
+        self.keys = VectorCache(shape, dtype, device)
+        self.values = VectorCache(shape, dtype, device)
 
     def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Vectors, Vectors]:
         """As `KeyValues` says; all texts are at one place. What is beyond the end is dropped."""

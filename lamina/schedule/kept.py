@@ -7,7 +7,7 @@ program gets that array, and the program `once` of it a kernel that fills it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lamina.fuse.launch import Launch, Slot
+from lamina.fuse.launch import BufferView, Launch
 from lamina.fuse.program import Program
 from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, Store, loads_beneath
@@ -25,7 +25,7 @@ class _Fill:
     """What fills an array: a kernel, and where it reads."""
 
     kernel: Kernel
-    read: tuple[Slot, ...]
+    read: tuple[BufferView, ...]
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ def with_kept_arrays(program: Program, plans: Mapping[AnyKernel, Plan]) -> Sched
         if not isinstance(nest, Nest) or not nest.kept:
             new_plans[launch.kernel] = plan
             return launch
-        slots = list(launch.slots)
+        views = list(launch.arguments)
         for fill in nest.kept:
-            made = _fill_of(nest, fill, slots)
+            made = _fill_of(nest, fill, views)
             number = number_of.setdefault(made, program.kept + len(number_of))
             array = nest.kernel.parameters[fill.parameter]
-            slots.append(Slot("kept", number, array.dtype, array.size, constant=True))
+            views.append(BufferView("kept", number, array.dtype, array.size, constant=True))
         assert isinstance(launch.kernel, Kernel)
-        parameters = nest.kernel.parameters[: len(slots)]  # those after them are scratch memory
+        parameters = nest.kernel.parameters[: len(views)]  # those after them are scratch memory
         kernel = replace(launch.kernel, parameters=parameters)
         new_plans[kernel] = plan
-        return replace(launch, kernel=kernel, slots=tuple(slots))
+        return replace(launch, kernel=kernel, arguments=tuple(views))
 
     steps = tuple(tuple(kept_by(launch) for launch in step) for step in program.steps)
     if not number_of:
@@ -70,7 +70,7 @@ def with_kept_arrays(program: Program, plans: Mapping[AnyKernel, Plan]) -> Sched
     return Scheduled(replace(program, steps=steps, once=once), new_plans)
 
 
-def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
+def _fill_of(nest: Nest, fill: Store, views: list[BufferView]) -> _Fill:
     """The kernel of `fill`: rows along all axes, which are no axes of reductions there. Where no
     loop of the nest runs, its loads read nothing, and it stores what it makes of zeros."""
     loads = loads_beneath([fill.value])
@@ -86,7 +86,7 @@ def _fill_of(nest: Nest, fill: Store, slots: list[Slot]) -> _Fill:
     store = Store(len(sources), done[fill.index], done[fill.value], axes)
     written = Parameter(array.dtype, array.size, written=True)
     kernel = Kernel((*parameters, written), (store,), rows=len(axes))
-    return _Fill(kernel, tuple(slots[number] for number in sources))
+    return _Fill(kernel, tuple(views[number] for number in sources))
 
 
 def _renumbered_loads(sources: list[int], runs: Node) -> Callable[[Node, tuple[Node, ...]], Node]:
@@ -110,8 +110,8 @@ def _with_fills(once: Program, fills: list[_Fill]) -> Program:
     outputs = list(once.outputs)
     for fill in fills:
         array = fill.kernel.parameters[-1]
-        output = Slot("output", len(outputs), array.dtype, array.size)
+        output = BufferView("output", len(outputs), array.dtype, array.size)
         outputs.append(output)
-        read = [replace(slot, kind="output") if slot.kind == "kept" else slot for slot in fill.read]
+        read = [replace(view, kind="output") if view.kind == "kept" else view for view in fill.read]
         steps.append((Launch(fill.kernel, (*read, output)),))
     return replace(once, steps=tuple(steps), outputs=tuple(outputs))

@@ -56,7 +56,7 @@ def _last_conflict(ranges: Sequence[_Range], of_collectives: Sequence[Sequence[_
 def _ranges(program: Program, launch: Launch) -> list[_Range]:
     """The memory that a launch touches."""
     ranges = []
-    for slot, parameter in zip(launch.slots, launch.kernel.parameters, strict=True):
-        buffer, start = program.location(slot)
-        ranges.append(_Range(buffer, start, start + slot.nbytes, parameter.written))
+    for view, parameter in zip(launch.arguments, launch.kernel.parameters, strict=True):
+        buffer, start = program.location(view)
+        ranges.append(_Range(buffer, start, start + view.nbytes, parameter.written))
     return ranges

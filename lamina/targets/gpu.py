@@ -90,7 +90,7 @@ def _launches(
             exchanges += 1
         else:
             launch = printed[step.kernel].launch
-        arguments = tuple(program.location(slot) for slot in step.slots)
+        arguments = tuple(program.location(view) for view in step.arguments)
         launches.append(launch._replace(arguments=arguments, after=after))
     return tuple(launches)
 

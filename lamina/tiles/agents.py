@@ -13,7 +13,7 @@ from lamina.tiles.arithmetic import (
 )
 from lamina.tiles.events import Waiting
 from lamina.tiles.layouts import conflicts_of_columns
-from lamina.tiles.machine import Block
+from lamina.tiles.machine import ThreadBlock
 from lamina.tiles.memory import (
     BarrierState,
     Clock,
@@ -57,7 +57,7 @@ class Agent:
         statements it has waited for
     """
 
-    def __init__(self, block: Block, role: Role, group: int, agent: str) -> None:
+    def __init__(self, block: ThreadBlock, role: Role, group: int, agent: str) -> None:
         self.block, self.machine, self.role = block, block.machine, role
         self.program = block.machine.program
         self.group, self.agent = group, agent

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lamina.tiles.events import GO_ON, Waiting
-from lamina.tiles.machine import Block, Machine, Report
+from lamina.tiles.machine import Machine, Report, ThreadBlock
 from lamina.tiles.memory import DeadlockError
 from lamina.tiles.program import Fill, TileError, TileLoop, TileProgram, statements_of
 from lamina.tiles.worker import Worker
@@ -53,7 +53,7 @@ def _workers(machine: Machine) -> list[Worker]:
     (blocks,) = {loop.blocks for loop in loops}
     workers: list[Worker] = []
     for number in range(blocks):
-        block = Block(machine, number)
+        block = ThreadBlock(machine, number)
         for role in program.roles:
             if role.inside:
                 continue

@@ -42,7 +42,7 @@ class Machine:
         self.drawn = 0  # tickets that blocks have drawn, beyond the first one of each
 
 
-class Block:
+class ThreadBlock:
     """One block: its shared memory and its barriers."""
 
     def __init__(self, machine: Machine, number: int) -> None:

@@ -19,7 +19,7 @@ from lamina.tiles.arithmetic import (
 )
 from lamina.tiles.events import GO_ON, Events, StepEnd, Waiting
 from lamina.tiles.layouts import conflicts_of_columns, conflicts_of_pairs, elements_of
-from lamina.tiles.machine import Block
+from lamina.tiles.machine import ThreadBlock
 from lamina.tiles.memory import (
     Clock,
     PhaseError,
@@ -71,7 +71,7 @@ Array = Any  # numpy.ndarray
 class Worker(Agent):
     """A coroutine. A role that runs inside its role is another one, which it advances."""
 
-    def __init__(self, block: Block, role: Role, group: int, agent: str) -> None:
+    def __init__(self, block: ThreadBlock, role: Role, group: int, agent: str) -> None:
         super().__init__(block, role, group, agent)
         self.inside = {
             other.name: self._inside(other)

@@ -78,7 +78,7 @@ def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     places = [text.index(row) for row in rows]
     assert places == sorted(places)
     assert all(one.does in text for one in passes)
-    assert all(step.name in text for one in pipeline.PASSES for step in one.steps)
+    assert all(subpass.name in text for one in pipeline.PASSES for subpass in one.subpasses)
     assert re.search(r"simplify +│ graph +│ graph .*schedule +│ kernels +│ nests ", text, re.DOTALL)
 
 

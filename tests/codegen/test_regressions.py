@@ -21,7 +21,7 @@ from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
 from tests.codegen.running import leaf, run
-from tests.programs import slots_of
+from tests.programs import views_of
 
 
 def _written_one_by_one(count: int) -> Node:
@@ -77,7 +77,7 @@ def test_long_running_values_are_taken_in_parts(
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
     program = build_program(rewrite([scan], SIMPLIFY), FusionTarget())
     assert len(program.launches) >= 3  # sums of parts, those before each, and then all
-    assert sum(slot.size >= x.size for slot in slots_of(program)) == 2  # nothing passes by twice
+    assert sum(view.size >= x.size for view in views_of(program)) == 2  # nothing passes by twice
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))
 

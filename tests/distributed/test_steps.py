@@ -37,9 +37,9 @@ def test_an_operand_is_stored_before_and_a_result_is_read_after() -> None:
     kinds = [type(launch.kernel).__name__ for launch in program.launches]
     assert kinds == ["Kernel", "Collective", "Kernel"]
     before, collective, after = program.launches
-    assert before.slots[1] == collective.slots[0]
-    assert collective.slots[1] == after.slots[0]
-    assert collective.slots[0].offset != collective.slots[1].offset  # they do not overlap
+    assert before.arguments[1] == collective.arguments[0]
+    assert collective.arguments[1] == after.arguments[0]
+    assert collective.arguments[0].offset != collective.arguments[1].offset  # they do not overlap
     assert [str(one) for one in source.exchanges] == ["all_reduce ADD f32[64,32] among 2 ranks"]
     assert "EXCHANGE(1, 0, " in source.entry
 
@@ -47,14 +47,14 @@ def test_an_operand_is_stored_before_and_a_result_is_read_after() -> None:
 def test_an_input_is_sent_from_where_it_is() -> None:
     program, _ = program_of(distributed.all_gather(argument(0, 8, 8), 0, PAIR))
     assert isinstance(program.launches[0].kernel, Collective)
-    assert program.launches[0].slots[0].kind == "input"
+    assert program.launches[0].arguments[0].kind == "input"
 
 
 def test_a_constant_is_stored_to_be_sent() -> None:
     three = Tensor.of(const(3.0, lm.float32), "cpu")
     program, source = program_of(distributed.all_reduce(three * 2.0, over=PAIR))
     assert [type(launch.kernel).__name__ for launch in program.launches] == ["Kernel", "Collective"]
-    assert program.launches[0].slots[-1] == program.launches[1].slots[0]
+    assert program.launches[0].arguments[-1] == program.launches[1].arguments[0]
     assert source.exchanges[0].shape == ()
 
 

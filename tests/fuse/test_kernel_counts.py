@@ -21,7 +21,7 @@ from lamina.ir.ops import Op, Reduce
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
 from tests.generators import leaf
-from tests.programs import slots_of
+from tests.programs import views_of
 
 A_B = [(64, 96, 1), (1, 96, 48)]
 
@@ -120,7 +120,7 @@ def test_a_value_is_kept_as_narrow_as_it_is_computed() -> None:
     wide = [build.reshape(one, shape) for one, shape in zip(halves, A_B, strict=True)]
     left, right = (build.expand(one, (64, 96, 48)) for one in wide)
     found = program(build.reduce(ADD, [1], left * right))
-    assert [slot.dtype for slot in slots_of(found) if slot.kind == "scratch"] == [bfloat16] * 2
+    assert [view.dtype for view in views_of(found) if view.kind == "scratch"] == [bfloat16] * 2
 
 
 def steps_in_time(length: int) -> list[Node]:
@@ -140,9 +140,9 @@ def test_steps_in_time_that_read_parts_of_one_array_share_a_kernel() -> None:
     source = compile_source(steps_in_time(8), current())
     assert len(source.program.launches) == 8
     assert len(source.plans) == 1
-    read = {one for launch in source.program.launches for one in launch.slots if one.offset}
-    assert {slot.number for slot in read} == {0}
-    assert {slot.offset for slot in read} == {4 * 8 * 32 * step for step in range(1, 8)}
+    read = {one for launch in source.program.launches for one in launch.arguments if one.offset}
+    assert {view.number for view in read} == {0}
+    assert {view.offset for view in read} == {4 * 8 * 32 * step for step in range(1, 8)}
 
 
 def test_no_tile_of_products_repeats_much_other_work() -> None:

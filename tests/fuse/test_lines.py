@@ -39,16 +39,16 @@ def agrees(program: Program, sinks: Sequence[Node], inputs: dict[int, Array]) ->
     leaves = {node: inputs[node.arg.storage].copy() for node in toposort(sinks)
               if node.op is Op.BUFFER}  # fmt: skip
     for launch in program.launches:
-        run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
+        run_kernel(launch.kernel, [arrays[view] for view in launch.arguments])
     wanted = evaluate(sinks, leaves)
-    return all(np.array_equal(arrays[slot], one.reshape(-1))
-               for slot, one in zip(program.outputs, wanted, strict=True))  # fmt: skip
+    return all(np.array_equal(arrays[view], one.reshape(-1))
+               for view, one in zip(program.outputs, wanted, strict=True))  # fmt: skip
 
 
 def read_by(launch: Launch) -> tuple[int, int]:
     """The bytes of input 0 that a launch is given."""
-    (slot,) = (one for one in launch.slots if one.kind == "input")
-    return slot.offset, slot.offset + slot.nbytes
+    (view,) = (one for one in launch.arguments if one.kind == "input")
+    return view.offset, view.offset + view.nbytes
 
 
 @pytest.mark.parametrize("dtype", [uint8, float32, float64])
@@ -98,7 +98,8 @@ def test_what_data_say_is_read_may_be_anywhere() -> None:
     x, at = leaf(0, (COUNT,), float32), leaf(1, (8,), int64)
     sinks = [Node(Op.GATHER, (x, at), 0) + 1.0]
     program = build_program(sinks, FusionTarget())
-    sizes = {slot.number: slot.nbytes for slot in program.launches[0].slots if slot.kind == "input"}
+    views = program.launches[0].arguments
+    sizes = {view.number: view.nbytes for view in views if view.kind == "input"}
     assert sizes[0] == 4 * COUNT
     places = np.array([999, 0, 5, 17, 3, -1, 1000, 2])
     assert agrees(program, sinks, {0: numbers((COUNT,)), 1: places})
@@ -137,9 +138,9 @@ def test_what_a_kernel_writes_overlaps_no_other_parameter(first: int) -> None:
             memo[node] = Node(node.op, tuple(memo[each] for each in node.src), arg)
         program = build_program([memo[sink] for sink in one.sinks], FusionTarget())
         for launch in program.launches:
-            assert all(slot.offset % ALIGNMENT == 0 or slot.size == 1 for slot in launch.slots)
-            held = [(program.location(slot)[0], slot.kind, slot.offset, slot.offset + slot.nbytes)
-                    for slot in launch.slots]  # fmt: skip
+            assert all(view.offset % ALIGNMENT == 0 or view.size == 1 for view in launch.arguments)
+            held = [(program.location(view)[0], view.kind, view.offset, view.offset + view.nbytes)
+                    for view in launch.arguments]  # fmt: skip
             for (left, mine), (right, yours) in combinations(
                 zip(held, launch.kernel.parameters, strict=True), 2
             ):

@@ -28,7 +28,7 @@ from lamina.ir.text import kernel_text
 from lamina.ir.verify_kernel import verify_kernel
 from tests.conftest import Golden
 from tests.generators import Array
-from tests.programs import memory_of, slots_of
+from tests.programs import memory_of, views_of
 
 RNG = np.random.default_rng(5)
 BATCH, HEADS, LENGTH, KEYS, WIDTH = 2, 3, 20, 36, 8
@@ -58,8 +58,8 @@ def run(program: Program, inputs: Inputs) -> list[Array]:
     arrays = memory_of(program, {one.arg.storage: array for one, array in inputs.items()})
     for launch in program.launches:
         verify_kernel(launch.kernel)
-        run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
-    return [arrays[slot] for slot in program.outputs]
+        run_kernel(launch.kernel, [arrays[view] for view in launch.arguments])
+    return [arrays[view] for view in program.outputs]
 
 
 def agrees(program: Program, sinks: list[Node], inputs: Inputs) -> None:
@@ -99,7 +99,7 @@ def test_no_array_of_all_pairs(case: str, dtype: DType) -> None:
     sinks, inputs = graph(*attention(dtype, **CASES[case]))
     program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=nested))
     agrees(program, sinks, inputs)
-    scratch = [slot.size for slot in slots_of(program) if slot.kind == "scratch"]
+    scratch = [view.size for view in views_of(program) if view.kind == "scratch"]
     assert max(scratch) < BATCH * HEADS * LENGTH * KEYS
     # The forward, a sum for each row, and two for the derivatives; of groups, those of keys and of
     # values are apart, and added up.
@@ -205,5 +205,5 @@ def test_groups_of_several_heads_have_no_array_of_all_pairs() -> None:
     sinks, inputs = graph(*wanted)
     program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=nested))
     agrees(program, sinks, inputs)
-    scratch = [slot.size for slot in slots_of(program) if slot.kind == "scratch"]
+    scratch = [view.size for view in views_of(program) if view.kind == "scratch"]
     assert max(scratch) < BATCH * 4 * LENGTH * KEYS

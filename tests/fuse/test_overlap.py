@@ -14,7 +14,7 @@ from lamina import Tensor, distributed
 from lamina.core.options import Options
 from lamina.distributed.mesh import Axis
 from lamina.fuse import overlap
-from lamina.fuse.launch import Slot
+from lamina.fuse.launch import BufferView
 from lamina.fuse.program import Program
 from lamina.ir.kernel import Collective, Kernel
 from lamina.ir.ops import Op
@@ -119,12 +119,12 @@ def test_a_sum_that_is_used_late_does_not_hold_back_one_that_is_used_at_once() -
     for _ in range(16):
         value = lm.softmax(value.T, axis=-1)
     program, _ = compiled(late / (value * value + 1.0))
-    written: set[Slot] = set()
+    written: set[BufferView] = set()
     for launch in program.launches:
-        slots = list(zip(launch.slots, launch.kernel.parameters, strict=True))
-        reads = {slot for slot, parameter in slots if not parameter.written}
-        assert all(slot.kind == "input" or slot in written for slot in reads)
-        written |= {slot for slot, parameter in slots if parameter.written}
+        views = list(zip(launch.arguments, launch.kernel.parameters, strict=True))
+        reads = {view for view, parameter in views if not parameter.written}
+        assert all(view.kind == "input" or view in written for view in reads)
+        written |= {view for view, parameter in views if parameter.written}
 
 
 def test_a_collective_of_the_result_of_another_comes_after_it() -> None:
@@ -145,9 +145,9 @@ def test_no_kernel_touches_what_a_collective_may_still_use(count: int, size: int
     running: list[tuple[int, list[tuple[int, int, int]]]] = []  # operand, then result
     for launch, printed in zip(program.launches, launches, strict=True):
         ranges = []
-        for slot in launch.slots:
-            buffer, start = program.location(slot)
-            ranges.append((buffer, start, start + slot.nbytes))
+        for view in launch.arguments:
+            buffer, start = program.location(view)
+            ranges.append((buffer, start, start + view.nbytes))
         if isinstance(launch.kernel, Collective):
             running.append((printed.exchange, ranges))
             continue
@@ -164,9 +164,9 @@ def test_operands_stay_until_their_results_are_used() -> None:
     ranges = []
     for launch in program.launches:
         if isinstance(launch.kernel, Collective):
-            for slot in launch.slots:
-                buffer, start = program.location(slot)
-                ranges.append((buffer, start, start + slot.nbytes))
+            for view in launch.arguments:
+                buffer, start = program.location(view)
+                ranges.append((buffer, start, start + view.nbytes))
     assert len(ranges) == 8
     assert not any(overlaps(one, other) for one, other in combinations(ranges, 2))
 

@@ -19,7 +19,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from tests.generators import leaf
-from tests.programs import slots_of, softmax
+from tests.programs import softmax, views_of
 
 M, K, N = 64, 32, 100
 CPU = FusionTarget()
@@ -61,8 +61,8 @@ def test_the_kernels_of_the_example() -> None:
     assert [group.rows for group in groups] == [(M, N), (M,)]
     assert [len(group.members) for group in groups] == [1, 4]
     assert groups[1].shape.columns == {(M, N): {1}, (M,): frozenset()}
-    scratch = [slot.size for slot in slots_of(build_program([example()], CPU))
-               if slot.kind == "scratch"]  # fmt: skip
+    scratch = [view.size for view in views_of(build_program([example()], CPU))
+               if view.kind == "scratch"]  # fmt: skip
     assert set(scratch) == {M * N}  # the product is passed on, nothing else
 
 

@@ -47,7 +47,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _compiling() -> Iterator[None]:
-    """Every graph is compiled here; `test_torch_kept` has those that are found on disk."""
+    """Every graph is compiled here; `test_torch_graph_cache` has those that are found on disk."""
     with functorch.patch(enable_autograd_cache=False):
         yield
 

@@ -22,7 +22,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from tests.generators import Array, leaf
-from tests.programs import RandomProgram, differing, memory_of, random_program, reference, slots_of
+from tests.programs import RandomProgram, differing, memory_of, random_program, reference, views_of
 
 
 def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
@@ -37,10 +37,10 @@ def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
     built = build_program([memo[sink] for sink in program.sinks], target)
     arrays = memory_of(built, dict(enumerate(map(program.leaves.__getitem__, inputs))))
     for launch in built.launches:
-        run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
+        run_kernel(launch.kernel, [arrays[view] for view in launch.arguments])
     return [
-        arrays[slot].reshape(sink.shape)
-        for slot, sink in zip(built.outputs, program.sinks, strict=True)
+        arrays[view].reshape(sink.shape)
+        for view, sink in zip(built.outputs, program.sinks, strict=True)
     ]
 
 
@@ -60,7 +60,7 @@ def test_long_ragged_rows_that_kernels_pass_on_begin_at_multiples() -> None:
     x = build.reduce(ADD, [1], leaf(0, (5, 3, 7), float32))
     turned = build.reduce(ADD, [0], build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)))
     built = build_program([turned], replace(OF_GPUS, row_pitch=16))
-    assert {slot.kind: slot.size for slot in slots_of(built)} == {
+    assert {view.kind: view.size for view in views_of(built)} == {
         "input": 105, "scratch": 40, "output": 5,
     }  # fmt: skip
 

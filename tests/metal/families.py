@@ -11,7 +11,7 @@ import pytest
 from lamina import backends, pipeline
 from lamina.core.dtypes import bfloat16, float16, float32, int64, uint16
 from lamina.core.options import current
-from lamina.fuse.program import Slot
+from lamina.fuse.program import BufferView
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX
@@ -21,7 +21,7 @@ from lamina.schedule.knobs import GpuKnobs
 from lamina.targets import gpu, threads
 from tests.generators import leaf
 from tests.msl.emulator import TSAN_THREADS, Job
-from tests.programs import layer_norm, slots_of, softmax
+from tests.programs import layer_norm, softmax, views_of
 
 ROWS, COLUMNS = 5, 90  # a row has two simdgroups
 
@@ -100,18 +100,18 @@ def prepared(*sinks: Node) -> Prepared:
             if node.dtype.is_int:
                 values = rng.integers(0, 4, node.shape)
             inputs[node.arg.storage] = values.astype(node.dtype.numpy)
-    # Each array has an allocation of its own: of scratch, what the slots with its number span.
-    spans: dict[tuple[str, int], list[Slot]] = {}
-    for slot in slots_of(planned.program):
-        spans.setdefault((slot.kind, slot.number), []).append(slot)
-    arrays, places = [], dict[Slot, tuple[int, int]]()
-    for (kind, number), slots in spans.items():
-        first = 0 if kind == "input" else min(one.offset for one in slots)
-        garbage = b"\xcd" * (max(one.offset + one.nbytes for one in slots) - first)
-        places |= {one: (len(arrays), one.offset - first) for one in slots}
+    # Each array has an allocation of its own: of scratch, what the views with its number span.
+    spans: dict[tuple[str, int], list[BufferView]] = {}
+    for view in views_of(planned.program):
+        spans.setdefault((view.kind, view.number), []).append(view)
+    arrays, places = [], dict[BufferView, tuple[int, int]]()
+    for (kind, number), views in spans.items():
+        first = 0 if kind == "input" else min(one.offset for one in views)
+        garbage = b"\xcd" * (max(one.offset + one.nbytes for one in views) - first)
+        places |= {one: (len(arrays), one.offset - first) for one in views}
         arrays.append(inputs[number].reshape(-1) if kind == "input"
-                      else np.frombuffer(garbage, slots[0].dtype.numpy))  # fmt: skip
-    bound = (tuple(places[at] for at in one.slots) for one in planned.program.launches)
+                      else np.frombuffer(garbage, views[0].dtype.numpy))  # fmt: skip
+    bound = (tuple(places[at] for at in one.arguments) for one in planned.program.launches)
     jobs = [
         Job(one.name, (one.blocks, 1, 1), (one.threads, 1, 1), own)
         for one, own in zip(planned.launches, bound, strict=True)

@@ -77,7 +77,7 @@ def test_a_token_is_written_into_the_caches_alone(network: Llama) -> None:
         points(store.axes)
         for launch in program.launches
         for store in launch.kernel.stores
-        if launch.slots[store.parameter].kind == "input"
+        if launch.arguments[store.parameter].kind == "input"
     ]
     assert stored == [CONFIG.key_heads * CONFIG.head_size] * (2 * CONFIG.layers)
     assert [cache.keys.numbers.node.arg.storage.pointer for cache in caches] == buffers

@@ -98,14 +98,14 @@ def run(of: Lowered, inputs: list[Any], seed: int = 0) -> tuple[Any, Report]:
     arrays: dict[Any, Any] = {}
     report = Report()
     for launch in planned.program.launches:
-        for slot in launch.slots:
-            if slot in arrays:
+        for view in launch.arguments:
+            if view in arrays:
                 continue
-            if slot.kind == "input":
-                arrays[slot] = inputs[slot.number].reshape(-1).copy()
+            if view.kind == "input":
+                arrays[view] = inputs[view.number].reshape(-1).copy()
             else:
-                arrays[slot] = np.zeros(slot.size, slot.dtype.numpy)
-        flat = [arrays[slot] for slot in launch.slots]
+                arrays[view] = np.zeros(view.size, view.dtype.numpy)
+        flat = [arrays[view] for view in launch.arguments]
         program = planned.tiles.get(launch.kernel)
         if isinstance(program, TileProgram):
             named = {f"p{number}": array for number, array in enumerate(flat)}

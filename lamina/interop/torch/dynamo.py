@@ -64,7 +64,7 @@ def backend(
     UnsupportedOperationError, which names the operation and the user's line."""
     may_fall_back = (options or {}).get("fallback", not _wants_one_graph())
     mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
-    kept = _kept()
+    kept = _graph_cache()
     if kept is not None and kept.can_keep(graph, example_inputs):
         with kept.keeping(kept.key_of(graph, mode)):
             return _traced(graph, example_inputs, kept.compilers(mode))
@@ -72,14 +72,14 @@ def backend(
 
 
 @cache
-def _kept() -> ModuleType | None:
-    """`lamina.interop.torch.kept`; None where PyTorch's cache has room for Inductor's results
-    alone."""
+def _graph_cache() -> ModuleType | None:
+    """`lamina.interop.torch.graph_cache`; None where PyTorch's cache has room for Inductor's
+    results alone."""
     from torch._functorch._aot_autograd import aot_autograd_result
 
     if not hasattr(aot_autograd_result, "BundledOutputCodeLoadable"):
         return None
-    return importlib.import_module("lamina.interop.torch.kept")
+    return importlib.import_module("lamina.interop.torch.graph_cache")
 
 
 def compile_with(

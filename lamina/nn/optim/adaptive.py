@@ -8,7 +8,7 @@ from lamina.errors import ArgumentError
 from lamina.frontend.functions.elementwise import abs, exp, expm1, maximum, sqrt, where
 from lamina.frontend.functions.reduction import norm
 from lamina.frontend.tensor import Tensor
-from lamina.nn.optim.base import Optimizer, Slot
+from lamina.nn.optim.base import Optimizer, StateTensor
 from lamina.nn.schedules import Schedule
 
 __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lamb", "NAdam", "RAdam", "RMSprop"]
@@ -32,12 +32,12 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     amsgrad: bool = False
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         check_betas(type(self).__name__, self.betas)
-        slots = {"exp_avg": Slot(), "exp_avg_sq": Slot()}
+        tensors = {"exp_avg": StateTensor(), "exp_avg_sq": StateTensor()}
         if self.amsgrad:
-            slots["max_exp_avg_sq"] = Slot()
-        return slots
+            tensors["max_exp_avg_sq"] = StateTensor()
+        return tensors
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         first, second = self.betas
@@ -92,9 +92,9 @@ class Adamax(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         check_betas("Adamax", self.betas)
-        return {"exp_avg": Slot(), "exp_inf": Slot()}
+        return {"exp_avg": StateTensor(), "exp_inf": StateTensor()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         first, second = self.betas
@@ -121,10 +121,10 @@ class NAdam(Optimizer):
     def decay_is_apart(self) -> bool:
         return self.decoupled_weight_decay
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         check_betas("NAdam", self.betas)
-        product = Slot(initial=1.0, scalar=True)  # of the momenta so far
-        return {"exp_avg": Slot(), "exp_avg_sq": Slot(), "mu_product": product}
+        product = StateTensor(initial=1.0, scalar=True)  # of the momenta so far
+        return {"exp_avg": StateTensor(), "exp_avg_sq": StateTensor(), "mu_product": product}
 
     def _momentum(self, step: Tensor) -> Tensor:
         return (1.0 - 0.5 * exp(step * (self.momentum_decay * math.log(0.96)))) * self.betas[0]
@@ -157,9 +157,9 @@ class RAdam(Optimizer):
     def decay_is_apart(self) -> bool:
         return self.decoupled_weight_decay
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         check_betas("RAdam", self.betas)
-        return {"exp_avg": Slot(), "exp_avg_sq": Slot()}
+        return {"exp_avg": StateTensor(), "exp_avg_sq": StateTensor()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         first, second = self.betas
@@ -203,8 +203,8 @@ class Adagrad(Optimizer):
     initial_accumulator_value: float = 0.0
     eps: float = 1e-10
 
-    def _slots(self) -> Mapping[str, Slot]:
-        return {"sum": Slot(self.initial_accumulator_value)}
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
+        return {"sum": StateTensor(self.initial_accumulator_value)}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         total = self._next("sum", index, 1.0, gradient * gradient)
@@ -224,10 +224,10 @@ class Adadelta(Optimizer):
     eps: float = 1e-6
     weight_decay: float = 0.0
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         if self.rho > 1.0:
             raise ArgumentError(f"rho is {self.rho}, not in [0, 1]", operation="Adadelta")
-        return {"square_avg": Slot(), "acc_delta": Slot()}
+        return {"square_avg": StateTensor(), "acc_delta": StateTensor()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         share = 1.0 - self.rho
@@ -249,13 +249,13 @@ class RMSprop(Optimizer):
     momentum: float = 0.0
     centered: bool = False
 
-    def _slots(self) -> Mapping[str, Slot]:
-        slots = {"square_avg": Slot()}
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
+        tensors = {"square_avg": StateTensor()}
         if self.centered:
-            slots["grad_avg"] = Slot()
+            tensors["grad_avg"] = StateTensor()
         if self.momentum:
-            slots["momentum"] = Slot()
-        return slots
+            tensors["momentum"] = StateTensor()
+        return tensors
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         share = 1.0 - self.alpha

@@ -22,7 +22,7 @@ __all__ = ["Optimizer"]
 _GROUP_SETTINGS = ("params", "lr", "weight_decay")
 
 
-class Slot(NamedTuple):
+class StateTensor(NamedTuple):
     """A tensor of the state that every parameter has: the value that it begins with, and whether
     it is one number instead of one for each element."""
 
@@ -70,7 +70,7 @@ class Optimizer:
                 )
         realize()  # now parameters have the memory that steps write to
         self.count = 0  # steps taken
-        self.state = {name: self._filled(slot) for name, slot in self._slots().items()}
+        self.state = {name: self._filled(kind) for name, kind in self._state_tensors().items()}
         devices = dict.fromkeys(parameter.device for parameter in self.parameters)
         count = len(self.parameters)
         self._counters = {device: filled(count, 0.0, dtypes.float32, device) for device in devices}
@@ -112,14 +112,16 @@ class Optimizer:
             self._decays += [decay] * len(members)
             self._group_lr.append(group.get("lr"))
 
-    def _filled(self, slot: Slot) -> list[Tensor]:
-        made = []
+    def _filled(self, kind: StateTensor) -> list[Tensor]:
+        """A state tensor of each parameter, with its first value."""
+        tensors = []
         for parameter in self.parameters:
-            shape = () if slot.scalar else parameter.shape
-            made.append(filled(shape, slot.initial, accumulator(parameter.dtype), parameter.device))
-        return made
+            shape = () if kind.scalar else parameter.shape
+            dtype = accumulator(parameter.dtype)
+            tensors.append(filled(shape, kind.initial, dtype, parameter.device))
+        return tensors
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         """The state that every parameter has, by name."""
         raise NotImplementedError
 
@@ -191,7 +193,8 @@ class Optimizer:
 
     def _advance(self, gradients: Sequence[Tensor | None], when: Tensor | None) -> None:
         """Assign the new parameters and state, which this step does not compute yet."""
-        changing = [*self.parameters, *(tensor for slot in self.state.values() for tensor in slot)]
+        state = [tensor for tensors in self.state.values() for tensor in tensors]
+        changing = [*self.parameters, *state]
         known = [gradient for gradient in gradients if gradient is not None]
         operands = [*changing, *self._rates.values(), *known]
         if when is not None:

@@ -8,7 +8,7 @@ from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.functions.elementwise import maximum, where
 from lamina.frontend.functions.reduction import norm
 from lamina.frontend.tensor import Tensor
-from lamina.nn.optim.base import Optimizer, Slot
+from lamina.nn.optim.base import Optimizer, StateTensor
 
 __all__ = ["SGD", "Muon"]
 
@@ -22,10 +22,10 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
     nesterov: bool = False
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         if self.nesterov and (self.momentum <= 0.0 or self.dampening != 0.0):
             raise ArgumentError("nesterov needs a momentum and no dampening", operation="SGD")
-        return {"momentum": Slot()} if self.momentum else {}
+        return {"momentum": StateTensor()} if self.momentum else {}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         if not self.momentum:
@@ -52,13 +52,13 @@ class Muon(Optimizer):
     def decay_is_apart(self) -> bool:
         return True
 
-    def _slots(self) -> Mapping[str, Slot]:
+    def _state_tensors(self) -> Mapping[str, StateTensor]:
         for parameter in self.parameters:
             if parameter.ndim != 2:
                 raise ShapeError(
                     f"a parameter of shape {parameter.shape} is not a matrix", operation="Muon"
                 )
-        return {"momentum": Slot()}
+        return {"momentum": StateTensor()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         rows, columns = gradient.shape

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from lamina.core.rates import Rates
 from lamina.core.target import Target
-from lamina.fuse.launch import Launch, Slot
+from lamina.fuse.launch import BufferView, Launch
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
@@ -52,10 +52,10 @@ def program_cost(
     program: Program, plans: Mapping[AnyKernel, Plan], target: Target, rates: Rates
 ) -> ProgramCost:
     """The cost of a program whose kernels have these plans."""
-    slots = {slot for launch in program.launches for slot in launch.slots}
+    views = {view for launch in program.launches for view in launch.arguments}
     # What a run touches before a kernel runs again; blocks of rows are left out, as caches keep
     # them.
-    around = sum(slot.nbytes for slot in slots if slot.kind != "block")
+    around = sum(view.nbytes for view in views if view.kind != "block")
     cost_of: dict[AnyKernel, KernelCost] = {}
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest):
@@ -66,7 +66,7 @@ def program_cost(
             cost_of[kernel] = _sort_cost(plan.nest, target, rates)
     steps = tuple(_step_costs(program, cost_of, target, rates))
     by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
-    of_host = _host_seconds(program, slots, rates)
+    of_host = _host_seconds(program, views, rates)
     of_device = rates.start + sum(step.seconds for step in steps)
     # A CPU is its own host; the host of a GPU goes on meanwhile.
     seconds = of_host + of_device if target.warp == 1 else max(of_host, of_device)
@@ -79,30 +79,32 @@ def _step_costs(
 ) -> Iterator[KernelCost]:
     """The cost of each step, with the seconds in which workers of a CPU read what others have
     written in steps before: that is in the caches of these."""
-    written_by_all = dict[Slot, bool]()  # what steps have written: by all workers, or by one
+    written_by_all = dict[BufferView, bool]()  # what steps have written: by all workers, or by one
     for step in program.steps:
         cost = joined([cost_of[launch.kernel] for launch in step])
         readers = target.multiprocessors if cost.demands.get("fork") else 1
         lines = 0.0
         for launch in step:
-            for slot, kept in _kept_lines(launch, cost_of[launch.kernel], rates):
-                if slot in written_by_all and (readers > 1 or written_by_all[slot]):
+            for view, kept in _kept_lines(launch, cost_of[launch.kernel], rates):
+                if view in written_by_all and (readers > 1 or written_by_all[view]):
                     lines += kept
         yield _with_lines_of_others(cost, lines, readers, target, rates)
         for launch in step:
-            for slot, parameter in zip(launch.slots, launch.kernel.parameters, strict=False):
-                if parameter.written and slot.kind != "block":
-                    written_by_all[slot] = readers > 1
+            for view, parameter in zip(launch.arguments, launch.kernel.parameters, strict=False):
+                if parameter.written and view.kind != "block":
+                    written_by_all[view] = readers > 1
 
 
-def _kept_lines(launch: Launch, cost: KernelCost, rates: Rates) -> Iterator[tuple[Slot, float]]:
+def _kept_lines(
+    launch: Launch, cost: KernelCost, rates: Rates
+) -> Iterator[tuple[BufferView, float]]:
     """For each array that a kernel reads, the lines that it finds in caches that each worker has
     for itself."""
     private_levels = sum(not level.shared for level in rates.levels)
     for part in cost.lines:
         number = part.reference.parameter
-        if not part.reference.is_store and number < len(launch.slots):
-            yield launch.slots[number], max(part.distinct - part.moved[private_levels - 1], 0.0)
+        if not part.reference.is_store and number < len(launch.arguments):
+            yield launch.arguments[number], max(part.distinct - part.moved[private_levels - 1], 0.0)
 
 
 def _with_lines_of_others(
@@ -123,9 +125,9 @@ def _with_lines_of_others(
     return replace(cost, seconds=cost.seconds + seconds, demands=demands)
 
 
-def _host_seconds(program: Program, slots: Collection[Slot], rates: Rates) -> float:
+def _host_seconds(program: Program, views: Collection[BufferView], rates: Rates) -> float:
     """The seconds of the host in one call of a program that has these arrays."""
-    arrays = sum(slot.kind in ("input", "output") for slot in slots)
+    arrays = sum(view.kind in ("input", "output") for view in views)
     return rates.call + rates.array * arrays + rates.enqueue * len(program.launches)
 
 
@@ -200,26 +202,28 @@ def _collective_cost(step: Collective, target: Target, rates: Rates) -> KernelCo
 def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> Need:
     """What comes into a program, goes out, and is computed on the way. An input that several
     kernels read is read once, as much of it as the kernel that reads most; an output that a kernel
-    has written before is not read. Scratch memory of the program (other slots) may stay in caches.
+    has written before is not read. Scratch memory of the program (other views) may stay in caches.
     """
     read, written = dict[object, float](), dict[object, float]()
     operations = Demand()
     for launch in launches:
         need = costs[launch.kernel].need
         operations = operations.plus(need.operations)
-        for slot, nbytes in _from_outside(launch, need.read):
-            if slot not in written:
-                read[slot] = max(read.get(slot, 0.0), nbytes)
-        for slot, nbytes in _from_outside(launch, need.written):
-            written[slot] = max(written.get(slot, 0.0), nbytes)
+        for view, nbytes in _from_outside(launch, need.read):
+            if view not in written:
+                read[view] = max(read.get(view, 0.0), nbytes)
+        for view, nbytes in _from_outside(launch, need.written):
+            written[view] = max(written.get(view, 0.0), nbytes)
     return Need(read, written, operations)
 
 
-def _from_outside(launch: Launch, bytes_of: Mapping[object, float]) -> Iterator[tuple[Slot, float]]:
+def _from_outside(
+    launch: Launch, bytes_of: Mapping[object, float]
+) -> Iterator[tuple[BufferView, float]]:
     """The inputs and outputs of the program among the arrays of a launch, each with its bytes.
     bytes_of: by number of the kernel's parameter"""
     for number, nbytes in bytes_of.items():
         assert isinstance(number, int)
-        slot = launch.slots[number]
-        if slot.kind in ("input", "output"):
-            yield slot, nbytes
+        view = launch.arguments[number]
+        if view.kind in ("input", "output"):
+            yield view, nbytes

@@ -22,7 +22,7 @@ from lamina.schedule.cost.footprint import region
 from lamina.schedule.cost.operations import instructions_of
 from lamina.schedule.cpu.lanes import LOADED_APART, STORED_APART, share
 from lamina.schedule.cpu.packing import of_constants_along, packed_in_word, reads_constants
-from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.planner import CacheBlock, CpuPlanner
 from lamina.schedule.cpu.reductions import PAGE
 from lamina.schedule.cpu.register_tiles import (
     COMPUTED_TILES,
@@ -153,7 +153,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
         return None
     block = _block_of_long(plan, reduction, vector)
     if block is None:
-        block = Block(_whole_columns(plan, reduction, vector), steps=0)
+        block = CacheBlock(_whole_columns(plan, reduction, vector), steps=0)
     if block.columns < 2 * plan.width:
         return None  # narrower than a register tile
     return Panel(block.columns, block.steps, rows_inside)
@@ -416,7 +416,7 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     return columns
 
 
-def _block_of_long(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
+def _block_of_long(plan: CpuPlanner, reduction: Node, vector: Node) -> CacheBlock | None:
     """The block of a long reduction that one panel holds: steps that divide the reduction, and as
     many columns as stay in the second-level cache with them.
 
@@ -451,7 +451,7 @@ def _block_of_long(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | N
         # one tile's columns. 32 columns of 18,432 steps of float32 are 2.25 MiB, more than half of
         # the 4 MiB.
         columns = tile_columns
-    return Block(columns, steps) if columns else None
+    return CacheBlock(columns, steps) if columns else None
 
 
 def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:

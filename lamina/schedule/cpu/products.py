@@ -26,7 +26,7 @@ from lamina.loops.moves import Accumulate
 from lamina.loops.nest import WORDS_OF_TILE, dot_axes
 from lamina.schedule.cpu.packing import Packed, computed_from, packed_in_word, reads_constants
 from lamina.schedule.cpu.panels import PACKED_BY_SQUARES, Panel, panel_of
-from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.planner import CacheBlock, CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
 from lamina.schedule.cpu.register_tiles import (
     BYTE_TILES,
@@ -179,17 +179,17 @@ def _suits_byte_tiles(
     return len(row_loads) == 1 and are_neighbours and steps[0].arg.size >= WORDS_OF_TILE
 
 
-def _columns_and_steps(plan: CpuPlanner, product: Product) -> Block:
+def _columns_and_steps(plan: CpuPlanner, product: Product) -> CacheBlock:
     """The columns and steps that are computed before the next ones: those of the panel, in words
     where a step is a word of four bytes."""
     if product.panel is None:
         return _unpacked_block(plan, product)
     # The only reduced axis of bytes has been split: a step of it is now a word.
     in_step = product.in_word if len(product.steps) == 1 else 1
-    return Block(product.panel.columns, product.panel.block_steps // in_step)
+    return CacheBlock(product.panel.columns, product.panel.block_steps // in_step)
 
 
-def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
+def _unpacked_block(plan: CpuPlanner, product: Product) -> CacheBlock:
     """The columns and steps that are computed before the next ones where no operand is packed.
 
     Where each step goes to a distant cache line of an operand, a block has few enough steps for the
@@ -203,7 +203,7 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
         return block
     lines = plan.knobs.block_lines
     is_distant = plan.reads_distant_lines(product.reduction, product.row, lines)
-    return Block(_columns_of_long_rows(plan, product), lines if is_distant else 0)
+    return CacheBlock(_columns_of_long_rows(plan, product), lines if is_distant else 0)
 
 
 def _columns_of_long_rows(plan: CpuPlanner, product: Product) -> int:

@@ -11,7 +11,7 @@ from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Accumulate
 from lamina.loops.nest import Axes, scans_along, serial_axes, sums_bytes
 from lamina.schedule.cost.footprint import region
-from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.planner import CacheBlock, CpuPlanner
 
 # Bytes of a row from which on their products are added up in words of four: two words. An estimate.
 MIN_BYTES = 8
@@ -89,7 +89,7 @@ def _vectors_of_strip(plan: CpuPlanner, row: Node) -> int:
     return ceil(vectors / strips) if vectors else 1
 
 
-def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
+def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: CacheBlock) -> None:
     """Add up the steps of a reduction block by block in the result, along panels of the kernel's
     row axis `row`.
 
@@ -108,7 +108,9 @@ def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Bloc
     plan.do(Accumulate(outer_steps.arg.number))
 
 
-def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
+def accumulated_block(
+    plan: CpuPlanner, reduction: Node, row: Node, reuse: int
+) -> CacheBlock | None:
     """The block, columns of `row` and steps of `reduction`, after which partial sums go to the
     result: for reductions whose next step is a distant cache line of a large operand, of which a
     block reads a longer piece. None if these are not distant, or no block divides both axes.
@@ -122,7 +124,7 @@ def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) 
     steps = _accumulated_steps(plan, reuse)
     if not columns or not plan.reads_distant_lines(reduction, row, steps):
         return None
-    return Block(columns, steps)
+    return CacheBlock(columns, steps)
 
 
 def _accumulated_columns(plan: CpuPlanner, size: int) -> int:

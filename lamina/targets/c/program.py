@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from lamina.core.dtypes import SHORT
 from lamina.core.exchange import Exchange
-from lamina.fuse.program import Launch, Program, Slot
+from lamina.fuse.program import BufferView, Launch, Program
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
@@ -92,7 +92,7 @@ class _ProgramPrinter:
                 exchanges.append(first.exchange)
                 continue
             function = self._print_row_blocks(step) if len(step) > 1 else self.functions[first]
-            places = [self._place(slot) for slot in _memory_of(step)]
+            places = [self._place(view) for view in _memory_of(step)]
             arguments = ", ".join([str(number), function.call, *places])
             launches.append(f"    LAUNCH({arguments})")
         start = "EXCHANGES\nRUN {" if exchanges else "RUN {"
@@ -103,7 +103,7 @@ class _ProgramPrinter:
     def _exchange(self, number: int, at: int, launch: Launch, collective: Collective) -> str:
         """The step of a collective, the one `at` of the program's. Two programs that differ in what
         they exchange alone have different texts, as the text says what it is."""
-        places = ", ".join(map(self._place, launch.slots))
+        places = ", ".join(map(self._place, launch.arguments))
         return f"    EXCHANGE({number}, {at}, {places}) /* {collective.exchange} */"
 
     def _print_kernel(self, name: str, nest: Nest | SortKernel) -> Function:
@@ -115,9 +115,9 @@ class _ProgramPrinter:
         self.texts[name], chunks = ByteTilePrinter(nest, name, CLanguage(self.needed)).print()
         return Function(name, chunks)
 
-    def _place(self, slot: Slot) -> str:
-        """Where a slot begins: ``AT(2, 0)``, byte 0 of buffer 2."""
-        buffer, offset = self.program.location(slot)
+    def _place(self, view: BufferView) -> str:
+        """Where a view begins: ``AT(2, 0)``, byte 0 of buffer 2."""
+        buffer, offset = self.program.location(view)
         return f"AT({buffer}, {offset})"
 
     def _print_row_blocks(self, step: Sequence[Launch]) -> Function:
@@ -125,17 +125,17 @@ class _ProgramPrinter:
         one is there. Where blocks add up sums in memory, it runs all blocks of a sum, one after the
         other, so that their order is always the same.
 
-        Slots of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
+        Arrays of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
         ``block`` and an offset in bytes.
         """
         # A chunk of the first kernel is a block of rows; all kernels of the step have as many.
         blocks = self.functions[step[0].kernel].chunks
         accumulates = any(store.monoid for launch in step for store in launch.kernel.stores)
         blocks_of_sum = step[0].kernel.block_axes[-1].arg.size if accumulates else 1
-        buffers = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(step))}
+        buffers = {view: f"b[{number}]" for number, view in enumerate(_memory_of(step))}
         calls = []
         for launch in step:
-            pointers = [buffers.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
+            pointers = [buffers.get(view) or f"block + {view.offset}" for view in launch.arguments]
             arguments = ", ".join([self.functions[launch.kernel].name, *pointers])
             calls.append(f"    ON_BLOCK({arguments})\n")
         rest = f"{self.program.block}, {blocks_of_sum},\n{''.join(calls)})"
@@ -158,10 +158,10 @@ def _sort_text(name: str, sort: SortKernel) -> str:
     return f"{macro}({', '.join(map(str, arguments))})"
 
 
-def _memory_of(step: Sequence[Launch]) -> list[Slot]:
-    """The slots of a step's kernels but for blocks of rows, in the order of first use."""
-    slots = dict.fromkeys(slot for launch in step for slot in launch.slots)
-    return [slot for slot in slots if slot.kind != "block"]
+def _memory_of(step: Sequence[Launch]) -> list[BufferView]:
+    """The views of a step's kernels but for blocks of rows, in the order of first use."""
+    views = dict.fromkeys(view for launch in step for view in launch.arguments)
+    return [view for view in views if view.kind != "block"]
 
 
 def _helpers(needed: set[NeededText], users: Sequence[str]) -> str:

@@ -59,7 +59,7 @@ class _Operation:
         return value
 
 
-class Kept(OutputCode):  # type: ignore[misc]
+class CachedGraph(OutputCode):  # type: ignore[misc]
     """A compiled graph, or what a file has of one."""
 
     def __init__(self, compiled: Compiled) -> None:
@@ -141,11 +141,11 @@ def _is_fixed(value: Any) -> bool:
 def compilers(mode: Fallback) -> dict[str, Any]:
     """The compilers of AOTAutograd, whose results its cache keeps."""
 
-    def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Kept:
-        return Kept(Compiled(module, mode))
+    def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> CachedGraph:
+        return CachedGraph(Compiled(module, mode))
 
     names = ("fw_compiler", "bw_compiler", "inference_compiler")  # one each: it changes them
-    return {name: SerializableAOTDispatchCompiler(Kept, compile_graph) for name in names}
+    return {name: SerializableAOTDispatchCompiler(CachedGraph, compile_graph) for name in names}
 
 
 def key_of(graph: fx.GraphModule, mode: Fallback) -> str:

@@ -31,7 +31,7 @@ from lamina.frontend.functions.elementwise import where
 from lamina.frontend.functions.scatter import index_copy
 from lamina.frontend.tensor import Tensor
 
-__all__ = ["Kept", "Vectors"]
+__all__ = ["VectorCache", "Vectors"]
 
 _GREATEST = 127.0  # the largest int8 whose negative is an int8, too
 
@@ -53,7 +53,7 @@ class Vectors:
         return Vectors(select(self.numbers), None if self.scales is None else select(self.scales))
 
 
-class Kept:
+class VectorCache:
     """Memory for vectors (..., size), zeros at first: floats of `dtype`, or int8 with scales.
     Raises OutOfMemoryError if the memory cannot be allocated."""
 

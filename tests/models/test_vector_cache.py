@@ -19,11 +19,11 @@ from lamina.frontend.jit import jit
 from lamina.ir.kernel import points
 from lamina.models import generate
 from lamina.models.generate import Generator
-from lamina.models.kept import Kept
 from lamina.models.llama import Llama, LlamaConfig
 from lamina.models.rope import Rope
 from lamina.models.sampling import Sampling
 from lamina.models.speculation import PromptLookup
+from lamina.models.vector_cache import VectorCache
 from lamina.models.weights import DrawnWeights
 from lamina.runtime.profile import runs
 from lamina.serving.batch import Batch, Text
@@ -43,7 +43,7 @@ CAPACITY = 512
 def test_the_greatest_number_of_a_vector_becomes_127(device: str) -> None:
     new = np.random.default_rng(0).standard_normal((2, 3, 4, 8)).astype(np.float32)
     new[1, 2, 0] = 0.0
-    kept = Kept((2, 3, 9, 8), lm.int8, device)
+    kept = VectorCache((2, 3, 9, 8), lm.int8, device)
     kept.put(2, Tensor([5, 0, 8, 9], device=device), Tensor(new, device=device))  # no place 9
     assert kept.scales is not None
     numbers, scales = kept.numbers.numpy(), kept.scales.numpy()
@@ -89,7 +89,7 @@ def test_compiled_programs_agree_with_the_reference() -> None:
 
 def test_vectors_take_half_the_bytes_of_bfloat16() -> None:
     shape = 1, 3, 100, 64
-    kept, halves = Kept(shape, lm.int8, "interp"), Kept(shape, lm.bfloat16, "interp")
+    kept, halves = VectorCache(shape, lm.int8, "interp"), VectorCache(shape, lm.bfloat16, "interp")
     assert kept.scales is not None
     assert halves.scales is None
     bytes_of = [x.size * x.dtype.itemsize for x in (kept.numbers, kept.scales, halves.numbers)]
@@ -121,7 +121,7 @@ def test_kernels_write_no_keys_and_values_as_floats(kind: str, length: int) -> N
         step(Tensor([[5] * length]), first).item()
     program = records[-1][0].program
     stores = [
-        (launch.slots[store.parameter].kind, launch.kernel.parameters[store.parameter].dtype,
+        (launch.arguments[store.parameter].kind, launch.kernel.parameters[store.parameter].dtype,
          points(store.axes))
         for launch in program.launches for store in launch.kernel.stores
     ]  # fmt: skip
@@ -191,9 +191,9 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def zeros(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("lamina.models.kept.np.zeros", zeros)
+    monkeypatch.setattr("lamina.models.vector_cache.np.zeros", zeros)
     with pytest.raises(OutOfMemoryError, match="keys or values of a layer, 96 bytes"):
-        Kept((2, 48), lm.int8, "cpu")
+        VectorCache((2, 48), lm.int8, "cpu")
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "serve"])
