@@ -16,7 +16,8 @@ ALIGNMENT = 64  # bytes; a cache line
 
 @dataclass(frozen=True, slots=True)
 class BufferView:
-    """A buffer of a program, or the part of one that begins `offset` bytes after its start.
+    """A buffer view: a buffer of a program, or the part of one that begins `offset` bytes after its
+    start.
 
     The buffer, by `kind`:
 

@@ -7,8 +7,8 @@ In ``y[i, j] = sum_k a[i, k] * b[j, k]`` with vectors along j, neighbours of a v
 apart. A panel of 32 columns holds ``b[j, k]`` at ``32 * k + j``, and every i reads it.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 
 from lamina.core.dtypes import float32
@@ -63,20 +63,27 @@ MAX_OUTER_STEPS = 8
 class Panel:
     """A packed panel.
 
-    columns: its indices along the vector axis; 0 for all
+    columns: its indices along the vector axis; None for all
     block_steps: its indices along the outermost reduced axis, each with all steps of the other
-        reduced axes; 0 for all, the whole reduction
+        reduced axes; None for all, the whole reduction
     rows_inside: the row axes whose loops run inside the loop that fills the panel, besides the axis
         of the register tile's rows: these rows share the panel
-    computed_tile: None for most panels. Weights of few bits are kept as bytes from call to call.
-        If many rows multiply them, a panel of floats is computed from the bytes, and this is the
-        size of its register tiles
     """
 
-    columns: int
-    block_steps: int
-    rows_inside: list[Node]
-    computed_tile: TileSize | None = None
+    columns: int | None = None
+    block_steps: int | None = None
+    rows_inside: Sequence[Node] = ()
+
+
+@dataclass(frozen=True)
+class ComputedPanel(Panel):
+    """A panel of floats that are computed from bytes: weights of few bits are kept as bytes from
+    call to call, and many rows multiply them.
+
+    tile: the size of the register tiles, which the panel's columns suit
+    """
+
+    tile: TileSize = field(kw_only=True)
 
 
 def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
@@ -152,11 +159,10 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if _has_better_dot_products(plan, reduction, vector):
         return None
     block = _block_of_long(plan, reduction, vector)
-    if block is None:
-        block = CacheBlock(_whole_columns(plan, reduction, vector), steps=0)
-    if block.columns < 2 * plan.width:
+    columns = _whole_columns(plan, reduction, vector) if block is None else block.columns
+    if columns < 2 * plan.width:
         return None  # narrower than a register tile
-    return Panel(block.columns, block.steps, rows_inside)
+    return Panel(columns, None if block is None else block.steps, rows_inside)
 
 
 def _panel_of_constants(
@@ -188,7 +194,9 @@ def _computes_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
     return any(value.op is not Op.LOAD for value in of_constants_along(plan.kernel, vector))
 
 
-def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]) -> Panel:
+def _computed_panel(
+    plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
+) -> ComputedPanel:
     """The panel of computed floats with which the busiest thread takes the least time; of equally
     fast panels the widest, for which the rows' operand is read least often.
 
@@ -198,25 +206,26 @@ def _computed_panel(plan: CpuPlanner, reduction: Node, vector: Node, reused: lis
     rows: int = row.arg.size
     columns_of_thread: float = vector.arg.size / plan.target.multiprocessors
 
-    def cycles(panel: Panel) -> float:
-        assert panel.computed_tile is not None
-        columns: int = ceil(columns_of_thread / panel.columns) * panel.columns
-        return columns * cycles_of(panel.computed_tile, rows)
+    def cycles(tile: TileSize, panel_columns: int) -> float:
+        columns: int = ceil(columns_of_thread / panel_columns) * panel_columns
+        return columns * cycles_of(tile, rows)
 
     tiles = COMPUTED_TILES.get(plan.target.vector_bytes, (_panel_tile(plan),))
-    panels = [
-        Panel(columns, 0, rows_inside, tile)
+    sizes = [
+        (tile, columns)
         for tile in tiles
         for columns in _computed_columns(plan, reduction, vector, tile)
     ]
     # The second-level cache, of 2**17 elements, may not even hold the columns of one tile with all
     # steps, such as 48 columns of 4096 steps. Then a panel has the fewest columns: two vectors.
-    if not panels:
-        return Panel(2 * plan.width, 0, rows_inside, REGISTER_TILES[plan.target.vector_bytes])
+    if not sizes:
+        smallest = REGISTER_TILES[plan.target.vector_bytes]
+        return ComputedPanel(2 * plan.width, rows_inside=rows_inside, tile=smallest)
     # A last panel of fewer columns would have loops of its own, which take as long to compile as
     # those of all other panels.
-    whole = [panel for panel in panels if vector.arg.size % panel.columns == 0]
-    return min(whole or panels, key=lambda panel: (cycles(panel), -panel.columns))
+    even = [(tile, columns) for tile, columns in sizes if vector.arg.size % columns == 0]
+    tile, columns = min(even or sizes, key=lambda size: (cycles(*size), -size[1]))
+    return ComputedPanel(columns, rows_inside=rows_inside, tile=tile)
 
 
 def _computed_columns(
@@ -254,9 +263,9 @@ def _blocks_of_constants(
     """
     steps = _words_of_column(plan, reduction)
     elements = steps * vector.arg.size
-    whole = Panel(0, 0, [])
+    all_columns = Panel()
     if elements <= plan.cached:
-        return whole
+        return all_columns
     tile_columns = 2 * plan.width
     widest = max(plan.cached // steps // tile_columns, 1) * tile_columns
     blocks = ceil(vector.arg.size / widest)
@@ -264,14 +273,14 @@ def _blocks_of_constants(
     *rows, tile_row = reused
     tiles_of_rows = points(rows) * ceil(tile_row.arg.size / plan.knobs.rows_at_once)
     fewest = tiles_of_rows * elements + _scalars_read(plan, reduction, vector, reused)
-    best = whole
+    best = all_columns
     for place in range(len(rows) + 1):
         outside, inside = rows[:place], rows[place:]
         scalars = _scalars_read(plan, reduction, vector, [*inside, tile_row])
         times = blocks if scalars > plan.cached else 1
         read = points(outside) * (elements + times * scalars)
         if read < fewest:
-            fewest, best = read, Panel(columns, 0, inside)
+            fewest, best = read, Panel(columns, rows_inside=inside)
     return best
 
 
@@ -439,24 +448,24 @@ def _block_of_long(plan: CpuPlanner, reduction: Node, vector: Node) -> CacheBloc
     # Elements of a byte fill a panel of as many bytes by four times as many steps.
     panel_steps = plan.knobs.panel_steps * in_word
     steps = _block_steps(panel_steps, first.arg.size, steps_beneath, several=bool(others))
-    if not steps:
+    if steps is None:
         return None
     words = steps * steps_beneath // in_word  # of a column of the panel, of 4 bytes
     columns = _block_columns(plan, words, vector.arg.size)
     tile_columns = 2 * plan.width
     fits_all_steps = _whole_columns(plan, reduction, vector) >= tile_columns
     are_whole_tiles = vector.arg.size % tile_columns == 0
-    if not columns and not fits_all_steps and are_whole_tiles:
+    if columns is None and not fits_all_steps and are_whole_tiles:
         # Even one tile's columns with all steps do not fit in scratch memory: blocks of steps of
         # one tile's columns. 32 columns of 18,432 steps of float32 are 2.25 MiB, more than half of
         # the 4 MiB.
         columns = tile_columns
-    return CacheBlock(columns, steps) if columns else None
+    return None if columns is None else CacheBlock(columns, steps)
 
 
-def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
-    """The most columns of a panel that divide an axis of `size`, and are whole register tiles; 0 if
-    there are none.
+def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int | None:
+    """The most columns of a panel that divide an axis of `size`, and are whole register tiles; None
+    if there are none.
 
     steps: of the panel, each of one element or of one word of bytes
 
@@ -475,14 +484,16 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
     for columns in range(widest, tile_columns, -tile_columns):
         if columns < size and size % columns == 0:
             return columns
-    return 0
+    return None
 
 
-def _block_steps(panel_steps: int, size: int, steps_beneath: int, *, several: bool) -> int:
+def _block_steps(
+    panel_steps: int, size: int, steps_beneath: int, *, several: bool
+) -> int | None:
     """How many steps of the outermost reduced axis, of `size`, one block has: the largest divisor
     of `size` for which a block has `panel_steps` steps at most, and no fewer than an eighth of
-    that. Each step of the outermost axis counts as the `steps_beneath` of the axes inside it. 0 if
-    there is no such divisor.
+    that. Each step of the outermost axis counts as the `steps_beneath` of the axes inside it. None
+    if there is no such divisor.
 
     One axis of 2304 steps is cut into blocks of 768: 1024 and 896 do not divide it. Of `several`
     axes, such as 8 images of 28 x 28 elements, a block has 1 image, which has 784 steps.
@@ -493,4 +504,4 @@ def _block_steps(panel_steps: int, size: int, steps_beneath: int, *, several: bo
         block_steps = steps * steps_beneath
         if size % steps == 0 and panel_steps / 8 <= block_steps <= panel_steps:
             return steps
-    return 0
+    return None

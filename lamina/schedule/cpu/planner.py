@@ -18,7 +18,7 @@ MIN_ELEMENT_BYTES = 4  # smaller elements are computed as elements of 4 bytes
 @dataclass(frozen=True)
 class CacheBlock:
     """A block of a product or a sum, which is computed before the next block: the columns, along a
-    row axis, and the steps of the reduction; 0 for all."""
+    row axis, and the steps of the reduction."""
 
     columns: int
     steps: int

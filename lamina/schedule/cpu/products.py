@@ -17,6 +17,7 @@ first::
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
@@ -25,8 +26,8 @@ from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
 from lamina.loops.nest import WORDS_OF_TILE, dot_axes
 from lamina.schedule.cpu.packing import Packed, computed_from, packed_in_word, reads_constants
-from lamina.schedule.cpu.panels import PACKED_BY_SQUARES, Panel, panel_of
-from lamina.schedule.cpu.planner import CacheBlock, CpuPlanner
+from lamina.schedule.cpu.panels import PACKED_BY_SQUARES, ComputedPanel, Panel, panel_of
+from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.reductions import accumulated_block, split_into_words
 from lamina.schedule.cpu.register_tiles import (
     BYTE_TILES,
@@ -179,18 +180,26 @@ def _suits_byte_tiles(
     return len(row_loads) == 1 and are_neighbours and steps[0].arg.size >= WORDS_OF_TILE
 
 
-def _columns_and_steps(plan: CpuPlanner, product: Product) -> CacheBlock:
-    """The columns and steps that are computed before the next ones: those of the panel, in words
-    where a step is a word of four bytes."""
+class BlockSizes(NamedTuple):
+    """The columns and steps of a product that are computed before the next ones; None for all."""
+
+    columns: int | None
+    steps: int | None
+
+
+def _block_sizes(plan: CpuPlanner, product: Product) -> BlockSizes:
+    """The block of a product: that of the panel, in words where a step is a word of four bytes."""
     if product.panel is None:
         return _unpacked_block(plan, product)
     # The only reduced axis of bytes has been split: a step of it is now a word.
     in_step = product.in_word if len(product.steps) == 1 else 1
-    return CacheBlock(product.panel.columns, product.panel.block_steps // in_step)
+    block_steps = product.panel.block_steps
+    steps = None if block_steps is None else block_steps // in_step
+    return BlockSizes(product.panel.columns, steps)
 
 
-def _unpacked_block(plan: CpuPlanner, product: Product) -> CacheBlock:
-    """The columns and steps that are computed before the next ones where no operand is packed.
+def _unpacked_block(plan: CpuPlanner, product: Product) -> BlockSizes:
+    """The block of a product where no operand is packed.
 
     Where each step goes to a distant cache line of an operand, a block has few enough steps for the
     lines to stay in the cache until the next columns or rows use the rest of them: for the vectors'
@@ -200,21 +209,21 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> CacheBlock:
     rows = product.row.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
-        return block
+        return BlockSizes(block.columns, block.steps)
     lines = plan.knobs.block_lines
     is_distant = plan.reads_distant_lines(product.reduction, product.row, lines)
-    return CacheBlock(_columns_of_long_rows(plan, product), lines if is_distant else 0)
+    return BlockSizes(_columns_of_long_rows(plan, product), lines if is_distant else None)
 
 
-def _columns_of_long_rows(plan: CpuPlanner, product: Product) -> int:
+def _columns_of_long_rows(plan: CpuPlanner, product: Product) -> int | None:
     """The columns of a block that all rows compute before the next block begins, if
-    `_has_long_rows`; 0 for all columns. The second-level cache holds the vectors' operand of such a
-    block."""
+    `_has_long_rows`; None for all columns. The second-level cache holds the vectors' operand of
+    such a block."""
     if not _has_long_rows(plan, product):
-        return 0
+        return None
     tile_columns = REGISTER_TILES[plan.target.vector_bytes].vectors * plan.width
     columns = max(plan.cached // points(product.steps) // tile_columns, 1) * tile_columns
-    return columns if columns < product.vector.arg.size else 0
+    return columns if columns < product.vector.arg.size else None
 
 
 def _has_long_rows(plan: CpuPlanner, product: Product) -> bool:
@@ -283,7 +292,7 @@ def _gains_by_halves(
     if is_packed_once or plan.kernel.blocks or not inside >= set(plan.rows):
         return False
     columns: int = vector.arg.size
-    panels = ceil(columns / panel.columns)
+    panels = 1 if panel.columns is None else ceil(columns / panel.columns)
     threads = plan.target.multiprocessors
     busiest = ceil(panels / threads)
     busiest_of_halves = ceil(2 * panels / threads) / 2
@@ -297,7 +306,7 @@ def _rows_of_half(rows: int, panel: Panel) -> int:
     Where memory accumulates blocks of steps, both halves have as many rows: 256 of 512. The loops
     over these blocks run between that over halves and those over tiles, and the last rows of an
     uneven split would be a nest of its own, which the blocks cannot run around."""
-    if not panel.block_steps:
+    if panel.block_steps is None:
         return ceil(rows / 2 / ROWS_OF_HALF) * ROWS_OF_HALF
     has_equal_halves = rows % (2 * ROWS_OF_EQUAL_HALF) == 0
     return rows // 2 if has_equal_halves else 0
@@ -306,12 +315,12 @@ def _rows_of_half(rows: int, panel: Panel) -> int:
 def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     """Split the reduction and the vector axis into blocks: 2304 steps and 320 columns into 3 blocks
     of 768 steps and 2 panels of 160 columns."""
-    block = _columns_and_steps(plan, product)
+    block = _block_sizes(plan, product)
     blocks_of_steps: Node | None = None
     panels: Node | None = None
     first, *others = product.steps
     columns = product.vector
-    if block.steps:
+    if block.steps is not None:
         blocks_of_steps, first = plan.split(first, block.steps)
     innermost = others[-1] if others else first
     words: Node | None = None
@@ -321,7 +330,7 @@ def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
     elif is_packed and innermost.arg.size >= plan.width:
         # What is contiguous along the reduction is packed by transposes of square blocks.
         plan.split(innermost, plan.width)
-    if block.columns:
+    if block.columns is not None:
         panels, columns = plan.split(columns, block.columns)
     return Blocks(panels, blocks_of_steps, columns, words)
 
@@ -362,8 +371,8 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
         return replace(tile, rows=max(tile.rows - further_products, 1))
     if product.in_byte_tiles:
         return BYTE_TILES
-    if product.panel is not None and product.panel.computed_tile is not None:
-        return product.panel.computed_tile
+    if isinstance(product.panel, ComputedPanel):
+        return product.panel.tile
     panel_tile = PANEL_TILES.get(vector_bytes, tile)
     has_whole_tiles = columns.arg.size % (panel_tile.vectors * lanes) == 0
     return panel_tile if product.panel is not None and has_whole_tiles else tile
@@ -410,8 +419,8 @@ def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile)
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     words = dot_axes(plan.kernel)
     steps = _in_order_of_memory([axis for axis in reduced if axis not in words], product.row_loads)
-    shared = product.panel.rows_inside if product.panel is not None else []
-    shared = [row for row in shared if row not in product.near_rows]
+    inside = product.panel.rows_inside if product.panel is not None else ()
+    shared = [row for row in inside if row not in product.near_rows]
     tiles = _tile_loops(plan, product, blocks, tile)
     outer = [*blocks.loops, *shared, *tiles, *product.near_rows]
     inner = [tile.inner_rows, tile.vectors, *_interleaved_rows(plan), tile.lane, *words]
@@ -500,7 +509,7 @@ def _packed_operands(
     packed: list[Packed] = []
     if product.panel is not None:
         staged_in = None if product.is_packed_once else blocks.loops[-1]
-        computed_in = blocks.panels if product.panel.computed_tile is not None else None
+        computed_in = blocks.panels if isinstance(product.panel, ComputedPanel) else None
         packed += [
             Packed(load.arg.parameter, tile.lane, staged_in, computed_in)
             for load in product.vector_loads
