@@ -1,12 +1,12 @@
-"""Sentences to vectors with all-MiniLM-L6-v2, on the CPU beside onnxruntime, with one thread.
+"""Sentences to vectors with all-MiniLM-L6-v2, on the CPU beside onnxruntime.
 
     python -m bench.embed               # downloads the model
-    python -m bench.embed --rounds 5
+    python -m bench.embed --rounds 5 --threads 2
 
 It needs torch, transformers and onnxruntime. The sentences are those of this project's pages. Both
 have the same tokenizer, and each is measured from texts to vectors. onnxruntime's model is made by
-PyTorch's exporter and takes any shape: a batch is padded to its longest text. Times are processor
-time; both take turns, round by round.
+PyTorch's exporter and takes any shape: a batch is padded to its longest text. Times of one thread
+are processor time, those of more are wall-clock time; both take turns, round by round.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import os
 import random
 import re
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -27,6 +26,7 @@ import numpy as np
 
 import lamina as lm
 from bench.machine import ROOT
+from bench.programs.protocol import clock
 from bench.samples import in_turns, noise, ratio
 from lamina import models
 from lamina.models.embedding import Embedder
@@ -41,17 +41,19 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.embed")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     folder = fetch("minilm")
     texts = sentences(COUNT)
-    with lm.using(threads=1):
+    with lm.using(threads=options.threads):
         embedder = models.load(folder).embedder
-        peer = onnxruntime_embed(folder)
+        peer = onnxruntime_embed(folder, options.threads)
         ours, theirs = embedder(texts), peer(texts)
         print(f"largest difference of {COUNT} vectors: {abs(ours - theirs).max():.1e}")
         for batch in BATCHES:
-            print(compared(embedder, peer, texts, batch, options.rounds))
+            turns = _turns(embedder, peer, texts, batch, clock(options.threads))
+            print(compared(turns, COUNT, batch, options.rounds))
 
 
 def sentences(count: int) -> list[str]:
@@ -70,13 +72,14 @@ def _plain(page: str) -> str:
     return "\n".join(line for line in lines if not line.startswith(("|", "#", "-", "    ")))
 
 
-def onnxruntime_embed(folder: Path) -> Embed:
-    """The same model in onnxruntime, with one thread."""
+def onnxruntime_embed(folder: Path, threads: int) -> Embed:
+    """The same model in onnxruntime."""
     import onnxruntime
     from tokenizers import Tokenizer
 
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "model.onnx"
         export(folder, path)
@@ -123,14 +126,22 @@ def export(folder: Path, path: Path) -> None:
     )  # fmt: skip
 
 
-def compared(ours: Embedder, theirs: Embed, texts: Sequence[str], batch: int, rounds: int) -> str:
-    """A line: how many sentences a second each embeds, `batch` at once."""
+def _turns(
+    ours: Embedder, theirs: Embed, texts: Sequence[str], batch: int, now: Callable[[], float]
+) -> dict[str, Callable[[], float]]:
+    """What each side does in its turn: embed all of `texts`, `batch` at once. Seconds by `now`."""
     parts = [texts[at : at + batch] for at in range(0, len(texts), batch)]
     sides: dict[str, Embed] = {"lamina": ours, "onnxruntime": theirs, "again": theirs}
-    turns = {name: partial(_seconds, embed, parts) for name, embed in sides.items()}
+    return {name: partial(_seconds, embed, parts, now) for name, embed in sides.items()}
+
+
+def compared(
+    turns: Mapping[str, Callable[[], float]], count: int, batch: int, rounds: int
+) -> str:
+    """A line: how many of `count` sentences each side embeds a second."""
     in_turns(turns, 1)  # compiles what is compiled at the first call
     times = in_turns(turns, rounds, random.Random(0))
-    rates = {name: len(texts) / median(values) for name, values in times.items()}
+    rates = {name: count / median(values) for name, values in times.items()}
     peer = times["onnxruntime"]
     return (
         f"{batch:2} at once: lamina {rates['lamina']:.0f} sentences/s, onnxruntime "
@@ -139,12 +150,12 @@ def compared(ours: Embedder, theirs: Embed, texts: Sequence[str], batch: int, ro
     )
 
 
-def _seconds(embed: Embed, parts: Sequence[Sequence[str]]) -> float:
-    """Processor time of all of `parts`."""
-    started = time.process_time()
+def _seconds(embed: Embed, parts: Sequence[Sequence[str]], now: Callable[[], float]) -> float:
+    """How long all of `parts` take."""
+    started = now()
     for part in parts:
         embed(part)
-    return time.process_time() - started
+    return now() - started
 
 
 if __name__ == "__main__":

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import lamina as lm
 from lamina import models
 from lamina.errors import ArgumentError, DTypeError, FormatError
 from lamina.io import gguf
-from lamina.models.embedding import _padded
+from lamina.models.embedding import _groups, _padded
 from lamina.models.gguf_models import from_gguf
 from lamina.models.sentences import Pooling, SentenceSettings
 from tests.models.encoders import sentence_file, sentence_folder, sentence_vectors
@@ -80,8 +84,9 @@ def test_folders_without_modules_have_the_mean(tmp_path: Path) -> None:
     np.testing.assert_allclose(embedder(["the cat"]), expected, atol=1e-5)
 
 
-def test_there_are_few_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """23 texts are computed as 16, 4, 1, 1 and 1, each padded to the longest of its group."""
+def test_texts_are_padded_to_few_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sentence_folder(tmp_path)
     embedder = models.load(tmp_path, device="interp").embedder
     shapes = list[tuple[int, ...]]()
@@ -91,16 +96,48 @@ def test_there_are_few_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return ids[:, :1] * mask[:, :1] + embedder.size * 0.0
 
     monkeypatch.setattr(embedder, "_program", program)
-    lengths = [*range(1, 9), *range(26, 41)]
-    vectors = embedder.of_tokens([[length] * length for length in lengths])
-    assert shapes == [(16, 40), (4, 8), (1, 8), (1, 8), (1, 8)]
-    np.testing.assert_array_equal(vectors[:, 0], lengths)
-    shapes.clear()
     for length in (1, 8, 9, 17, 24, 25, 32, 33, 40):
         embedder.of_tokens([[1] * length])
-    assert [shape[1] for shape in shapes] == [8, 8, 16, 24, 24, 32, 32, 40, 40]
+    assert shapes == [(1, length) for length in (8, 8, 12, 20, 24, 28, 32, 36, 40)]
     lengths = (41, 64, 65, 81, 128, 129, 256, 257, 512)
-    assert [_padded(length) for length in lengths] == [48, 64, 80, 96, 128, 160, 256, 320, 512]
+    assert [_padded(length) for length in lengths] == [44, 64, 72, 88, 128, 144, 256, 288, 512]
+    shapes.clear()
+    lengths = (1, 2, 3, 4, 40, 40, 39, 38, 37)
+    with lm.using(threads=8):  # a run costs 16 tokens
+        vectors = embedder.of_tokens([[length] * length for length in lengths])
+    assert shapes == [(4, 40), (1, 40), (4, 8)]
+    np.testing.assert_array_equal(vectors[:, 0], lengths)
+
+
+@pytest.mark.parametrize("tokens_of_run", [0, 3, 20, 300])
+def test_groups_of_texts_cost_as_little_as_can_be(tokens_of_run: int) -> None:
+    """Against all ways to compute up to 7 texts 4 and 1 at a time."""
+
+    def least(lengths: Sequence[int]) -> int:
+        if not lengths:
+            return 0
+        first, *others = lengths
+        costs = [tokens_of_run + first + least(others)]
+        for three in combinations(range(len(others)), 3):
+            longest = max(first, *(others[number] for number in three))
+            left = [other for number, other in enumerate(others) if number not in three]
+            costs.append(tokens_of_run + 4 * longest + least(left))
+        return min(costs)
+
+    draws = random.Random(0)
+    for count in range(8):
+        lengths = [draws.randint(1, 40) for _ in range(count)]
+        groups = _groups(lengths, tokens_of_run)
+        assert sorted(number for group in groups for number in group) == list(range(count))
+        cost = sum(
+            tokens_of_run + len(group) * max(lengths[number] for number in group)
+            for group in groups
+        )
+        assert cost == least(lengths)
+
+
+def test_texts_of_one_length_are_computed_16_at_a_time() -> None:
+    assert [len(group) for group in _groups([24] * 41, 1)] == [16, 16, 4, 4, 1]
 
 
 def test_wrong_calls_are_refused(tmp_path: Path) -> None:
