@@ -69,7 +69,8 @@ class Backend:
     """What differs from one kind of device to another.
 
     fusion_target: what fusion asks of the device. graph_rules: the rules of the pass "suit_device"
-    that it needs besides those of all devices; each is a step of that pass. knobs: the numbers of
+    that it needs besides those of all devices; each is a subpass of it, and the first that fits a
+    node applies. knobs: the numbers of
     the heuristic. schedule: the heuristic: the moves for a kernel, from the options and such knobs.
     print: from a program, its plans, its tile programs and the options to source, with the launches
     where the source does not hold them. compile: the binaries of a source by
@@ -138,16 +139,33 @@ def _fusion_target_of_cuda(options: Options) -> FusionTarget:
 
 def _graph_rules_of_cuda(options: Options) -> Sequence[Rule]:
     """Products of rounded factors take a fraction of the time, so their parts stay long."""
-    parts: Sequence[Rule] = (
-        as_nccl_combines, products_apart, untiled_products_in_parts, columns_in_parts, SCATTERS,
-        whole_sorts, short_orders, scan_in_parts(),
+    target = target_of(options)
+    has_tensor_cores = "tensor_cores" in target.engines
+    rounds_factors = options.tf32
+    factors = (bytes_as_floats, gathered_windows) if has_tensor_cores else ()
+    tiled_parts = () if rounds_factors else (tiled_products_in_parts(target.multiprocessors),)
+    sums = (
+        products_apart, untiled_products_in_parts, columns_in_parts, *tiled_parts,
+        long_products_in_parts,
     )  # fmt: skip
-    if "tensor_cores" in target_of(options).engines:
-        parts = (bytes_as_floats, gathered_windows, *parts)
-    if options.tf32:
-        return *parts, long_products_in_parts
-    short_parts = tiled_products_in_parts(target_of(options).multiprocessors)
-    return *parts, short_parts, long_products_in_parts
+    sorts = (whole_sorts, short_orders)
+    return *factors, *sums, SCATTERS, scan_in_parts(), *sorts, as_nccl_combines
+
+
+def _graph_rules_of_metal(options: Options) -> Sequence[Rule]:
+    sums = (untiled_products_in_parts, columns_in_parts, long_products_in_parts)
+    return *sums, scan_in_parts(), whole_sorts
+
+
+def _graph_rules_of_cpu(options: Options) -> Sequence[Rule]:
+    cores = target_of(options).multiprocessors
+    sums = (
+        cached_products_in_parts, gradients_in_parts, long_columns_in_parts, short_rows,
+        steps_in_rows, uneven_in_parts, windows_in_rows,
+    )  # fmt: skip
+    scans = (log_sums_as_recurrences, scan_in_parts(cores))
+    sorts = (shortest_orders, sorts_of_rows)
+    return *sums, joined_scatters, *scans, *sorts
 
 
 def _fusion_target_of_cpu(options: Options) -> FusionTarget:
@@ -178,11 +196,7 @@ def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
 
 CPU = Backend(
     fusion_target=_fusion_target_of_cpu,
-    graph_rules=lambda options: (
-        cached_products_in_parts, gradients_in_parts, joined_scatters, log_sums_as_recurrences,
-        long_columns_in_parts, scan_in_parts(target_of(options).multiprocessors), short_rows,
-        shortest_orders, sorts_of_rows, steps_in_rows, uneven_in_parts, windows_in_rows,
-    ),
+    graph_rules=_graph_rules_of_cpu,
     knobs=CpuKnobs(),
     schedule=lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     print=lambda program, plans, tiles, options: (c.print_program(program, plans), ()),
@@ -202,10 +216,7 @@ CUDA = Backend(
 )  # fmt: skip
 METAL = Backend(
     fusion_target=lambda options: OF_GPUS,
-    graph_rules=lambda options: (
-        untiled_products_in_parts, columns_in_parts, long_products_in_parts, scan_in_parts(),
-        whole_sorts,
-    ),
+    graph_rules=_graph_rules_of_metal,
     knobs=GpuKnobs(),
     schedule=lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "", knobs),

@@ -190,7 +190,7 @@ def _passes(options: argparse.Namespace) -> None:
             str(number), compiler_pass.name, reads, compiler_pass.writes, compiler_pass.does
         ))  # fmt: skip
         rows += [
-            ("", f"  {subpass.name}", "", "", subpass.does) for subpass in compiler_pass.subpasses
+            ("", f"  {subpass.name}", "", "", subpass.line) for subpass in compiler_pass.subpasses
         ]
         reads = compiler_pass.writes
     _print_table(("", "pass", "reads", "writes", "what it does"), rows)

@@ -75,11 +75,18 @@ class Subpass:
     """A part of a pass that has no result of its own.
 
     name: of the subpass. does: one line. where: the function that does it, or the rules that do, as
-    ``module:name``; `tests/test_pipeline.py` sees it called."""
+    ``module:name``; `tests/test_pipeline.py` sees it called. devices: "CPUs", "GPUs" or "CUDA";
+    "" where programs of all devices have it."""
 
     name: str
     does: str
     where: str
+    devices: str = ""
+
+    @property
+    def line(self) -> str:
+        """What it does, and on which devices."""
+        return f"{self.does}, on {self.devices}" if self.devices else self.does
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,8 @@ class Pass:
 
     name: of the pass. does: one line, what it takes and gives. writes: the dialect that it writes,
     which the next pass reads. function: from what the pass before it returned, and the options.
-    subpasses: what it consists of, in the order in which they begin; of rules of one rewrite, of
-    which each device has some, in no order."""
+    subpasses: what it consists of, in the order in which they begin; of rules of one rewrite, by
+    device and by what they are about."""
 
     name: str
     does: str
@@ -243,67 +250,75 @@ PASSES = (
     )),
     Pass("suit_device", "takes reductions, scans, scatters, sorts; gives what suits a device",
          "graph", _suit_device, (
+        # Every device.
         Subpass("sums_as_rows", "sends the rows of a scatter, in place of a sum over ranks",
                 "lamina.graph.sent_rows:sums_as_rows"),
         Subpass("reduce_in_parts", "takes long reductions of few results in parts",
                 "lamina.graph.split_reductions:reduce_in_parts"),
-        Subpass("uneven_in_parts", "takes what has no equal parts in parts and a rest, on a CPU",
-                "lamina.graph.split_reductions:uneven_in_parts"),
         Subpass("scan_in_parts", "takes long scans in parts",
                 "lamina.graph.split_reductions:scan_in_parts"),
-        Subpass("columns_in_parts", "takes long columns in parts, for the blocks of a GPU",
-                "lamina.graph.split_reductions:columns_in_parts"),
-        Subpass("gradients_in_parts", "takes gradients of convolutions in parts that a cache holds",
-                "lamina.graph.split_reductions:gradients_in_parts"),
-        Subpass("long_columns_in_parts", "takes columns in parts for the cores of a CPU",
-                "lamina.graph.split_reductions:long_columns_in_parts"),
-        Subpass("long_products_in_parts", "takes long float32 products in parts, which round less",
-                "lamina.graph.split_reductions:long_products_in_parts"),
-        Subpass("tiled_products_in_parts", "takes as many parts of these as tiles do at no cost",
-                "lamina.schedule.gpu.parts:tiled_products_in_parts"),
-        Subpass("untiled_products_in_parts", "takes products without tiles in parts, for GPUs",
-                "lamina.schedule.gpu.parts:untiled_products_in_parts"),
+        # CPUs: sums in parts, for all cores, for a cache, and to round less.
         Subpass("cached_products_in_parts", "takes products in parts whose factors a cache holds",
-                "lamina.graph.split_products:cached_products_in_parts"),
-        Subpass("steps_in_rows", "transposes a factor whose steps lie apart in memory, for CPUs",
-                "lamina.graph.steps_in_rows:steps_in_rows"),
-        Subpass("short_rows", "stores a factor or a result in rows as long as vectors, for CPUs",
-                "lamina.graph.short_rows:short_rows"),
-        Subpass("windows_in_rows", "stores windows that are few beside weights as rows, for CPUs",
-                "lamina.graph.windows_in_rows:windows_in_rows"),
-        Subpass("gathered_windows", "stores windows of images with few channels, for tensor cores",
-                "lamina.schedule.gpu.gathered_windows:gathered_windows"),
-        Subpass("products_apart", "takes a sum of several products as a sum of each",
-                "lamina.graph.split_products:products_apart"),
+                "lamina.graph.split_products:cached_products_in_parts", "CPUs"),
+        Subpass("gradients_in_parts", "takes gradients of convolutions in parts that a cache holds",
+                "lamina.graph.split_reductions:gradients_in_parts", "CPUs"),
+        Subpass("long_columns_in_parts", "takes long columns in parts, which round less",
+                "lamina.graph.split_reductions:long_columns_in_parts", "CPUs"),
+        Subpass("uneven_in_parts", "takes what has no equal parts in parts and a rest",
+                "lamina.graph.split_reductions:uneven_in_parts", "CPUs"),
+        # CPUs: factors of products in rows along which vectors go.
+        Subpass("short_rows", "stores a factor or a result in rows as long as vectors",
+                "lamina.graph.short_rows:short_rows", "CPUs"),
+        Subpass("steps_in_rows", "transposes a factor whose steps lie apart in memory",
+                "lamina.graph.steps_in_rows:steps_in_rows", "CPUs"),
+        Subpass("windows_in_rows", "stores windows that are few beside weights as rows",
+                "lamina.graph.windows_in_rows:windows_in_rows", "CPUs"),
+        # CPUs: scatters, scans and sorts.
+        Subpass("joined_scatters", "takes sums with scatters into zeros as scatters",
+                "lamina.graph.joined_scatters:joined_scatters", "CPUs"),
+        Subpass("log_sums_as_recurrences", "takes running sums of exponentials as scans",
+                "lamina.graph.log_sums:log_sums_as_recurrences", "CPUs"),
+        Subpass("shortest_orders", "replaces the sort of many rows of a few keys by counting",
+                "lamina.graph.short_orders:shortest_orders", "CPUs"),
+        Subpass("sorts_of_rows", "transposes keys that are sorted far apart",
+                "lamina.graph.sort_axes:sorts_of_rows", "CPUs"),
+        # GPUs: sums in parts, for all multiprocessors, and to round less.
+        Subpass("untiled_products_in_parts", "takes products without tiles in parts",
+                "lamina.schedule.gpu.parts:untiled_products_in_parts", "GPUs"),
+        Subpass("columns_in_parts", "takes long columns in parts, for more blocks",
+                "lamina.graph.split_reductions:columns_in_parts", "GPUs"),
+        Subpass("long_products_in_parts", "takes long float32 products in parts, which round less",
+                "lamina.graph.split_reductions:long_products_in_parts", "GPUs"),
+        # GPUs: sorts.
+        Subpass("whole_sorts", "replaces any sort by one of whole rows that ascend",
+                "lamina.graph.sort_axes:whole_sorts", "GPUs"),
+        # CUDA: products as its tiles can take them.
         Subpass("bytes_as_floats", "replaces bytes by floats that tensor cores multiply exactly",
-                "lamina.graph.exact_bytes:bytes_as_floats"),
+                "lamina.graph.exact_bytes:bytes_as_floats", "CUDA"),
+        Subpass("gathered_windows", "stores windows of images with few channels, for tensor cores",
+                "lamina.schedule.gpu.gathered_windows:gathered_windows", "CUDA"),
+        Subpass("products_apart", "takes a sum of several products as a sum of each",
+                "lamina.graph.split_products:products_apart", "CUDA"),
+        Subpass("tiled_products_in_parts", "takes products in as many parts as cost tiles nothing",
+                "lamina.schedule.gpu.parts:tiled_products_in_parts", "CUDA"),
+        # CUDA: scatters, sorts and collectives.
         Subpass("scatters", "replaces sums at indices by reductions, or by sums of integers",
-                "lamina.schedule.gpu.scatters:SCATTERS"),
-        Subpass("joined_scatters", "takes sums with scatters into zeros as scatters, on CPUs",
-                "lamina.graph.joined_scatters:joined_scatters"),
-        Subpass("log_sums_as_recurrences", "takes running sums of exponentials as scans, on CPUs",
-                "lamina.graph.log_sums:log_sums_as_recurrences"),
-        Subpass("sorts_of_rows", "transposes keys that are sorted far apart, for CPUs",
-                "lamina.graph.sort_axes:sorts_of_rows"),
-        Subpass("whole_sorts", "replaces any sort by one of whole rows that ascend, for GPUs",
-                "lamina.graph.sort_axes:whole_sorts"),
+                "lamina.schedule.gpu.scatters:SCATTERS", "CUDA"),
         Subpass("short_orders", "replaces the sort of many short rows by counting",
-                "lamina.graph.short_orders:short_orders"),
-        Subpass("shortest_orders", "the same of rows of a few keys, for CPUs",
-                "lamina.graph.short_orders:shortest_orders"),
+                "lamina.graph.short_orders:short_orders", "CUDA"),
         Subpass("as_nccl_combines", "replaces collectives on types that NCCL lacks",
-                "lamina.graph.nccl_types:as_nccl_combines"),
+                "lamina.graph.nccl_types:as_nccl_combines", "CUDA"),
     )),
     Pass("layout", "takes factors of products; gives them in the order that kernels read best",
          "graph", _lay_out, (
-        Subpass("flip_bytes", "makes the bytes of one factor signed, of the other not, for CPUs",
-                "lamina.graph.flip_bytes:flip_bytes"),
-        Subpass("flip_bytes_beside_tiles", "the same, but for sums by tiles of bytes, for CPUs",
-                "lamina.graph.flip_bytes:flip_bytes_beside_tiles"),
-        Subpass("lay_out", "stores factors with the axis last along which tiles read them, on GPUs",
-                "lamina.fuse.layout:lay_out"),
-        Subpass("channels_last", "stores images of convolutions with the channels last, on CPUs",
-                "lamina.fuse.channels_last:channels_last"),
+        Subpass("flip_bytes", "makes the bytes of one factor signed, of the other not",
+                "lamina.graph.flip_bytes:flip_bytes", "CPUs"),
+        Subpass("flip_bytes_beside_tiles", "the same, but for sums by tiles of bytes",
+                "lamina.graph.flip_bytes:flip_bytes_beside_tiles", "CPUs"),
+        Subpass("lay_out", "stores factors with the axis last along which tiles read them",
+                "lamina.fuse.layout:lay_out", "CUDA"),
+        Subpass("channels_last", "stores images of convolutions with the channels last",
+                "lamina.fuse.channels_last:channels_last", "CPUs"),
     )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (

@@ -150,7 +150,26 @@ def test_every_rule_of_a_backend_is_a_subpass(options: Options) -> None:
         assert hasattr(import_module(module), name)
 
 
-def test_every_step_of_the_split_is_a_rule_of_a_backend() -> None:
+KINDS_OF = {
+    "": {"cpu", "cuda", "metal"}, "CPUs": {"cpu"}, "GPUs": {"cuda", "metal"}, "CUDA": {"cuda"},
+}  # fmt: skip
+
+
+def test_a_rule_names_the_devices_that_have_it() -> None:
+    (suit_device,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
+    for subpass in suit_device.subpasses:
+        if subpass.name in ("sums_as_rows", "reduce_in_parts"):  # rules of the pass itself
+            assert not subpass.devices
+            continue
+        having = {
+            options.kind
+            for options in SETTINGS
+            if any(rule.name == subpass.name for rule in backend(options).graph_rules(options))
+        }
+        assert having == KINDS_OF[subpass.devices], subpass.name
+
+
+def test_every_subpass_of_suit_device_is_a_rule_of_a_backend() -> None:
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     rules = {rule.name for one in SETTINGS for rule in backend(one).graph_rules(one)}
     rules |= {rule.name for rule in (pipeline.reduce_in_parts, sums_as_rows)}

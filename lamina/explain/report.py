@@ -76,8 +76,8 @@ def pass_lines(
     unchanged = record.after == record.before
     note = " (unchanged)" if unchanged else ""
     yield f"-- {pass_.name}{note}: {pass_.does} ({1e3 * record.seconds:.1f} ms)"
-    for inner in pass_.subpasses:
-        yield f"--   {inner.name}: {inner.does}"
+    for subpass in pass_.subpasses:
+        yield f"--   {subpass.name}: {subpass.line}"
     if not unchanged and (with_source or pass_.writes not in ("source", "code")):
         yield text_of(pass_.writes, record.after)
 
