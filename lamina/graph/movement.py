@@ -99,8 +99,12 @@ def scatter_one(node: Node) -> Node | None:
     axis, monoid = node.arg
     if index.shape[axis] != 1:
         return None
-    target = build.expand(build.cast(index, int64), base.shape)
-    is_target = build.broadcasted_iota(base.shape, axis).eq(target)
+    places = base.shape[axis]
+    is_narrow = max(index.dtype.max, places) <= int32.max
+    dtype = int32 if is_narrow else int64  # a vector has as many lanes of int32 as of float32
+    own = build.broadcast_in_dim(build.iota(places, dtype), axis, base.shape)
+    target = build.expand(build.cast(index, dtype), base.shape)
+    is_target = own.eq(target)
     new = build.expand(update, base.shape)
     if monoid is not None:
         (new,) = monoid.combine((base,), (new,))

@@ -13,6 +13,8 @@ from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.functions.resize import interpolate
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
+from lamina.ir.node import toposort
+from lamina.ir.ops import Op
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 LINEAR = ("linear", "bilinear", "trilinear")
@@ -22,6 +24,17 @@ def test_repeating_needs_no_index() -> None:
     x = normals(1, 2, 3, 2)
     got = interpolate(Tensor(x), scale_factor=2).numpy()
     np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+
+
+@pytest.mark.parametrize(("size", "between"), [((6, 1), (7, 1)), ((2, 80), (2, 90))])
+@pytest.mark.parametrize("mode", ["nearest", "bicubic"])
+def test_what_is_between_two_axes_is_small(
+    mode: str, size: tuple[int, int], between: tuple[int, int]
+) -> None:
+    """The axis that shrinks most comes first, so that its gradient comes last."""
+    result = interpolate(Tensor(normals(1, 1, 7, 90)), size, mode=mode)
+    gathered = {node.shape[2:] for node in toposort([result.node]) if node.op is Op.GATHER}
+    assert gathered == {between, size}
 
 
 def test_derivatives() -> None:

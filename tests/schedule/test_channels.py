@@ -1,4 +1,4 @@
-"""Channels as lanes of vectors: filters that lie apart in memory are packed once for all places."""
+"""Channels as lanes of vectors: what lies apart in memory is packed once for all places."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from lamina.core.target import cpu_target
 from lamina.frontend.session import SESSION
 from lamina.loops.moves import Plan, Stage
 from lamina.loops.nest import Nest
+
+
+PLACES = 1456
 
 
 @pytest.fixture(params=[1, 8], autouse=True)
@@ -59,6 +62,22 @@ def grouped(images: Tensor, filters: Tensor) -> Tensor:
     return lm.silu(lm.conv2d(first, filters, stride=2, groups=groups))
 
 
+def one_place_of_each_row(update: Tensor, place: Tensor) -> Tensor:
+    """(rows, places, channels) zeros, but for the update, (channels, rows), at one place."""
+    channels, rows = update.shape
+    box = rows, PLACES, channels
+    is_there = lm.arange(PLACES, dtype=lm.int32).reshape((1, PLACES, 1)) == place
+    last = lm.permute_dims(update, (1, 0)).reshape((rows, 1, channels))
+    return lm.where(lm.broadcast_to(is_there, box), lm.broadcast_to(last, box), 0.0)
+
+
+def slope_of_nearest(images: Tensor, dy: Tensor) -> Tensor:
+    first = lm.permute_dims(images, (0, 3, 1, 2))
+    smaller = lm.interpolate(first, dy.shape[2:], mode="nearest")
+    (slope,) = lm.gradient(smaller, [images], dy)
+    return slope
+
+
 def test_filters_of_each_channel_are_packed() -> None:
     (plan,) = plans_of(depthwise, (1, 36, 34, 47), (47, 1, 3, 3))
     assert is_packed(plan)
@@ -85,6 +104,48 @@ def test_few_channels_of_a_group_have_the_vectors() -> None:
     plan = plans_of(grouped, (5, 12, 11, 232), (104, 29, 3, 3))[-1]
     assert is_packed(plan)
     assert elements(plan, "vector") == 16
+
+
+@pytest.mark.parametrize("rows", [3, 7])
+def test_channels_of_a_row_are_packed_once_for_its_places(rows: int) -> None:
+    """Each row, or blocks of its places if there are more cores, packs 180 channels."""
+    specs = lm.TensorSpec((180, rows)), lm.TensorSpec((1,), lm.int32)
+    lowered = lm.jit(one_place_of_each_row).lower(*specs, device="cpu")
+    (plan,) = lowered.planned.plans.values()
+    assert is_packed(plan)
+    assert elements(plan, "vector") == 16
+    cores = backends.target_of(lowered.options).multiprocessors
+    assert elements(plan, "parallel") >= cores
+
+
+def test_updates_that_few_places_read_are_not_packed() -> None:
+    """Two places of each row read 180 channels lane by lane in fewer instructions."""
+
+    def function(update: Tensor) -> Tensor:
+        channels, rows = update.shape
+        last = lm.permute_dims(update, (1, 0)).reshape((rows, 1, channels))
+        return lm.broadcast_to(last, (rows, 1, channels)) + 1.0
+
+    (plan,) = plans_of(function, (180, 7))
+    assert not is_packed(plan)
+
+
+def test_slopes_of_few_places_have_full_vectors() -> None:
+    """Indices are of 32 bits, as many as float32 has: 16 lanes, not 8 of int64."""
+    plan = plans_of(slope_of_nearest, (1, 7, 1456, 180), (1, 180, 2, 1))[-1]
+    assert elements(plan, "vector") == 16
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("channels", [3, 16, 47])
+def test_values_of_one_place_of_each_row(rows: int, channels: int) -> None:
+    random = np.random.default_rng(channels)
+    update = random.standard_normal((channels, rows), dtype=np.float32)
+    right = np.zeros((rows, PLACES, channels), np.float32)
+    right[:, 291] = update.T
+    place = Tensor(np.array([291], np.int32))
+    ours = lm.jit(one_place_of_each_row)(Tensor(update), place).numpy()
+    np.testing.assert_array_equal(ours, right)
 
 
 @pytest.mark.parametrize("channels", [5, 16, 47])

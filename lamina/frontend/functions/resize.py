@@ -1,8 +1,8 @@
 """Changing the sizes of one to three spatial axes by interpolation, with PyTorch's meanings.
 
-The axes are resized one after the other. Each result is a weighted sum of a few elements of its
-line: of one (nearest), of two (linear), of four (cubic), or, to avoid aliasing, of all elements
-under a kernel that is as wide as the distance between results.
+The axes are resized one after the other, first the one that shrinks most. Each result is a weighted
+sum of a few elements of its line: of one (nearest), of two (linear), of four (cubic), or, to avoid
+aliasing, of all elements under a kernel that is as wide as the distance between results.
 """
 
 import functools
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lamina.core.dtypes import float32, float64, int64
+from lamina.core.dtypes import DType, float32, float64, int32, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.functions import real_math
@@ -82,11 +82,11 @@ def interpolate(
         return adaptive_avg_pool("interpolate", rank, x, [target.count for target in targets])
     if mode in _NEAREST:
         result, offset = x.node, 0.5 if mode == "nearest-exact" else 0.0
-        for axis, target in enumerate(targets, 2):
+        for axis, target in _smallest_first(x.shape, targets):
             result = _nearest(result, axis, target, offset)
         return Tensor.of(result, x.device)
     result = exact("interpolate", x).node
-    for axis, target in enumerate(targets, 2):
+    for axis, target in _smallest_first(x.shape, targets):
         if align_corners:
             ends = (x.shape[axis] - 1) / (target.count - 1) if target.count > 1 else 0.0
             target = _Target(target.count, ends)
@@ -121,6 +121,16 @@ def _targets(
     return [_Target(new, 1 / scale) for new, scale in zip(counts, scales, strict=True)]
 
 
+def _smallest_first(shape: Shape, targets: Sequence[_Target]) -> list[tuple[int, _Target]]:
+    """The spatial axes and what they become, in the order in which what is between is smallest.
+
+    (7, 9000) becomes (6, 1) by way of (7, 1), not of (6, 9000), and its gradient comes back by way
+    of (7, 1) as well: few elements are computed twice, and one array of zeros is as large as x.
+    """
+    axes = enumerate(targets, 2)
+    return sorted(axes, key=lambda each: each[1].count / shape[each[0]])
+
+
 def _nearest(x: Node, axis: int, target: _Target, offset: float) -> Node:
     """The elements at ``floor((i + offset) * ratio)`` along `axis`."""
     size, count, ratio = x.shape[axis], target.count, target.ratio
@@ -129,22 +139,23 @@ def _nearest(x: Node, axis: int, target: _Target, offset: float) -> Node:
         shape = resized(x.shape, axis, size, count // size)
         return reshape(expand(insert_axes(x, (axis + 1,)), shape), resized(x.shape, axis, count))
     place = cast(iota(count, int64), x.dtype if x.dtype is float64 else float32)
-    return _take(x, cast((place + offset) * ratio, int64), axis)
+    return _take(x, cast((place + offset) * ratio, _index_dtype(size, count)), axis)
 
 
 def _blended(x: Node, axis: int, target: _Target, align_corners: bool, cubic: bool) -> Node:
     """Sums of two or four neighbours along `axis`; beyond the ends the outermost ones go on."""
     place = cast(iota(target.count, int64), x.dtype)
     source = place * target.ratio if align_corners else (place + 0.5) * target.ratio - 0.5
+    index_dtype = _index_dtype(x.shape[axis], target.count)
     if cubic:
-        first = cast(real_math.floor(source), int64)
+        first = cast(real_math.floor(source), index_dtype)
         share = source - cast(first, x.dtype)  # of the way from the first element to the next
         weights = cubic_shares(share)
         indices = [first + step for step in (-1, 0, 1, 2)]
         taps = list(zip(indices, weights, strict=True))
     else:
         source = Node(Op.MAX, (source, source.lift(0.0)))
-        first = cast(source, int64)
+        first = cast(source, index_dtype)
         share = source - cast(first, x.dtype)
         taps = [(first, 1.0 - share), (first + 1, share)]
     shape = resized(x.shape, axis, target.count)
@@ -219,6 +230,13 @@ def _of_box(values: Node, axis: int, shape: Shape) -> Node:
     """A matrix as the axes `axis` and the next one of `shape`, repeated over the others."""
     alone = [size if at in (axis, axis + 1) else 1 for at, size in enumerate(shape)]
     return expand(reshape(values, tuple(alone)), shape)
+
+
+def _index_dtype(size: int, count: int) -> DType:
+    """The dtype of indices into `size` elements for `count` results: int32 has as many lanes as
+    float32, int64 half of them."""
+    farthest = max(size, count) + 2  # the last of four neighbours, beyond the end
+    return int32 if farthest.bit_length() < int32.bits else int64
 
 
 def _take(x: Node, index: Node, axis: int) -> Node:
