@@ -35,6 +35,7 @@ from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.channels_last import channels_last
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
+from lamina.fuse.scatter_layout import scatters_as_read
 from lamina.fuse.verify_memory import verify_memory
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.flip_bytes import flip_bytes, flip_bytes_beside_tiles
@@ -144,7 +145,7 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
         sinks = rewrite(sinks, (rule,))
     if target.tiled_products:
         return lay_out(sinks, target.row_pitch)
-    return channels_last(sinks) if target.lanes_are_neighbours else sinks
+    return scatters_as_read(channels_last(sinks)) if target.lanes_are_neighbours else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
@@ -309,7 +310,7 @@ PASSES = (
         Subpass("as_nccl_combines", "replaces collectives on types that NCCL lacks",
                 "lamina.graph.nccl_types:as_nccl_combines", "CUDA"),
     )),
-    Pass("layout", "takes factors of products; gives them in the order that kernels read best",
+    Pass("layout", "takes factors and scatters; gives them in the order that kernels read best",
          "graph", _lay_out, (
         Subpass("flip_bytes", "makes the bytes of one factor signed, of the other not",
                 "lamina.graph.flip_bytes:flip_bytes", "CPUs"),
@@ -319,6 +320,8 @@ PASSES = (
                 "lamina.fuse.layout:lay_out", "CUDA"),
         Subpass("channels_last", "stores images of convolutions with the channels last",
                 "lamina.fuse.channels_last:channels_last", "CPUs"),
+        Subpass("scatters_as_read", "makes scatters into zeros in the order they are read",
+                "lamina.fuse.scatter_layout:scatters_as_read", "CPUs"),
     )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (
