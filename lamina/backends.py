@@ -109,6 +109,9 @@ def by_hand(kernel: Kernel, name: str, moves: Schedule, target: Target) -> tuple
 
 
 ANY_NUMBER = 1 << 62  # more results than an array has
+# Kernels side by side in one launch: the text of each is compiled again in every launch that it is
+# a part of, and all parts have the registers of the largest one. An estimate.
+MAX_HORIZONTAL = 8
 
 OF_GPUS = FusionTarget(
     forms_row_blocks=False,
@@ -134,6 +137,7 @@ def _fusion_target_of_cuda(options: Options) -> FusionTarget:
         tiled_products=True,
         gains_by_recomputing=partial(back_to_back_on, target=target) if has_tensor_cores else None,
         min_updating_results=target.multiprocessors * MAX_TILE_RESULTS,
+        max_horizontal=MAX_HORIZONTAL,
     )
 
 

@@ -60,6 +60,7 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
+from lamina.targets.horizontal import SideBySide
 from lamina.targets.legalize import legalize
 from lamina.targets.short_integers import without_conversions
 from lamina.tiles.stage import (
@@ -219,7 +220,12 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 @_of_both
 def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
-    return replace(planned, tiles=tile_programs(planned.plans, target_of(options)))
+    target = target_of(options)
+    tiles = tile_programs(planned.plans, target)
+    program = planned.program
+    if target.warp > 1:
+        program = SideBySide(planned.plans, tiles, target).split(program)
+    return replace(planned, program=program, tiles=tiles)
 
 
 @_of_both
@@ -345,6 +351,8 @@ PASSES = (
                 "lamina.fuse.narrow:narrowed"),
         Subpass("in_place", "lets an assignment overwrite an array, after whoever reads that",
                 "lamina.fuse.in_place:Overwriting.allow"),
+        Subpass("horizontal", "puts short kernels that are independent in one step, for GPUs",
+                "lamina.fuse.horizontal:fused_horizontally"),
         Subpass("memory_plan", "places arrays that do not live at one time in the same memory",
                 "lamina.fuse.memory_plan:plan_memory"),
         Subpass("on_touched_lines", "cuts arrays to the cache lines that a kernel touches",
@@ -371,7 +379,10 @@ PASSES = (
                 "lamina.targets.short_integers:without_conversions"),
     )),
     Pass("tiles", "takes products in tiles; gives what their blocks do, with barriers",
-         "tiles", _lower_to_tiles),
+         "tiles", _lower_to_tiles, (
+        Subpass("side_by_side", "splits steps of kernels that one launch cannot run side by side",
+                "lamina.targets.horizontal:SideBySide.split"),
+    )),
     Pass("print", "takes nests; gives source text and launches",
          "source", _print, (
         Subpass("loops", "writes the loops of a nest, and each value where its operands are known",

@@ -105,8 +105,9 @@ def for_a_gpu() -> None:
     x = Tensor.of(hole(0, np.zeros((64, 64), np.float32)), "cpu")
     total = Tensor.of(Node(Op.ALL_REDUCE, (x.node,), Combine(ADD, 2, 1)), "cpu")
     places = lm.argsort(x, axis=1)
-    results = [x @ x, total, places, lm.scatter(x, 0, places, x, "add")]
+    results = [x @ x, places, lm.scatter(x, 0, places, x, "add")]
     pipeline.compile_source([opened(one) for one in results], options)
+    pipeline.compile_source([opened(total)], options)
 
 
 @pytest.fixture(scope="module")

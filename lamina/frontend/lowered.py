@@ -136,12 +136,13 @@ def _kernels(
     planned: Planned, program_cost: Callable[[], ProgramCost]
 ) -> tuple[LoweredKernel, ...]:
     from lamina.targets.formulas import comment
+    from lamina.targets.horizontal import text_with
 
     assert planned.source is not None
     kernels = []
     for kernel, plan in planned.plans.items():
         lines = tuple(planned.lines.get(kernel, ()))
-        text = planned.source.kernels.get(plan.name, "")  # of a collective there is none
+        text = text_with(planned.source.kernels, plan.name)  # "" of a collective
         source = f"{comment(kernel, lines)}\n{text}"
         kernels.append(LoweredKernel(plan.name, str(plan), source, lines, program_cost))
     return tuple(kernels)

@@ -52,8 +52,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in order. A step is the launches of one kernel, or of several that run together, for
-    one block of rows after the other. `outputs` holds a view for each requested result.
+    """Steps in order. A step is the launches of one kernel, or of several that run together: on a
+    CPU for one block of rows after the other, on a GPU side by side, as none needs another one.
+    `outputs` holds a view for each requested result.
 
     A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
     then comes a buffer for each output, then one for each array that is kept from call to call,

@@ -8,6 +8,7 @@ from lamina.core.shape import prod
 from lamina.fuse.constants import Kept, constants_apart
 from lamina.fuse.early import early_collectives
 from lamina.fuse.groups import group_values, readers_of
+from lamina.fuse.horizontal import fused_horizontally
 from lamina.fuse.in_place import Overwriting, can_replace
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import kernel_of, parameters_of
@@ -123,6 +124,9 @@ class _Builder:
             in_memory = {value: value.shape}  # so that the kernel reads it
             group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), in_memory)
             self._launch_alone(group, copy.view)
+        if self.target.max_horizontal > 1 and not self._exchanged_views():
+            steps = [step for step in self.steps if step]
+            self.steps = fused_horizontally(steps, self.target.max_horizontal)
         return self._planned(outputs)
 
     def _ordered(self, copies: Sequence[_Copy]) -> list[Step]:

@@ -57,6 +57,10 @@ class FusionTarget:
     """Whether a collective runs beside the kernels after it, up to the first that reads its result:
     its operand then stays in memory for as long."""
 
+    max_horizontal: int = 1
+    """Short kernels, independent of each other, that one launch may run side by side
+    (`lamina.fuse.horizontal`)."""
+
     cost: Cost | None = None
     """Predicts times, by which row blocks are compared with kernels on whole arrays; None forms all
     row blocks that fit."""

@@ -21,6 +21,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest, axis_lists, operands_of
 from lamina.runtime.source import Source
+from lamina.targets.horizontal import BETWEEN_NAMES
 from lamina.targets.names import axis_names, monoid_name
 
 LONGEST_LINE = 100  # characters of a value that has no line of its own
@@ -297,9 +298,10 @@ def listing(
     the `kernels` stands below its comment, with the user's `lines` of it, if they are known. In C,
     functions of row blocks have none, which only call kernels."""
     parts = []
-    for name, text in source.kernels.items():
-        if name in kernels:
-            kernel = kernels[name]
-            parts.append(comment(kernel, lines.get(kernel, ())))
+    for launched, text in source.kernels.items():
+        for name in launched.split(BETWEEN_NAMES):
+            if name in kernels:
+                kernel = kernels[name]
+                parts.append(comment(kernel, lines.get(kernel, ())))
         parts.append(text)
     return "\n".join(filter(None, [*parts, source.entry]))

@@ -21,10 +21,14 @@
                        bits are set; adds 1 in shared memory, whoever else does */
 
 #define SCRATCH /* of each thread */
-#define EACH_BLOCK(word, threads, workers) FOLLOW; SHARED(threads) const word worker = BLOCK
-#define EACH_THREAD(word, threads, workers) \
+#define EACH_BLOCK(word, threads, workers) EACH_BLOCK_OF(BLOCK, word, threads, workers)
+#define EACH_THREAD(word, threads, workers) EACH_THREAD_OF(BLOCK, word, threads, workers)
+/* The same where some blocks of a launch run a kernel, of which `block` is one. */
+#define EACH_BLOCK_OF(block, word, threads, workers) \
+    FOLLOW; SHARED(threads) const word worker = block
+#define EACH_THREAD_OF(block, word, threads, workers) \
     FOLLOW; \
-    const word worker = (word)BLOCK * threads + THREAD; \
+    const word worker = (word)(block) * threads + THREAD; \
     if (worker >= workers) return
 
 #define LANE (THREAD % 32)

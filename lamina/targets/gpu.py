@@ -1,16 +1,17 @@
-"""GPUs: a program is one translation unit in a C++ without headers, and a launch for each kernel.
+"""GPUs: a program is one translation unit in a C++ without headers, and a launch for each step.
 
 What dialects of that language do not share is in preludes, of which `gpu.c` says what they have:
 `prelude.cu` is that of CUDA. `gpu_printer.py` prints a kernel.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 
 from lamina.core.dtypes import SHORT
 from lamina.core.target import Target
 from lamina.errors import DeviceError
+from lamina.fuse.launch import Launch as KernelLaunch
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
@@ -18,8 +19,9 @@ from lamina.loops.nest import Nest
 from lamina.runtime.buffer import Launch
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
-from lamina.targets.gpu_printer import PrintedKernel
+from lamina.targets.gpu_printer import PrintedKernel, PrintedPart
 from lamina.targets.helpers import HelperText, used_fragments
+from lamina.targets.horizontal import kernel_side_by_side
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import whole_warps
 from lamina.tiles.program import TileProgram
@@ -34,13 +36,17 @@ SORTS = "sorts.c"  # the text of sorts, which needs all others
 class GpuPlatform:
     """By what GPUs of one kind are programmed: CUDA or Metal, each with its form of C++.
 
-    preludes         texts of every program, below targets/
-    print_kernel     prints a nest, by its name, for a target: by its tile program, if it has one
-    has_collectives  whether an engine moves arrays of the device
+    preludes              texts of every program, below targets/
+    print_kernel          prints a nest, by its name, for a target: by its tile program, if it has
+                          one
+    print_block_function  prints a nest for some blocks of a launch; None where each kernel has a
+                          launch of its own
+    has_collectives       whether an engine moves arrays of the device
     """
 
     preludes: tuple[str, ...]
     print_kernel: Callable[[Nest, str, Target, TileProgram | None], PrintedKernel]
+    print_block_function: Callable[[Nest, str, Target], PrintedPart] | None = None
     has_collectives: bool = False
 
 
@@ -54,16 +60,55 @@ def print_program(
     if collectives and not platform.has_collectives:
         exchange = collectives[0].exchange
         raise DeviceError(f"{exchange}: no engine moves arrays of this device: use the CPU")
-    printed: dict[AnyKernel, PrintedKernel] = {}
-    for kernel, (name, _, nest) in plans.items():
-        if isinstance(nest, SortKernel):
-            printed[kernel] = _print_sort(nest, name, target.warp)
-        elif not isinstance(nest, Collective):
-            printed[kernel] = platform.print_kernel(nest, name, target, tiles.get(kernel))
-    kernels = {plans[kernel].name: each.text for kernel, each in printed.items()}
-    helpers = _helpers(platform, printed.values())
+    printed = _Printed(platform, target, plans, tiles)
+    for step in program.steps:
+        printed.add(step)
+    kernels = {each.launch.name: each.text for each in printed.kernels.values()}
+    helpers = _helpers(platform, printed.kernels.values())
     exchanges = tuple(collective.exchange for collective in collectives)
-    return Source(helpers, kernels, exchanges=exchanges), _launches(program, plans, printed)
+    return Source(helpers, kernels, exchanges=exchanges), _launches(program, plans, printed.kernels)
+
+
+@dataclass
+class _Printed:
+    """The kernels of a program that are printed so far. kernels: by the kernels of their steps"""
+
+    platform: GpuPlatform
+    target: Target
+    plans: Mapping[AnyKernel, Plan]
+    tiles: TilePrograms
+    kernels: dict[tuple[AnyKernel, ...], PrintedKernel] = field(default_factory=dict)
+    parts: dict[AnyKernel, PrintedPart] = field(default_factory=dict)
+
+    def add(self, step: Sequence[KernelLaunch]) -> None:
+        """Print what runs a step, unless an equal one did before; nothing runs a collective."""
+        key = kernels_of(step)
+        if key in self.kernels or isinstance(key[0], Collective):
+            return
+        if len(key) == 1:
+            self.kernels[key] = self._kernel(key[0])
+        else:
+            self.kernels[key] = kernel_side_by_side([self._part(kernel) for kernel in key])
+
+    def _kernel(self, kernel: AnyKernel) -> PrintedKernel:
+        name, _, nest = self.plans[kernel]
+        if isinstance(nest, SortKernel):
+            return _print_sort(nest, name, self.target.warp)
+        assert isinstance(nest, Nest)
+        return self.platform.print_kernel(nest, name, self.target, self.tiles.get(kernel))
+
+    def _part(self, kernel: AnyKernel) -> PrintedPart:
+        if kernel not in self.parts:
+            name, _, nest = self.plans[kernel]
+            assert isinstance(nest, Nest)
+            assert self.platform.print_block_function is not None
+            self.parts[kernel] = self.platform.print_block_function(nest, name, self.target)
+        return self.parts[kernel]
+
+
+def kernels_of(step: Sequence[KernelLaunch]) -> tuple[AnyKernel, ...]:
+    """The kernels of a step, in the order of its launches."""
+    return tuple(launch.kernel for launch in step)
 
 
 def _helpers(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> str:
@@ -79,18 +124,22 @@ def _helpers(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> str:
 def _launches(
     program: Program,
     plans: Mapping[AnyKernel, Plan],
-    printed: Mapping[AnyKernel, PrintedKernel],
+    printed: Mapping[tuple[AnyKernel, ...], PrintedKernel],
 ) -> tuple[Launch, ...]:
-    """The launches of a program with their arguments, and what they wait for."""
+    """The launch of each step of a program with its arguments, and what it waits for."""
     launches: list[Launch] = []
     exchanges = 0  # so far
-    for step, after in zip(program.launches, collectives_before(program), strict=True):
-        if isinstance(step.kernel, Collective):
-            launch = Launch(plans[step.kernel].name, 0, 0, (), exchange=exchanges)
+    before = iter(collectives_before(program))
+    for step in program.steps:
+        kernels = kernels_of(step)
+        if isinstance(kernels[0], Collective):
+            launch = Launch(plans[kernels[0]].name, 0, 0, (), exchange=exchanges)
             exchanges += 1
         else:
-            launch = printed[step.kernel].launch
-        arguments = tuple(program.location(view) for view in step.arguments)
+            launch = printed[kernels].launch
+        views = [view for kernel_launch in step for view in kernel_launch.arguments]
+        arguments = tuple(map(program.location, views))
+        after = max(next(before) for _ in step)
         launches.append(launch._replace(arguments=arguments, after=after))
     return tuple(launches)
 

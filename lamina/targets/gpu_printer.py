@@ -47,6 +47,14 @@ class PrintedKernel:
 
 
 @dataclass(frozen=True)
+class PrintedPart(PrintedKernel):
+    """A kernel as a function that some blocks of a launch run: it takes the number that a block has
+    among these, after its arrays. pointers: what macros take of each array, ``const f32, 0``"""
+
+    pointers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _UnrolledIndices:
     """What the indices beneath a node are while some axes are unrolled.
 
@@ -300,13 +308,24 @@ class GpuPrinter(KernelPrinter):
 
     def print_kernel(self) -> PrintedKernel:
         """The kernel's function."""
+        pointers, scratch = self.arrays()
+        body = self.body(self._opening(pointers, scratch))
+        text = f"{self.head(pointers, self.threads.per_block)} {{\n{body}}}"
+        return PrintedKernel(text, self._launch(), self.helper_texts())
+
+    def print_block_function(self) -> PrintedPart:
+        """The kernel as a function for some blocks of a launch."""
+        pointers, scratch = self.arrays()
+        body = self.body(self._opening(pointers, scratch, block="block"))
+        arguments = [*(f"POINTER({pointer})" for pointer in pointers), "const u32 block"]
+        text = f"INLINE void {self.function}({', '.join(arguments)}) {{\n{body}}}"
+        return PrintedPart(text, self._launch(), self.helper_texts(), tuple(pointers))
+
+    def _launch(self) -> Launch:
+        """How the kernel is launched, but for its arguments."""
         workers = points(self.threads.grid)
         blocks = workers if self.threads.cooperates else ceil(workers / self.threads.per_block)
-        pointers, scratch = self.arrays()
-        body = self.body(self._opening(pointers, scratch, workers))
-        text = f"{self.head(pointers, self.threads.per_block)} {{\n{body}}}"
-        launch = Launch(self.function, blocks, self.threads.per_block, ())
-        return PrintedKernel(text, launch, self.helper_texts())
+        return Launch(self.function, blocks, self.threads.per_block, ())
 
     def head(
         self,
@@ -328,9 +347,10 @@ class GpuPrinter(KernelPrinter):
         bounds = f"{threads}, 1" if has_all_registers else f"{threads}"
         return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
-    def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
-        """The lines that a kernel begins with: its arrays, which worker of `workers` it is, and its
-        indices. Of a softmax of 64 rows, one a block of 64 threads:
+    def _opening(self, pointers: list[str], scratch: list[str], block: str = "") -> list[str]:
+        """The lines that a kernel begins with: its arrays, which of its workers it is, and its
+        indices. block: the number of the block, if that is not the launch's. Of a softmax of 64
+        rows, one a block of 64 threads:
 
             ALIGNED(const f32, 0, 25600, 25600);
             ALIGNED(f32, 1, 25600, 25600);
@@ -345,9 +365,11 @@ class GpuPrinter(KernelPrinter):
         if "unroll" in self.nest.binding.values():
             lines += self.alignments(pointers)
         lines += scratch
+        workers = points(self.threads.grid)
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
         macro = "EACH_BLOCK" if self.threads.cooperates else "EACH_THREAD"
-        lines.append(f"{macro}({word}, {self.threads.per_block}, {workers});")
+        worker = f"{word}, {self.threads.per_block}, {workers}"
+        lines.append(f"{macro}_OF({block}, {worker});" if block else f"{macro}({worker});")
         lines += self.indices(self.threads.grid, "worker")
         lines += self.indices(self.threads.rows, self.threads.place_of_row)
         if self.threads.shared_loops:

@@ -128,7 +128,7 @@ def _with_lines_of_others(
 def _host_seconds(program: Program, views: Collection[BufferView], rates: Rates) -> float:
     """The seconds of the host in one call of a program that has these arrays."""
     arrays = sum(view.kind in ("input", "output") for view in views)
-    return rates.call + rates.array * arrays + rates.enqueue * len(program.launches)
+    return rates.call + rates.array * arrays + rates.enqueue * len(program.steps)
 
 
 def joined(costs: Sequence[KernelCost]) -> KernelCost:
@@ -152,8 +152,9 @@ def joined(costs: Sequence[KernelCost]) -> KernelCost:
 
 
 def joined_seconds(times: Sequence[KernelTime]) -> float:
-    """The seconds of the kernels of one step: their sum, but that work is handed out once, so that
-    only the longest fork and launch counts. Two kernels of 5 us, 1 us of each for fork and launch,
+    """The seconds of the kernels of one step, which take turns at each row block of a CPU, and of
+    which a GPU has one launch: their sum, but that work is handed out once, so that only the
+    longest fork and launch counts. Two kernels of 5 us, 1 us of each for fork and launch,
     take 9 us."""
     if len(times) == 1:
         return times[0].seconds

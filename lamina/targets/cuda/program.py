@@ -6,7 +6,7 @@ from lamina.targets.cuda.attention_programs import AttentionPrinter
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.product_programs import ProductPrinter
 from lamina.targets.gpu import GpuPlatform
-from lamina.targets.gpu_printer import PrintedKernel
+from lamina.targets.gpu_printer import PrintedKernel, PrintedPart
 from lamina.tiles.program import TileProgram
 
 
@@ -22,4 +22,9 @@ def print_kernel(
     return ProductPrinter(printer, program).print()
 
 
-CUDA = GpuPlatform(("cuda/prelude.cu",), print_kernel, has_collectives=True)
+def print_block_function(nest: Nest, name: str, target: Target) -> PrintedPart:
+    """The kernel of a nest without products in tiles, for some blocks of a launch."""
+    return CudaPrinter(nest, name, target).print_block_function()
+
+
+CUDA = GpuPlatform(("cuda/prelude.cu",), print_kernel, print_block_function, has_collectives=True)

@@ -1,0 +1,96 @@
+"""Kernels side by side in one launch: their text, and what a GPU makes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, TensorSpec
+from lamina.core import options
+from lamina.frontend.lowered import Lowered
+from lamina.runtime import cuda
+from lamina.runtime.cuda import compile_source
+from lamina.targets.horizontal import BETWEEN_NAMES
+
+SIZES = (96, 160, 96)
+
+
+def products(rows: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """Products of rows by weights, none of which needs another one."""
+    return [row @ weight for row, weight in zip(rows, weights, strict=True)]
+
+
+def lowered(arch: str = "sm_90a") -> Lowered:
+    rows = [TensorSpec((1, 256), lm.float32) for _ in SIZES]
+    weights = [TensorSpec((256, size), lm.float32) for size in SIZES]
+    return lm.jit(products).lower(rows, weights, device="cuda:0", arch=arch)
+
+
+def test_one_launch_has_the_blocks_of_all() -> None:
+    planned = lowered().planned
+    (launch,) = planned.launches
+    (step,) = planned.program.steps
+    assert len(step) == len(SIZES)
+    assert launch.name.count(BETWEEN_NAMES) == len(SIZES) - 1
+    assert len(launch.arguments) == 3 * len(SIZES)
+
+
+def test_equal_kernels_are_printed_once() -> None:
+    source = lowered().planned.source
+    assert source is not None
+    (text,) = source.kernels.values()
+    assert text.count("INLINE void") == len(set(SIZES))
+    assert text.count("BLOCK - ") == len(SIZES)
+
+
+def test_each_kernel_has_the_text_that_it_is_a_part_of() -> None:
+    kernels = lowered().kernels
+    assert len(kernels) == len(set(SIZES))
+    assert all(f"INLINE void {kernel.name}(" in kernel.source for kernel in kernels)
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 12])
+def test_products_in_tiles_have_launches_of_their_own(size: int) -> None:
+    matrices = [TensorSpec((size, 1024), lm.bfloat16) for _ in range(2)]
+    weights = [TensorSpec((1024, 1024), lm.bfloat16) for _ in range(2)]
+    planned = lm.jit(products).lower(matrices, weights, device="cuda:0", arch="sm_90a").planned
+    assert [len(step) for step in planned.program.steps] == [1, 1]
+    assert len(planned.launches) == 2
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_nvrtc_accepts_the_text(arch: str) -> None:
+    assert compile_source(lowered(arch).planned.text, arch)
+
+
+@pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16])
+def test_results_on_a_gpu(device: cuda.Device, dtype: lm.DType) -> None:
+    rng = np.random.default_rng(3)
+    rows, weights = (
+        [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
+        for shapes in ([(1, 256)] * len(SIZES), [(256, size) for size in SIZES])
+    )
+    with options.using(device=device.name):
+        arguments = [[Tensor(array).cast(dtype) for array in arrays] for arrays in (rows, weights)]
+        results = lm.jit(products)(*arguments)
+    for result, row, weight in zip(results, rows, weights, strict=True):
+        want = row @ weight
+        np.testing.assert_allclose(result.cast(lm.float32).numpy(), want, 0.01, 0.5)
+
+
+def test_updates_of_many_parameters_on_a_gpu(device: cuda.Device) -> None:
+    with options.using(device=device.name):
+        parameters = [Tensor(np.full((number + 1, 7), float(number))) for number in range(20)]
+
+        @lm.jit
+        def update() -> None:
+            for parameter in parameters:
+                parameter.assign(parameter * 0.5 + 1.0)
+
+        update()
+        update()
+    for number, parameter in enumerate(parameters):
+        want = (number * 0.5 + 1.0) * 0.5 + 1.0
+        np.testing.assert_allclose(parameter.numpy(), np.full((number + 1, 7), want))
