@@ -16,8 +16,8 @@ import lamina as lm  # noqa: E402
 from lamina.interop.torch import backend, dynamo  # noqa: E402
 from lamina.runtime.profile import runs  # noqa: E402
 
-kept = dynamo._kept()
-if kept is None:
+graph_cache = dynamo._graph_cache()
+if graph_cache is None:
     pytest.skip("PyTorch's cache has room for Inductor's results alone", allow_module_level=True)
 
 
@@ -43,7 +43,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def call() -> None:
         torch._dynamo.reset()
-        monkeypatch.setattr(kept, "Compiled", forbidden)
+        monkeypatch.setattr(graph_cache, "Compiled", forbidden)
 
     return call
 
@@ -128,7 +128,7 @@ def test_what_is_found_loads_neither_code_generators_nor_decompositions(
         (codecache.CacheBase, "get_system"),  # reads all files of Triton
         (dynamo, "decompositions"),
     ):
-        monkeypatch.setattr(owner, name, kept.Compiled)
+        monkeypatch.setattr(owner, name, graph_cache.Compiled)
     torch.testing.assert_close(call(function, x), first, rtol=0, atol=0)
 
 

@@ -30,8 +30,8 @@ from lamina.runtime.buffer import Heap, Launch  # noqa: E402
 from lamina.runtime.source import Source  # noqa: E402
 from tests.interop.test_torch_gpu import GPU, STREAM, HostMemory, graph_of  # noqa: E402
 
-kept = dynamo._kept()
-if kept is None:
+graph_cache = dynamo._graph_cache()
+if graph_cache is None:
     pytest.skip("PyTorch's cache has room for Inductor's results alone", allow_module_level=True)
 
 
@@ -76,13 +76,13 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loa
 def traced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that were compiled, which were in no cache."""
     graphs: list[Any] = []
-    compile_graph = kept.Compiled
+    compile_graph = graph_cache.Compiled
 
     def noted(module: Any, mode: Fallback) -> Any:
         graphs.append(module)
         return compile_graph(module, mode)
 
-    monkeypatch.setattr(kept, "Compiled", noted)
+    monkeypatch.setattr(graph_cache, "Compiled", noted)
     return graphs
 
 
@@ -162,7 +162,7 @@ def test_the_facts_of_a_gpu_are_in_the_keys_of_graphs_that_use_it(
     keys: list[str] = []
 
     def backend(graph: Any, examples: Sequence[Any]) -> Any:
-        keys.append(kept.key_of(graph, Fallback.ALLOWED))
+        keys.append(graph_cache.key_of(graph, Fallback.ALLOWED))
         return graph.forward
 
     def add(function: Callable[[Any], Any]) -> None:
@@ -185,7 +185,7 @@ def test_graphs_of_cpus_and_gpus_are_kept(device: str) -> None:
     graph = torch.fx.symbolic_trace(lambda x: x + 1)
     with FakeTensorMode():
         example = torch.empty(3, device=device)
-    assert kept.can_keep(graph, [example]) == (device != "meta")
+    assert graph_cache.can_keep(graph, [example]) == (device != "meta")
 
 
 def test_numbers_that_differ_are_read_with_a_program(loaded: list[Loaded]) -> None:
