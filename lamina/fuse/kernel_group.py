@@ -423,11 +423,15 @@ class KernelGroup:
         self._lower_anew(self.shape, {last: (size // block.size, block.size)})
 
     def run_whole(self, before: "KernelGroup") -> None:
-        """Take `run_in_blocks` back: every attribute is that of the copy `before` again."""
-        # A shallow copy is enough: `run_in_blocks` gives attributes new values, and changes none of
-        # the objects that they had. Properties that it was the first to ask for stay cached: it
-        # asks before it changes anything.
-        vars(self).update(vars(before))
+        """Take `run_in_blocks` and `keep_members` back. before: a copy of the kernel from before
+        them. They give these attributes new values, and change none of the objects that they had.
+        """
+        self.first = before.first
+        self.members = before.members
+        self.block = before.block
+        self.summed = before.summed
+        self.initial = before.initial
+        self.lowered = before.lowered
 
     def _sum_in_blocks(self, accumulation: Accumulation, *, is_whole: bool) -> None:
         """Make the kernel compute only the sum of its last member. Blocks add their parts to

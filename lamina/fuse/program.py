@@ -1,7 +1,7 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lamina.core.shape import prod
@@ -11,7 +11,7 @@ from lamina.fuse.groups import group_values, readers_of
 from lamina.fuse.horizontal import fused_horizontally
 from lamina.fuse.in_place import Overwriting, can_replace
 from lamina.fuse.kernel_group import KernelGroup
-from lamina.fuse.kernels import kernel_of, parameters_of
+from lamina.fuse.kernels import expected_kernel, kernel_of, parameters_of
 from lamina.fuse.launch import ALIGNMENT, on_touched_lines
 from lamina.fuse.launch import BufferView as BufferView
 from lamina.fuse.launch import Launch as Launch
@@ -39,19 +39,47 @@ def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
 
 
 def _built(sinks: Sequence[Node], target: FusionTarget) -> Program:
-    """The program of a graph, all of which every call computes.
+    """The program of a graph, all of which every call computes."""
+    results = [_result_of(sink) for sink in sinks]
+    groups = _kernels_of([result.value for result in results], target)
+    return _Builder(results, groups, target).build()
 
-    Kernels may compute sums of products again inside their own sums (`values._recomputed`). Whether
-    a kernel gains by that is known only when it is complete. If one does not, the program is built
+
+def _kernels_of(values: Sequence[Node], target: FusionTarget) -> list[KernelGroup]:
+    """The kernels that compute `values`.
+
+    They may compute sums of products again inside their own sums (`values._recomputed`). Whether a
+    kernel gains by that is known only when it is complete. If one does not, kernels are formed
     anew, with its sums in memory. Each time there are more of these, so this ends.
     """
+    in_order = values
+    if target.overlaps_collectives and _has_collectives(values):
+        in_order = values[::-1]  # gradients of the last parameters are the first to be ready
+        in_order = [*ready_before_others(in_order), *in_order]
     never_recomputed = frozenset[Node]()
     while True:
-        builder = _Builder(sinks, target, never_recomputed)
-        program = builder.build()
-        if not builder.without_gain:
-            return program
-        never_recomputed |= builder.without_gain
+        groups = group_values(in_order, target, never_recomputed)
+        without_gain = _recomputed_without_gain(groups, values, target)
+        if not without_gain:
+            return groups
+        never_recomputed |= without_gain
+
+
+def _recomputed_without_gain(
+    groups: Sequence[KernelGroup], results: Iterable[Node], target: FusionTarget
+) -> frozenset[Node]:
+    """The sums of products that kernels among `groups` compute again, and gain nothing by it."""
+    gains = target.gains_by_recomputing
+    if gains is None:
+        return frozenset()
+    used = readers_of(groups).keys() | set(results)
+    without_gain = frozenset[Node]()
+    for group in groups:
+        stored = [node for node in group.members if node in used]
+        is_launched = any(points(group.stores[node].axes) for node in stored)
+        if group.recomputed and is_launched and not gains(expected_kernel(group, stored)):
+            without_gain |= group.recomputed
+    return without_gain
 
 
 @dataclass(frozen=True)
@@ -87,20 +115,11 @@ class _Builder:
     which only blocks of rows exist, has a view in each step that computes it: several steps may."""
 
     def __init__(
-        self, sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node]
+        self, results: Sequence[_Result], groups: Sequence[KernelGroup], target: FusionTarget
     ) -> None:
-        """`never_recomputed` are sums of products that no kernel computes inside its own sums."""
         self.target = target
-        # Found while kernels are launched: sums that a kernel computes again without a gain.
-        self.without_gain: set[Node] = set()
-        self.results = [_result_of(sink) for sink in sinks]
-        values = [result.value for result in self.results]
-        in_order = values
-        if target.overlaps_collectives and _has_collectives(values):
-            in_order = values[::-1]  # gradients of the last parameters are the first to be ready
-            in_order = [*ready_before_others(in_order), *in_order]
-        groups = group_values(in_order, target, never_recomputed)
-        self.group_steps = steps_of(groups, values, target)
+        self.results = results
+        self.group_steps = steps_of(groups, [result.value for result in results], target)
         self.step_of = {group: step for step in self.group_steps for group in step.groups}
         self.readers = readers_of(self.step_of)
         self.group_of = {node: group for group in groups for node in group.members}
@@ -334,9 +353,6 @@ class _Builder:
         kernel, views = kernel_of(group, stored, read, written)
         narrowing = None if group.block_axes else narrowing_of(kernel.stores)
         self.steps[-1].append(Launch(narrowed(kernel, narrowing), views, tuple(group.members)))
-        gains = self.target.gains_by_recomputing
-        if group.recomputed and gains and not gains(kernel):
-            self.without_gain |= group.recomputed
 
     def _launch_collective(
         self, value: Node, read: Sequence[BufferView], written: Sequence[BufferView]
