@@ -17,7 +17,7 @@ from typing import NamedTuple
 from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
+from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, loads_beneath, points
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -365,6 +365,11 @@ def _begins_lines(store: Store, itemsize: int) -> bool:
     steps = [abs(stride) * itemsize for stride in strides.values() if stride != 1]
     uneven = [step for step in steps if step % LINE]
     return all(step % (LINE // 2) == 0 and step >= LONG_ROW for step in uneven)
+
+
+def is_minor(value: Node, axis: Node) -> bool:
+    """Are neighbours along `axis` neighbours in the memory that `value` comes from?"""
+    return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads_beneath([value]))
 
 
 def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:

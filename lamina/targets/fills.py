@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from lamina.ir.kernel import Store
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group
-from lamina.schedule.gpu.products import is_minor
+from lamina.loops.nest import is_minor
 from lamina.targets.parts import (
     InRegisters,
     Loop,

@@ -9,12 +9,12 @@ from lamina.core.dtypes import SHORT, float32
 from lamina.core.shape import Shape
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, points
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.ir.products import uncast_factors
-from lamina.loops.nest import Axes
+from lamina.loops.nest import Axes, is_minor
 from lamina.schedule.cost.products import is_in_chunks
 from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS
 from lamina.schedule.gpu.attention import (
@@ -220,11 +220,6 @@ def _are_gathered(factors: Sequence[Factor]) -> bool:
     if len(k_axes) > 1 and any(is_minor(each.value, axis) for each in factors for axis in k_axes):
         return True
     return any(len(each.row_axes) > 1 and not is_minor(each.value, k_axes[-1]) for each in factors)
-
-
-def is_minor(value: Node, axis: Node) -> bool:
-    """Are neighbours along `axis` neighbours in the memory that `value` comes from?"""
-    return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads_beneath([value]))
 
 
 @dataclass(frozen=True)

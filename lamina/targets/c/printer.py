@@ -74,7 +74,8 @@ class CPrinter(KernelPrinter):
         super().__init__(Partitioner(nest), name, language)
         self.prefetches = Prefetches(self)
         self.streamed: list[int] = []  # the parameters that are stored past the caches
-        self._by_lanes = 0  # vectors so far that are read or written lane by lane
+        # Vectors so far that are read or written lane by lane where a function could be called.
+        self._inlined_vectors = 0
 
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
@@ -194,9 +195,11 @@ class CPrinter(KernelPrinter):
             return self._load_masked(node, place, mask, access.lanes)
         if access.stride == 1:
             return self._load_neighbours(node, point, place, access.lanes)
-        text = self._lanes_apart(node.dtype, place, access) if condition is ix.TRUE else ""
-        if text:
-            return Value(text, node.dtype, access.lanes)
+        if condition is ix.TRUE:
+            text = self._lanes_apart(node.dtype, place, access)
+            if text:
+                return Value(text, node.dtype, access.lanes)
+            self._count_inlined(access, node.dtype)
         return self._load_by_lanes(node, point, access.axis, access.lanes)
 
     def _load_masked(self, node: Node, place: str, mask: str, lanes: int) -> Value:
@@ -229,17 +232,22 @@ class CPrinter(KernelPrinter):
         return self._loaded(f"({kind}){{{', '.join(elements)}}}", node.dtype, lanes)
 
     def _calls_for_lanes(self, access: Access, dtype: DType) -> bool:
-        """Is this vector, whose lanes lie apart, read or written by calling a function? After the
-        sums of a kernel, where it happens once for all their steps and a call costs little, the
-        vectors after the first INLINED_BY_LANES are: each question counts one vector."""
-        open_axes = self.depth_of
+        """Is this vector, whose lanes lie apart, read or written by calling a function? Those that
+        a function can read or write are, after the first INLINED_BY_LANES."""
+        return self._inlined_vectors >= INLINED_BY_LANES and self._suits_call(access, dtype)
+
+    def _suits_call(self, access: Access, dtype: DType) -> bool:
+        """Can a function read or write this vector, and costs a call little? After the sums of a
+        kernel it happens once for all their steps."""
         has_sums = any(axis.arg.reduce for axis in self.nest.order)
-        is_after_sums = has_sums and not any(axis.arg.reduce for axis in open_axes)
+        is_after_sums = has_sums and not any(axis.arg.reduce for axis in self.depth_of)
         is_regular = access.stride is not None and access.lanes > FEW_LANES and dtype is not bool_
-        if not (is_after_sums and is_regular):
-            return False
-        self._by_lanes += 1
-        return self._by_lanes > INLINED_BY_LANES
+        return is_after_sums and is_regular
+
+    def _count_inlined(self, access: Access, dtype: DType) -> None:
+        """Count a vector that is about to be read or written lane by lane."""
+        if self._suits_call(access, dtype):
+            self._inlined_vectors += 1
 
     def _load_neighbours(self, node: Node, point: Point, place: str, lanes: int) -> Value:
         """``*(f32x8r *)(p0 + 8 * i)``; a condition, if there is one, holds for all lanes or none:
@@ -350,6 +358,8 @@ class CPrinter(KernelPrinter):
                 text = self.language.widened(value, Value("", dtype, access.lanes))
                 self.line(f"store_apart_{kind}({place}, {access.stride}, {text});")
                 return
+            if is_plain:
+                self._count_inlined(access, dtype)
             for number, lane in enumerate(self.each_lane(access.axis, point)):
                 self.print_store(store, self.language.lane(value, number), lane)
         elif access.lanes > 1:
