@@ -8,20 +8,28 @@ of 128 sums of a thread in slices of 16:
     const auto store_slice0 = [&](u32 tile) INLINED { ... };
     ...
     if (kept_tile != ~0u) {             beside the first steps of a tile
-        next_step();
-        store_slice0(kept_tile);
-        next_step();
-        store_slice1(kept_tile);
-        ...
+        NOT_UNROLLED for (u32 slice = 0; slice < 8; slice++) {
+            next_step();
+            switch (slice) {
+                case 0: {
+                    store_slice0(kept_tile);
+                    break;
+                }
+                ...
+            }
+        }
     }
     while (step < 64) next_step();
     ...
     kept.put(0, cast_1);                after the last one
     ...
     kept_tile = tile;
+
+A step is printed once for all slices: NVRTC takes as long for each copy of its products as for all
+that is around them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from lamina.core.dtypes import float32
 from lamina.ir.kernel import Store, free_axes
@@ -116,15 +124,22 @@ class EpiloguePrinter:
         printer.filled = filled
 
     def print_beside_steps(self) -> None:
-        """Print the first steps of a tile, each beside a slice of the tile before."""
-        self._print_calls(("next_step();",))
+        """Print the first steps of a tile, each beside a slice of the tile before. The loop takes
+        one branch to its slice, while products of the step run."""
+        slices, block = self.epilogue.slices, self.block
+        loop = f"NOT_UNROLLED for (u32 slice = 0; slice < {slices}; slice++) {{"
+        with block(f"if (kept_tile != {NO_TILE}) {{"), block(loop):
+            self.line("next_step();")
+            with block("switch (slice) {"):
+                for number in range(slices):
+                    self.printer.braced(f"case {number}: {{", [_call(number), "break;"])
 
     def print_last_slices(self) -> None:
         """Print the slices of a block's last tile, which has none after it."""
-        self._print_calls(())
-
-    def _print_calls(self, before: Sequence[str]) -> None:
-        calls: list[str] = []
-        for number in range(self.epilogue.slices):
-            calls += [*before, f"store_slice{number}(kept_tile);"]
+        calls = [_call(number) for number in range(self.epilogue.slices)]
         self.printer.braced(f"if (kept_tile != {NO_TILE}) {{", calls)
+
+
+def _call(slice_: int) -> str:
+    """The line that stores a slice of what is kept."""
+    return f"store_slice{slice_}(kept_tile);"
