@@ -60,6 +60,7 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
+from lamina.schedule.recipes import with_recipes
 from lamina.targets.horizontal import SideBySide
 from lamina.targets.legalize import legalize
 from lamina.targets.short_integers import without_conversions
@@ -167,8 +168,11 @@ def _schedule(program: Program, options: Options) -> Planned:
             plans[kernel] = Plan(name, (), kernel)
     scheduled = with_kept_arrays(program, plans)
     once = scheduled.program.once
-    planned_once = None if once is None else _schedule(once, replace(options, schedule=""))
-    return Planned(scheduled.program, scheduled.plans, once=planned_once)
+    if once is None:
+        return Planned(scheduled.program, scheduled.plans)
+    once = with_recipes(once)
+    planned_once = _schedule(once, replace(options, schedule=""))
+    return Planned(replace(scheduled.program, once=once), scheduled.plans, once=planned_once)
 
 
 def _plan_of(kernel: Kernel, name: str, by_user: Schedule | None, options: Options) -> Plan:
@@ -372,6 +376,8 @@ PASSES = (
                 "lamina.tiles.stage:with_pipelining"),
         Subpass("kept", "fills the arrays of constants that nests keep once, before the first call",
                 "lamina.schedule.kept:with_kept_arrays"),
+        Subpass("recipes", "notes how these arrays are computed, for programs that keep equal ones",
+                "lamina.schedule.recipes:with_recipes"),
     )),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
          "nests", _legalize, (

@@ -31,7 +31,7 @@ from lamina.core.options import Options
 from lamina.core.recent import memoized
 from lamina.core.target import Target
 from lamina.errors import DeviceError
-from lamina.fuse.launch import BufferView, Program
+from lamina.fuse.launch import BufferView, Program, Recipe
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import Names, line_of, to_text
@@ -144,6 +144,7 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
                     for view in program.outputs],
         "arena": program.arena,
         "block": program.block,
+        "recipes": [[recipe.digest, recipe.inputs] for recipe in program.recipes],
         "prelude": source.prelude,
         "kernels": dict(source.kernels),
         "entry": source.entry,
@@ -162,9 +163,11 @@ def read(parts: Any) -> StoredProgram:
     launches = tuple(map(_launch_of, parts["launches"]))
     steps = ((),) * parts["steps"]
     once = None if parts["once"] is None else read(parts["once"])
+    recipes = tuple(Recipe(digest, tuple(inputs)) for digest, inputs in parts["recipes"])
     program = Program(
-        steps, outputs, parts["arena"], parts["block"], None if once is None else once.program
-    )
+        steps, outputs, parts["arena"], parts["block"],
+        None if once is None else once.program, recipes,
+    )  # fmt: skip
     return StoredProgram(program, source, launches, once)
 
 

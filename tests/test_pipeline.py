@@ -73,13 +73,15 @@ def called_by(run: Callable[[], object]) -> set[CodeType]:
 
 
 def everything() -> None:
-    """Reductions, movement, sorts, numbers that differ, complex numbers, a softmax built twice."""
+    """Reductions, movement, sorts, numbers that differ, complex numbers, a softmax built twice, a
+    constant."""
     x = Tensor(np.linspace(0, 1, 3 * 37).reshape(3, 37), lm.float32)
     for number in (1.5, 2.5):
         (lm.softmax(x * number, axis=1) + 0.0 * x.T.T).numpy()
     (lm.asarray(np.full(5, 1 + 2j)) * 2).numpy()
     lm.cumulative_sum(x, axis=1).numpy()
     lm.argsort(x, axis=0).numpy()
+    lm.jit(lambda y: y * x.exp())(lm.ones((3, 37)).realize()).numpy()
     x.assign(x + 1.0).realize()
     with using(schedule="bind(a0, parallel)"):
         (lm.ones((31,)) * 1.5).numpy()

@@ -30,7 +30,7 @@ from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError, DeviceError, JitError
 from lamina.explain.origins import ORIGINS
 from lamina.frontend import realize as memory
-from lamina.frontend.constants import constants_of, with_constants
+from lamina.frontend.constants import constants_of, kept_bytes, with_constants
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
 from lamina.frontend.program import Program, kind_of
@@ -149,12 +149,12 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             return
         self._keeping = [other for other in self._keeping if other is not program]
         self._keeping.append(program)
-        kept = sum(other.kept.nbytes for other in self._keeping)
-        while len(self._keeping) > _MAX_KEEPING and kept > _MAX_KEPT:
-            old = self._keeping.pop(0)
-            kept -= old.kept.nbytes
-            old.forget_state()
+        while len(self._keeping) > _MAX_KEEPING and self._kept_bytes() > _MAX_KEPT:
+            self._keeping.pop(0).forget_state()
             self._quick.clear()  # it holds what they kept
+
+    def _kept_bytes(self) -> int:
+        return kept_bytes(program.kept for program in self._keeping)
 
     def _note_quick(
         self, program: Program, args: Any, tensors: list[Tensor], options: Options

@@ -50,6 +50,19 @@ class Launch:
     values: tuple[Node, ...] = field(default=(), compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an output is computed. Outputs of two programs with equal digests, made of the same
+    inputs, are equal.
+
+    digest: of the kernels, with their inputs in the order in which they come
+    inputs: the numbers of these, in that order
+    """
+
+    digest: str
+    inputs: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Program:
     """Steps in order. A step is the launches of one kernel, or of several that run together: on a
@@ -59,13 +72,15 @@ class Program:
     A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
     then comes a buffer for each output, then one for each array that is kept from call to call,
     then one for each input. `once` is a program of its own, with the same inputs, whose outputs are
-    the arrays that are kept; None if there are none."""
+    the arrays that are kept; None if there are none. `recipes`: of a program that fills such
+    arrays, how each output is computed (`lamina.schedule.recipes`)."""
 
     steps: tuple[tuple[Launch, ...], ...]
     outputs: tuple[BufferView, ...]
     arena: int  # bytes of scratch memory
     block: int  # bytes that each thread needs for a block of rows
     once: "Program | None" = None
+    recipes: tuple[Recipe, ...] = ()
 
     @property
     def kept_views(self) -> tuple[BufferView, ...]:

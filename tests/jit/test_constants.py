@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import Tensor
 from lamina.core.options import using
-from lamina.frontend.constants import MAX_CHANGES
+from lamina.frontend.constants import MAX_CHANGES, kept_bytes
 from lamina.frontend.program import Program
 from lamina.runtime.profile import counter
 
@@ -314,3 +314,62 @@ def test_who_gave_up_does_not_begin_again() -> None:
     w.requires_grad = True
     function(drawn(24, 40))
     assert not program_of(function).has_constants
+
+
+def arrays_of(function: lm.jit) -> list[set[int]]:
+    """What each program of a function keeps."""
+    return [{*map(id, one.kept.arrays)} for one in function._programs.values()]
+
+
+def test_programs_for_other_shapes_share_what_they_keep() -> None:
+    layer = Layer()
+    layer.check()
+    gc.collect()
+    before = lm.memory_stats()["allocated"]
+    layer.x = drawn(56, 40, seed=5)
+    layer.check()
+    first, second = arrays_of(layer.compiled)
+    assert first == second != set()
+    gc.collect()
+    assert lm.memory_stats()["allocated"] < before + layer.w.nbytes
+    kept = [one.kept for one in layer.compiled._programs.values()]
+    assert kept_bytes(kept) == kept[0].nbytes > 0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_shared_arrays_are_of_the_constants_as_they_are(change: Any) -> None:
+    layer = Layer()
+    for _ in range(3):
+        for rows in (24, 56, 8):
+            layer.x = drawn(rows, 40, seed=rows)
+            layer.check()
+        change(layer)
+
+
+def test_programs_share_just_what_is_equal() -> None:
+    """The table's part has as many rows as the argument, and the weights are the same."""
+    w, table = drawn(96, 256, seed=1), drawn(64, 96, seed=2)
+    weights, rows = Tensor(w), Tensor(table)
+    function = lm.jit(lambda x: x @ weights.T + rows[: x.shape[0]].exp())
+    for count in (16, 24, 16, 24):
+        x = drawn(count, 256, seed=count)
+        expected = x @ w.T + np.exp(table[:count])
+        np.testing.assert_allclose(function(Tensor(x)).numpy(), expected, rtol=1e-3, atol=1e-3)
+    first, second = arrays_of(function)
+    assert len(first) == len(second) == 2
+    assert len(first & second) == 1
+
+
+def test_arrays_of_other_constants_are_not_shared() -> None:
+    """Equal programs, whose inputs are others, or the same ones in another order."""
+    w, v = drawn(96, 256, seed=1), drawn(96, 256, seed=2)
+    weights, others = Tensor(w), Tensor(v)
+    one = lm.jit(lambda x: (x @ weights.T).exp() - x @ others.T)
+    swapped = lm.jit(lambda x: (x @ others.T).exp() - x @ weights.T)
+    x = drawn(24, 256, seed=3) * 0.1
+    expected = np.exp(x @ w.T) - x @ v.T
+    np.testing.assert_allclose(one(Tensor(x)).numpy(), expected, rtol=1e-3, atol=1e-3)
+    expected = np.exp(x @ v.T) - x @ w.T
+    np.testing.assert_allclose(swapped(Tensor(x)).numpy(), expected, rtol=1e-3, atol=1e-3)
+    assert arrays_of(one) == arrays_of(swapped)
+    assert len(arrays_of(one)[0]) == 2
