@@ -26,6 +26,7 @@ from lamina.ir.ops import Op, Ranks
 from lamina.runtime.cache import DiskCache
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.devices import target_of
+from tests.noted import noted_calls
 
 X = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(4, 6)
 W = np.sin(np.arange(36, dtype=np.float32)).reshape(6, 6)
@@ -65,15 +66,7 @@ def run(count: int = LAYERS) -> None:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that the passes run on."""
-    graphs: list[Any] = []
-    compile_source = pipeline.compile_source
-
-    def noted(sinks: Any, options: Any) -> Any:
-        graphs.append(sinks)
-        return compile_source(sinks, options)
-
-    monkeypatch.setattr(pipeline, "compile_source", noted)
-    return graphs
+    return noted_calls(monkeypatch, pipeline, "compile_source")
 
 
 def test_a_later_process_runs_no_passes(compiled: list[Any], folder: Path) -> None:

@@ -29,6 +29,7 @@ from lamina.runtime import cuda  # noqa: E402
 from lamina.runtime.buffer import Heap, Launch  # noqa: E402
 from lamina.runtime.source import Source  # noqa: E402
 from tests.interop.test_torch_gpu import GPU, STREAM, HostMemory, graph_of  # noqa: E402
+from tests.noted import noted_calls  # noqa: E402
 
 graph_cache = dynamo._graph_cache()
 if graph_cache is None:
@@ -75,15 +76,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loa
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The graphs that were compiled, which were in no cache."""
-    graphs: list[Any] = []
-    compile_graph = graph_cache.Compiled
-
-    def noted(module: Any, mode: Fallback) -> Any:
-        graphs.append(module)
-        return compile_graph(module, mode)
-
-    monkeypatch.setattr(graph_cache, "Compiled", noted)
-    return graphs
+    return noted_calls(monkeypatch, graph_cache, "Compiled")
 
 
 def compiled_call(function: Callable[..., Any], *tensors: Any) -> Callable[..., Any]:
