@@ -133,31 +133,8 @@ double scalar_operations(long repeats) {
     return seconds;
 }
 
-/* An exponential as `targets/c/math.c` has it: of 30 instructions by the record of the operation. */
-static inline vector polynomial(vector y, vector n) {
-    const vector rest = y - n * 0.693145751953125f - n * 1.42860682e-6f;
-    const vector tail = 0.49999994f + rest * (0.16666517f + rest * (0.04166828f + rest * (
-        0.008369248f + rest * 0.0013820746f)));
-    return rest * rest * tail + rest + 1.0f;
-}
-static inline vector exponential(vector x) {
-    const vector zero = {0}, low = zero - 104.0f, limit = zero + 89.0f;
-#if defined __AVX512F__ && !defined __clang__
-    const vector y = __builtin_ia32_minps512_mask(limit, x, x, -1, 4);
-    const vector shifted = y * 1.44269504f + 12583166.0f, n = shifted - 12583166.0f;
-    const uint16_t inside = __builtin_ia32_cmpps512_mask(x, low, 5, -1, 4);
-    return __builtin_ia32_scalefps512_mask(polynomial(y, n), n, zero, inside, 4);
-#else
-    const bits vanishing = x < low, large = x > limit;
-    vector y = (vector)((bits)x & ~vanishing);
-    y = (vector)(((bits)limit & large) | ((bits)y & ~large));
-    const vector shifted = y * 1.44269504f + 12583166.0f, n = shifted - 12583166.0f;
-    const bits whole = (bits)shifted, half = whole >> 1;
-    const vector power = polynomial(y, n);
-    const vector scaled = power * (vector)(half << 23) * (vector)((whole - half) << 23);
-    return (vector)((bits)scaled & ~vanishing);
-#endif
-}
+/* EXP is the exponential of generated programs, in `targets/c/math.c`: of 30 instructions by the record
+   of the operation. */
 double exponentials(long repeats) {
     vector x[4], a;
     for (int j = 0; j < LANES; j++) a[j] = 1e-3f * (float)(repeats % 7);
@@ -165,7 +142,7 @@ double exponentials(long repeats) {
     for (long r = 0; r < repeats; r++) {
         UNROLL for (int j = 0; j < 4; j++) x[j] = a;
         UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
-        UNROLL for (int j = 0; j < 4; j++) x[j] = exponential(x[j]);
+        UNROLL for (int j = 0; j < 4; j++) x[j] = EXP(x[j]);
         UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
     }
     const double seconds = now() - started;

@@ -1,9 +1,10 @@
-"""How fast this machine's CPU is, measured once with micro-kernels and kept in the disk cache.
+"""How fast a device is: a GPU by a table, this machine's CPU as measured once.
 
-It takes about three seconds. What other work does to caches and to the clock makes a measurement
-slower, never faster, and lasts for milliseconds to seconds: so all measurements take turns for the
-whole time, and of each the fastest run counts. Processes that share the disk cache measure one
-after the other, the later ones only to find what the first has kept.
+Micro-kernels measure it, and the disk cache keeps what they find. It takes about three seconds.
+What other work does to caches and to the clock makes a measurement slower, never faster, and lasts
+for milliseconds to seconds: so all measurements take turns for the whole time, and of each the
+fastest run counts. Processes that share the disk cache measure one after the other, the later ones
+only to find what the first has kept.
 """
 
 import contextlib
@@ -20,14 +21,18 @@ from dataclasses import asdict, dataclass
 from math import gcd, inf
 from pathlib import Path
 
-from lamina.core.options import Options
-from lamina.core.rates import Memory, Rates
+from lamina.core.dtypes import float32
+from lamina.core.options import GPU_KINDS, Options
+from lamina.core.rates import GPUS, Memory, Rates
+from lamina.errors import ArgumentError
 from lamina.runtime import compiler as compilers
 from lamina.runtime.cache import DiskCache, digest
-from lamina.runtime.cpu import build, disk_cache, usable_cores
+from lamina.runtime.cpu import POOL, build, disk_cache, usable_cores
+from lamina.runtime.devices import target_of
+from lamina.targets.helpers import HelperText, used_fragments
+from lamina.targets.texts import helper_text
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
-_POOL = Path(__file__).with_name("pool.c")
 _VERSION = "7"  # of what is kept
 _ROUNDS = 8  # in which all measurements take turns
 # Runs of a measurement in each round: of an array that leaves all caches, of one in a cache, of
@@ -50,6 +55,23 @@ _STEPS = 100  # that are measured together
 _OF_EXPONENTIAL = 30  # instructions, as the record of that operation says (`lamina/ir/ops.py`)
 
 
+def rates_of(options: Options) -> Rates:
+    """How fast the device of `options` is: a CPU as measured, once on each machine, a GPU as a row
+    of `lamina/core/rates.py` says. Raises ArgumentError for a GPU without a row,
+    CompilerNotFoundError for a CPU without a C compiler, and CompileError, or OSError as the
+    library is loaded, where that cannot build the measuring program."""
+    if options.kind not in GPU_KINDS:
+        return cpu_rates(options)
+    arch = target_of(options).arch
+    if arch not in GPUS:
+        known = ", ".join(GPUS)
+        raise ArgumentError(
+            f"cost: nobody has measured how fast {arch or options.device} is; of GPUs there are "
+            f"the rates of {known}"
+        )
+    return GPUS[arch]
+
+
 @functools.cache
 def cpu_rates(options: Options) -> Rates:
     """The rates of this machine for as many threads as `options` say. Raises as a program does
@@ -57,7 +79,7 @@ def cpu_rates(options: Options) -> Rates:
     measuring program, OSError if the system does not load it or has too little memory."""
     threads = options.threads or usable_cores()
     machine = compilers.find(options).macros
-    name = f"{digest('rates', _VERSION, _SOURCE.read_text(), machine, str(threads))}.json"
+    name = f"{digest('rates', _VERSION, _measuring_text(options), machine, str(threads))}.json"
     disk = disk_cache(options)
     rates = _kept(disk, name)
     if rates is None:
@@ -67,6 +89,27 @@ def cpu_rates(options: Options) -> Rates:
                 rates = _Calibration(options, threads).rates()
                 disk.store(name, json.dumps(asdict(rates)).encode())
     return rates
+
+
+def _measuring_text(options: Options) -> str:
+    """The program that measures: `calibrate.c`, after what depends on the machine."""
+    compiler = compilers.find(options)
+    lanes = compiler.vector_bytes // float32.itemsize
+    # How inline assembly names a register: on x86 "x", of 64 bytes "v"; on Arm of a float vector
+    # "w".
+    register = '"x"' if "__x86_64__" in compiler.macros else '"w"'
+    if compiler.vector_bytes == 64:
+        register = '"v"'
+    exponential = f"exp_f32x{lanes}"
+    macros = f"#define LANES {lanes}\n#define REGISTER {register}\n#define EXP {exponential}\n"
+    return _function_text(exponential, lanes) + macros + _SOURCE.read_text(encoding="utf-8")
+
+
+def _function_text(name: str, lanes: int) -> str:
+    """A function of generated programs for vectors of float32, and what it uses."""
+    scalars = [HelperText(helper_text(path)) for path in ("c/prelude.c", "c/arithmetic.c")]
+    vectors = [HelperText(helper_text(path), lanes) for path in ("c/vectors.c", "c/math.c")]
+    return used_fragments([*scalars, *vectors], [name])
 
 
 @contextlib.contextmanager
@@ -188,15 +231,8 @@ class _Calibration:
     """Measures with the functions of `calibrate.c`, whose results are seconds."""
 
     def __init__(self, options: Options, threads: int) -> None:
-        vector = compilers.find(options).vector_bytes
-        # How inline assembly names a register: on x86 "x", of 64 bytes "v"; on Arm of a float
-        # vector "w".
-        register = '"x"' if "__x86_64__" in compilers.find(options).macros else '"w"'
-        if vector == 64:
-            register = '"v"'
-        head = f"#define LANES {vector // 4}\n#define REGISTER {register}\n"
-        self.library = build(head + _SOURCE.read_text(encoding="utf-8"), options)
-        self.pool = build(_POOL.read_text(encoding="utf-8"), options)
+        self.library = build(_measuring_text(options), options)
+        self.pool = build(POOL.read_text(encoding="utf-8"), options)
         self.threads = threads
         self.caches = _cache_bytes()
         self.measurements: list[_Measurement] = []

@@ -25,6 +25,7 @@ from typing import Any
 
 from lamina import stored
 from lamina.backends import backend, by_hand, by_heuristic
+from lamina.calibrate import rates_of
 from lamina.compiled import Planned, share, stored_of, with_code
 from lamina.core.collector import without_collections
 from lamina.core.options import Options
@@ -56,7 +57,7 @@ from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
-from lamina.runtime.devices import rates_of, target_of
+from lamina.runtime.devices import target_of
 from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lamina import calibrate
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU, Rates
 from lamina.ir.ops import Op
-from lamina.runtime import calibrate
 from lamina.runtime.cache import CacheWarning, DiskCache
 
 

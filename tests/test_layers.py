@@ -22,7 +22,7 @@ ROWS: dict[str, int] = {
     "schedule": 5,
     "tiles": 6, "targets": 6, "runtime": 6,
     "backends": 7, "pipeline": 7, "compiled": 7, "reference": 7, "stored": 7, "tuning": 7,
-    "explain": 7,
+    "calibrate": 7, "explain": 7,
     "frontend": 8, "random": 8,
     "nn": 9, "io": 9, "text": 9, "models": 9, "cli": 9, "cli_models": 9, "datasets": 9,
     "interop": 9, "__main__": 9, "distributed": 9, "serving": 9, "__init__": 9,

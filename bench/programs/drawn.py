@@ -276,8 +276,8 @@ class Runner:
 
     def rates(self) -> str:
         """Whose rates lamina's cost model has, which are measured if they are not kept."""
+        from lamina.calibrate import rates_of
         from lamina.core.options import current
-        from lamina.runtime.devices import rates_of
 
         return rates_of(current()).device
 

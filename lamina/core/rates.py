@@ -1,7 +1,7 @@
 """How fast a device is, as data: what the cost model divides its counts by.
 
 A worker is what runs by itself: a thread of a CPU, a multiprocessor of a GPU. Those of a CPU are
-measured once (`lamina/runtime/calibrate.py`), those of GPUs are a table.
+measured once (`lamina/calibrate.py`), those of GPUs are a table.
 """
 
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ class Rates:
 
 
 # A CPU for decisions of the compiler, which have to be the same on each machine and on each day:
-# about what a core of a server of 2023 with AVX-512 does, measured by `lamina/runtime/calibrate.c`,
+# about what a core of a server of 2023 with AVX-512 does, measured by `lamina/calibrate.c`,
 # with a third-level cache of the size that desktops have and memory that is not shared with others.
 COMMON_CPU = Rates(
     device="a common CPU, of a table",

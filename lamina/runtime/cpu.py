@@ -24,7 +24,7 @@ from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.collectives import exchanges_of
 from lamina.runtime.temporary import private_folder
 
-_POOL = Path(__file__).with_name("pool.c")
+POOL = Path(__file__).with_name("pool.c")
 _L2_SIZE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
 
@@ -71,7 +71,7 @@ class CpuProgram:
         self.exchanges = exchanges_of(library, exchanges) if exchanges else None
         entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
         self._head = entry or 0, options.threads or usable_cores(), usable_cores()
-        self.call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
+        self.call = build(POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
         self.call.restype = None
 
     def arena(self, nbytes: int) -> Buffer:

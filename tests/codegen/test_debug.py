@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor, calibrate, pipeline
 from lamina.errors import CompileError
 from lamina.fuse import row_block_limits
 from lamina.ir.ops import Op
-from lamina.runtime import calibrate, devices
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.targets.c import operations as c
 from tests.fuse.test_row_blocks import SMALL
@@ -71,7 +70,7 @@ def test_a_machine_that_cannot_be_measured_gets_no_predictions(
     source = tmp_path / "calibrate.c"
     source.write_text("int broken(", encoding="utf-8")
     monkeypatch.setattr(calibrate, "_SOURCE", source)
-    monkeypatch.setattr(pipeline, "rates_of", devices.rates_of)
+    monkeypatch.setattr(pipeline, "rates_of", calibrate.rates_of)
     x = lm.ones((64, 80)).realize()
     with lm.using(debug=1, cache_dir=str(tmp_path)):  # options that no other test has
         results = [(x * number).realize() for number in (0.4375, 0.8125)]

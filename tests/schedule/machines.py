@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from lamina import calibrate
 from lamina.core.options import GPU_KINDS, Options
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target, cpu_target
@@ -32,8 +33,8 @@ RATES = Rates(
 
 
 def rates_of(options: Options) -> Rates:
-    """As `devices.rates_of`, but for CPUs."""
-    return devices.rates_of(options) if options.kind in GPU_KINDS else RATES
+    """As `calibrate.rates_of`, but for CPUs."""
+    return calibrate.rates_of(options) if options.kind in GPU_KINDS else RATES
 
 
 def target_of(options: Options) -> Target:
