@@ -14,7 +14,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from math import inf
+from math import gcd, inf
 
 from lamina.core.dtypes import bool_, int64
 from lamina.core.recent import memoized
@@ -269,6 +269,32 @@ def conjuncts(condition: Node) -> Iterator[Node]:
             yield from conjuncts(operand)
     elif condition is not TRUE:
         yield condition
+
+
+def is_uniform_in_runs(condition: Node, axis: Node, length: int) -> bool:
+    """Whether a condition is the same at all of each `length` neighbours along an axis, the first
+    of which is a multiple of `length`.
+
+    ``8 * i + j < 64`` is in runs of 8 along j: it is ``i + floor((j - 64) / 8) < 0``, and the
+    quotient is -8 for j of 0 to 7. ``8 * i + j < 60`` is in runs of 4.
+    """
+    varying = [part for part in conjuncts(condition) if axis in free_axes(part)]
+    return all(_is_uniform_comparison(part, axis, length) for part in varying)
+
+
+def _is_uniform_comparison(condition: Node, axis: Node, length: int) -> bool:
+    """The same of a condition that is no conjunction."""
+    if condition.op is not Op.LT or condition.src[0].dtype is not int64:
+        return False
+    left, right = condition.src
+    terms, constant = terms_of(add(left, scale(right, -1)))  # negative where the condition holds
+    if any(term is not axis and axis in free_axes(term) for term in terms):
+        return False
+    stride = terms.get(axis, 0)
+    others = [factor for term, factor in terms.items() if term is not axis]
+    common = gcd(stride * length, *others)
+    quotients = {(constant + stride * place) // common for place in range(length)}
+    return len(quotients) == 1
 
 
 # What vector lanes along an axis touch in one access: neighbours in memory; all the same element;

@@ -38,6 +38,14 @@ template <class To, class From> INLINE To bits(From from) {
 #define OF_LIBRARY(name, suffix) name##suffix
 #define RARE static __device__ __noinline__
 
+/* Neighbours that one access reads, aligned to their bytes; zeros where the condition does not hold. */
+template <class T, int n> struct __align__(sizeof(T) * n) Chunk { T of[n]; };
+template <int n, class T> INLINE Chunk<T, n> chunk_where(bool holds, const T *from) {
+    Chunk<T, n> chunk = {};
+    if (holds) chunk = *(const Chunk<T, n> *)from;
+    return chunk;
+}
+
 /* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is
    then given many lines at a time. Where it reads that much of an array, and does not write, no line
    stays: none would be there when it is read again. */

@@ -15,11 +15,14 @@ from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.language import CudaLanguage
 from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu_printer import GpuPrinter
+from lamina.targets.kernel import index_and_condition
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
 from lamina.targets.parts import Fixed, NestPart, Unrolled
 from lamina.targets.scopes import Scope
 from lamina.tiles.decisions import ResultSide
+
+MAX_ACCESS_BYTES = 16  # of a thread's longest load
 
 
 class CudaPrinter(GpuPrinter):
@@ -33,6 +36,62 @@ class CudaPrinter(GpuPrinter):
     # Values.
 
     def load_together(self, node: Node, point: Point) -> None:
+        """Neighbours that NVCC would load one by one: those under a condition, and two bytes."""
+        if index_and_condition(node)[1] is ix.TRUE:
+            self._load_pair(node, point)
+        else:
+            self._load_chunk(node, point)
+
+    def _load_chunk(self, node: Node, point: Point) -> None:
+        """Up to 16 bytes by one access, if a condition holds for all or for none of them. Of
+        8 elements of 16 bits, the first half of a row:
+
+            const auto chunk_2 = chunk_where<8>(lt_1, p0 + 8 * column_outer);
+            const u16 load_3 = chunk_2.of[0];
+            const u16 load_4 = chunk_2.of[1];
+        """
+        run = self._run_of_neighbours(node, point)
+        if run is None:
+            return
+        axis, length = run
+        start = point[axis] // length * length
+        first = point | {axis: start}
+        index, condition = index_and_condition(node)
+        cache = self.scopes[self.home(node)].cache
+        with self.at_depth(self.home(node)):
+            holds = self.value(condition, first).text
+            place = f"p{node.arg.parameter} + {self.index_text(index, first)}"
+            chunk = self.fresh_name("chunk")
+            self.line(f"const auto {chunk} = chunk_where<{length}>({holds}, {place});")
+            for number in range(length):
+                element = Value(f"{chunk}.of[{number}]", node.dtype)
+                at = point | {axis: start + number}
+                cache[self.key(node, at)] = self.declare(element, "load")
+
+    def _run_of_neighbours(self, node: Node, point: Point) -> tuple[Node, int] | None:
+        """The unrolled axis along which a load under a condition reads neighbours, and how many one
+        access can read; None where that is one, and where the kernel writes to the array."""
+        index, condition = index_and_condition(node)
+        array = self.nest.kernel.parameters[node.arg.parameter]
+        axis = self._axis_of_neighbours(index)
+        if axis is None or array.written or array.memory == "scratch" or array.size == 1:
+            return None
+        terms, constant = ix.terms_of(index)
+        others = [stride for term, stride in terms.items() if term is not axis]
+        copies = self.unrolled[axis]
+        aligned = gcd(constant, copies.first, copies.copies, *others)
+        length = gcd(aligned, MAX_ACCESS_BYTES // node.dtype.itemsize)
+        while length > 1 and not ix.is_uniform_in_runs(condition, axis, length):
+            length //= 2
+        return (axis, length) if length > 1 else None
+
+    def _axis_of_neighbours(self, index: Node) -> Node | None:
+        """The one unrolled axis along which an index reads neighbours; None if there is none."""
+        terms, _ = ix.terms_of(index)
+        near = [axis for axis in self.unrolled if terms.get(axis) == 1]
+        return near[0] if len(near) == 1 else None
+
+    def _load_pair(self, node: Node, point: Point) -> None:
         """Two bytes by one access, where a longer one is not aligned: NVCC joins 4 and more. Of a
         block of 18 bytes:
 
@@ -57,13 +116,10 @@ class CudaPrinter(GpuPrinter):
         """The unrolled axis along which bytes are neighbours that are aligned as pairs, and no
         better; None where there is none, and where the kernel writes to the array."""
         is_read_only = not self.nest.kernel.parameters[node.arg.parameter].written
-        if node.dtype not in (uint8, int8) or len(node.src) > 1 or not is_read_only:
+        axis = self._axis_of_neighbours(node.src[0])
+        if node.dtype not in (uint8, int8) or axis is None or not is_read_only:
             return None
         terms, constant = ix.terms_of(node.src[0])
-        near = [axis for axis in self.unrolled if terms.get(axis) == 1]
-        if len(near) != 1:
-            return None
-        (axis,) = near
         others = [stride for term, stride in terms.items() if term is not axis]
         alignment = gcd(constant, *others)
         copies = self.unrolled[axis]

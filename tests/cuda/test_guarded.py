@@ -1,0 +1,115 @@
+"""Loads under a condition that all or none of a run of neighbours meet are one access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import Tensor, TensorSpec
+from lamina.core import options
+from lamina.core.dtypes import int64
+from lamina.frontend.lowered import Lowered
+from lamina.graph import index as ix
+from lamina.ir.node import Node, const
+from lamina.ir.ops import Op
+from lamina.runtime import cuda
+from lamina.runtime.cuda import compile_source
+
+HALF = 64
+
+
+def rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Halves of rows as pairs that are rotated (Su et al. 2021)."""
+    first, second = x[..., :HALF], x[..., HALF:]
+    return lm.concat([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def padded(x: Tensor) -> Tensor:
+    return lm.pad(x, ((0, 0), (8, 16)))
+
+
+def joined(x: Tensor, y: Tensor) -> Tensor:
+    return lm.concat([x, y, x], axis=1)
+
+
+def joined_unaligned(x: Tensor, y: Tensor) -> Tensor:
+    return lm.concat([x[:, :7], y[:, 1:]], axis=1)
+
+
+class Case(NamedTuple):
+    """A function, the shapes of its arguments, and whether it reads runs of eight."""
+
+    function: Callable[..., Tensor]
+    shapes: list[tuple[int, ...]]
+    has_runs: bool = True
+
+
+ROWS = 4099  # so many that each thread has several elements
+CASES = [
+    Case(rotated, [(ROWS, 2 * HALF), (ROWS, HALF), (ROWS, HALF)]),
+    Case(padded, [(ROWS, 128)]),
+    Case(joined, [(ROWS, 64), (ROWS, 32)]),
+    Case(joined_unaligned, [(ROWS, 64), (ROWS, 32)], has_runs=False),
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
+each_dtype = pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16], ids=str)
+
+
+def lowered(case: Case, arch: str) -> Lowered:
+    specs = [TensorSpec(shape, lm.bfloat16) for shape in case.shapes]
+    return lm.jit(case.function).lower(*specs, device="cuda:0", arch=arch)
+
+
+@each_case
+def test_runs_are_loaded_at_once(case: Case) -> None:
+    text = lowered(case, "sm_90a").planned.text
+    assert ("chunk_where<8>" in text) == case.has_runs
+
+
+@pytest.mark.usefixtures("nvrtc")
+@each_case
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_nvrtc_accepts_the_text(case: Case, arch: str) -> None:
+    assert compile_source(lowered(case, arch).planned.text, arch)
+
+
+@each_case
+@each_dtype
+def test_results_on_a_gpu(device: cuda.Device, case: Case, dtype: lm.DType) -> None:
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(-4, 5, shape).astype(np.float32) for shape in case.shapes]
+    function = lm.jit(case.function)
+    with options.using(device=device.name):
+        result = function(*(Tensor(array).cast(dtype) for array in arrays))
+        got = result.cast(lm.float32).numpy()
+    with options.using(device="cpu"):
+        want = case.function(*map(Tensor, arrays)).numpy()
+    np.testing.assert_array_equal(got, want)
+
+
+@given(
+    outer=st.integers(-40, 40), inner=st.integers(-4, 4), constant=st.integers(-70, 70),
+    length=st.sampled_from([2, 4, 8]),
+)  # fmt: skip
+def test_uniform_runs(outer: int, inner: int, constant: int, length: int) -> None:
+    i, j = ix.axis(0, 5), ix.axis(1, 16)
+    index = ix.add(ix.scale(i, outer, constant), ix.scale(j, inner))
+    condition = Node(Op.LT, (index, const(0, int64)))
+    if ix.is_uniform_in_runs(condition, j, length):
+        numbers = np.add.outer(outer * np.arange(5), inner * np.arange(16)) + constant
+        runs = (numbers < 0).reshape(5, -1, length)
+        assert (runs == runs[..., :1]).all()
+
+
+@pytest.mark.parametrize(("size", "uniform"), [(64, True), (60, False), (8, True), (4, False)])
+def test_runs_of_eight(size: int, uniform: bool) -> None:
+    i, j = ix.axis(0, 16), ix.axis(1, 8)
+    condition = Node(Op.LT, (ix.add(ix.scale(i, 8), j), const(size, int64)))
+    assert ix.is_uniform_in_runs(condition, j, 8) == uniform
+    assert ix.is_uniform_in_runs(condition, j, 4)
