@@ -3,7 +3,7 @@ they calculate with shapes. Kernels have indices in place of movement: here is o
 kernels are made."""
 
 from lamina.core.dtypes import float32, int32, int64
-from lamina.graph.repeats import reduce_repeated
+from lamina.graph.repeats import function_of_repeated, reduce_repeated
 from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, COMPLEX_MUL
@@ -137,6 +137,6 @@ def narrow_sum(node: Node) -> Node | None:
 
 
 MOVEMENT = (
-    reshape, pad, permute, narrow_sum, reduce_single, reduce_repeated, places_of_32_bits,
-    argsort_single, scatter_one, scatter_into_float32,
+    reshape, pad, permute, narrow_sum, reduce_single, reduce_repeated, function_of_repeated,
+    places_of_32_bits, argsort_single, scatter_one, scatter_into_float32,
 )  # fmt: skip

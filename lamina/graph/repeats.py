@@ -1,20 +1,91 @@
-"""Reductions of what is repeated along an axis that stays: they are computed once, then repeated.
+"""Reductions and costly functions of what is repeated: they are computed once, then repeated.
 
-Such are derivatives of a mean over rows. In ``dx = g @ w.T`` all rows of g are the same, so that
-those of dx are: one product of a vector takes the place of one of matrices.
+Reductions are so along an axis that stays, as derivatives of a mean over rows. In ``dx = g @ w.T``
+all rows of g are the same, so that those of dx are: one product of a vector takes the place of one
+of matrices. Functions are such as the activation of an image whose places were repeated.
 """
 
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+from lamina.core.shape import prod
 from lamina.graph.rewrite import on
 from lamina.ir import build
-from lamina.ir.node import Node
+from lamina.ir.node import Node, constant_of, full
 from lamina.ir.ops import Group, Op
 
 # Nodes beneath a reduction that are looked at along one axis, after which that counts as not
 # repeated: the steps of a long unrolled program may each be reduced.
 MAX_NODES = 100
+
+# Nodes beneath a function that are looked at for what is repeated: its own operation and movement
+# are few, and longer chains were not seen.
+MAX_CHAIN = 16
+# Movement through which a function is taken: its elements are those of its operand.
+_MOVES = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK})
+
+
+@on(*Group.TRANSCENDENTAL)
+def function_of_repeated(node: Node) -> Node | None:
+    """``exp(c * repeat(x))`` is ``repeat(exp(c * x))``, if at least half of the results are copies:
+    what is costly is computed once for each element of x."""
+    chain = _Chain.beneath(node)
+    if chain is None or 2 * prod(chain.operand.shape) > prod(node.shape):
+        return None
+    result = chain.operand
+    for step in chain.functions:
+        operands = tuple(_resized(source, result) for source in step.src)
+        result = Node(step.op, operands, step.arg)
+    for step in chain.movement:
+        result = Node(step.op, (result,), step.arg)
+    return result
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Elementwise operations and movement, of one operand each but for constants, from `operand`
+    up to a function, in the order in which they run. The first movement is an EXPAND."""
+
+    operand: Node
+    functions: tuple[Node, ...]
+    movement: tuple[Node, ...]
+
+    @classmethod
+    def beneath(cls, node: Node) -> "_Chain | None":
+        """The longest chain that ends with `node`, down to the lowest EXPAND; None if there is no
+        EXPAND."""
+        steps: list[Node] = []  # `node` first
+        length = 0  # of the longest chain so far
+        while len(steps) < MAX_CHAIN:
+            operand = _varying_operand(node)
+            if operand is None:
+                break
+            steps.append(node)
+            if node.op is Op.EXPAND:
+                length = len(steps)
+            node = operand
+        if not length:
+            return None
+        chain = steps[length - 1 :: -1]
+        functions = tuple(step for step in chain if step.op not in _MOVES)
+        movement = tuple(step for step in chain if step.op in _MOVES)
+        return cls(chain[0].src[0], functions, movement)
+
+
+def _varying_operand(node: Node) -> Node | None:
+    """The one operand of an elementwise operation that is no constant, or that of movement; None of
+    anything else."""
+    if node.op not in _MOVES and node.op not in Group.ELEMENTWISE:
+        return None
+    varying = [operand for operand in node.src if constant_of(operand) is None]
+    return varying[0] if len(varying) == 1 else None
+
+
+def _resized(source: Node, value: Node) -> Node:
+    """`value` in place of the operand of a chain; a constant with the shape of `value`."""
+    constant = constant_of(source)
+    return value if constant is None else full(value.shape, constant, source.dtype)
 
 
 @on(Op.REDUCE)

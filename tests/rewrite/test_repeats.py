@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from lamina.core.dtypes import float32, int64
-from lamina.graph.repeats import MAX_NODES, reduce_repeated
+from lamina.core.shape import prod
+from lamina.graph.repeats import MAX_NODES, function_of_repeated, reduce_repeated
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from tests.generators import leaf
 
@@ -89,3 +90,55 @@ def test_the_search_ends_in_long_programs() -> None:
     for _ in range(MAX_NODES):
         x = x + x  # 2 to the power of MAX_NODES paths
     assert reduce_repeated.apply(build.reduce(ADD, (1,), x)) is None
+
+
+def _repeated(x: Node, times: int) -> Node:
+    """The places of two axes, each so often: ``repeat`` along both."""
+    rows, columns = x.shape
+    spread = build.expand(build.reshape(x, (rows, 1, columns, 1)), (rows, times, columns, times))
+    return build.reshape(spread, (rows * times, columns * times))
+
+
+def _elements(node: Node | None, op: Op) -> list[int]:
+    """The elements of each node of an operation beneath `node`."""
+    assert node is not None
+    return [prod(inner.shape) for inner in toposort([node]) if inner.op is op]
+
+
+@pytest.mark.parametrize("op", [Op.EXP, Op.TANH, Op.LOGISTIC, Op.ERF, Op.SQRT])
+def test_functions_of_repeated_places_are_computed_once(op: Op) -> None:
+    x = leaf(0, (ROWS, COLUMNS), float32)
+    scaled = _repeated(x, 2) * 0.5 + 1.0
+    moved = build.permute(scaled, (1, 0))
+    node = Node(op, (moved,))
+    once = function_of_repeated.apply(node)
+    assert _elements(once, op) == [ROWS * COLUMNS]
+    values = {x: np.random.default_rng(2).random(x.shape).astype(np.float32)}
+    wanted, got = evaluate([node, once], values)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_constants_keep_their_side() -> None:
+    x = leaf(0, (ROWS, COLUMNS), float32)
+    repeated = _repeated(x, 3)
+    node = Node(Op.EXP, (Node(Op.DIV, (repeated.lift(2.0), repeated + 3.0)),))
+    once = function_of_repeated.apply(node)
+    assert _elements(once, Op.DIV) == [ROWS * COLUMNS]
+    values = {x: np.random.default_rng(3).random(x.shape).astype(np.float32)}
+    wanted, got = evaluate([node, once], values)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_functions_of_what_varies_stay() -> None:
+    x, y = leaf(0, (ROWS, COLUMNS), float32), leaf(1, (2 * ROWS, 2 * COLUMNS), float32)
+    assert function_of_repeated.apply(Node(Op.EXP, (_repeated(x, 2) + y,))) is None
+    assert function_of_repeated.apply(Node(Op.EXP, (x,))) is None
+    assert function_of_repeated.apply(Node(Op.EXP, (build.permute(x, (1, 0)),))) is None
+
+
+def test_few_copies_are_computed() -> None:
+    x = leaf(0, (8, 8), float32)
+    part = build.sliced(_repeated(x, 2), [range(16), range(7)])  # 112 of 64 different elements
+    assert function_of_repeated.apply(Node(Op.EXP, (part,))) is None
+    more = build.sliced(_repeated(x, 2), [range(16), range(9)])
+    assert _elements(function_of_repeated.apply(Node(Op.EXP, (more,))), Op.EXP) == [64]
