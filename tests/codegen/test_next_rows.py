@@ -46,6 +46,28 @@ def test_the_next_rows_of_a_small_array_are_not_asked_for(texts: list[str]) -> N
     assert "AHEAD" not in text
 
 
+@pytest.mark.parametrize(
+    ("steps", "columns", "are_asked_for"),
+    [
+        (128, 32, True),
+        (128, 256, True),
+        (128, 1024, False),  # read 16 times or more
+        (21, 32, False),  # 8064 elements, which the nearest cache holds
+    ],
+)
+def test_the_next_rows_of_constants_are_asked_for(
+    texts: list[str], steps: int, columns: int, *, are_asked_for: bool
+) -> None:
+    """Scalars of a weight, which other kernels have displaced since the call before."""
+    w, x = drawn(384, steps), drawn(columns, steps)
+    weights = lm.asarray(w)
+    found = lm.jit(lambda x: weights @ x.T)(lm.asarray(x)).numpy()
+    np.testing.assert_allclose(found, w @ x.T, atol=1e-3)
+    (text,) = texts
+    asked = re.findall(rf"AHEAD\(p\d .* \+ {steps - 1} \* \(.* & 15\), \d+, 3\)", text)
+    assert bool(asked) == are_asked_for
+
+
 def test_rows_a_page_apart_leave_the_nearest_cache_to_those_of_the_tile(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

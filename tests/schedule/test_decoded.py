@@ -204,8 +204,8 @@ def test_what_is_kept_is_one_block_of_memory(large: Tensor) -> None:
     product = lm.jit(lambda x: x @ packed.decode().T + large[0].cast(lm.float32))
     product(lm.ones((1, packed.shape[1]))).realize()
     (program,) = product._programs.values()
-    owners = {id(array.owner) for array in program.kept._arrays}
-    assert len(program.kept._arrays) > 1
+    owners = {id(array.owner) for array in program.kept.arrays}
+    assert len(program.kept.arrays) > 1
     assert len(owners) == 1
 
 

@@ -279,3 +279,15 @@ def test_images_with_ragged_rows_have_vectors_along_channels(
     (vector,) = [axis for axis, to in nest.binding.items() if to == "vector"]
     strides, _ = ix.terms_of(nest.kernel.stores[0].index)
     assert (strides[vector] == side * side) == is_along_channels
+
+
+@pytest.mark.parametrize(("steps", "packed"), [(85, False), (86, True)])
+def test_constants_that_leave_the_nearest_cache_are_packed_once(steps: int, packed: bool) -> None:
+    """Their lanes are neighbours already: 85 x 96 elements fit in 32 KiB, and 86 x 96 do not."""
+    random = np.random.default_rng(5)
+    x = random.standard_normal((8, steps), dtype=np.float32)
+    w = random.standard_normal((steps, COLUMNS), dtype=np.float32)
+    weights = Tensor(w)
+    function = lm.jit(lambda x: x @ weights)
+    assert ("keep(%" in function.lower(Tensor(x)).stages["schedule"]) == packed
+    np.testing.assert_allclose(function(Tensor(x)).numpy(), x @ w, atol=1e-4)

@@ -54,6 +54,13 @@ ROWS_FOR_BAD_LINES = 4
 # writes its results: with 20 packing lost a third, with 64 it took as long (measured).
 MIN_STEPS_OF_BAD_LINES = 64
 
+# Elements of constants up to which they stay in the first-level cache, which has 32 KiB or more.
+# Larger ones come from a distant cache in each call, as those of other kernels have come after
+# them, and a packed panel from end to end. With 24 MB of constants in all, products of 8 rows with
+# (256, 512) constants did 40 GFLOP/s in place, and 57 packed, on one core of a Zen 4, of 64 rows 90
+# and 105; a single product, whose constants a near cache holds, is as fast in both ways.
+NEAR_CONSTANTS = 8192
+
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
 # of the axes beneath. An estimate.
 MAX_OUTER_STEPS = 8
@@ -169,8 +176,8 @@ def _panel_of_constants(
     plan: CpuPlanner, reduction: Node, vector: Node, reused: list[Node]
 ) -> Panel | None:
     """The panel of constants along `vector`, which is packed once, before the first call. None if
-    there is nothing to gain: if lanes are neighbours already in an array that a cache holds, and no
-    words have to be made of bytes.
+    there is nothing to gain: if lanes are neighbours already in an array that the nearest cache
+    holds, and no words have to be made of bytes.
 
     Constants that are bytes, from which floats are computed, are kept as bytes. Each tile of rows
     would compute the floats again. So for more than one tile of rows, a panel of floats is computed
@@ -180,8 +187,8 @@ def _panel_of_constants(
         return _computed_panel(plan, reduction, vector, reused)
     loads = loads_along(reduction, vector)
     lies_well = _are_neighbours(vector, loads)
-    is_small = all(points(free_axes(load)) <= plan.cached for load in loads)
-    if lies_well and is_small and not sums_bytes(plan.kernel, reduction):
+    are_near = all(points(free_axes(load)) <= NEAR_CONSTANTS for load in loads)
+    if lies_well and are_near and not sums_bytes(plan.kernel, reduction):
         return None
     return _blocks_of_constants(plan, reduction, vector, reused)
 
