@@ -321,7 +321,7 @@ PASSES = (
         Subpass("as_nccl_combines", "replaces collectives on types that NCCL lacks",
                 "lamina.graph.nccl_types:as_nccl_combines", "CUDA"),
     )),
-    Pass("layout", "takes factors and scatters; gives them in the order that kernels read best",
+    Pass("layout", "takes factors, scatters; gives them in an order that kernels read best",
          "graph", _lay_out, (
         Subpass("flip_bytes", "makes the bytes of one factor signed, of the other not",
                 "lamina.graph.flip_bytes:flip_bytes", "CPUs"),
