@@ -84,6 +84,10 @@ class GpuPrinter(KernelPrinter):
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
     many_sums = MANY_SUMS_OF_WARP
+    # With an accumulator for each of 32 products, a thread adds 32 to zero, which is one operation
+    # with the product, and then 31 to each other. With 4 it adds 3, and other threads run while
+    # additions wait.
+    max_accumulators = 4
 
     def __init__(self, nest: Nest, name: str, target: Target, language: CLanguage) -> None:
         nest = without_vectors(nest)

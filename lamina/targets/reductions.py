@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from math import prod
+from typing import ClassVar
 
 from lamina.graph import index as ix
 from lamina.ir.build import component
@@ -28,7 +29,7 @@ from lamina.targets.combiner import Combiner
 from lamina.targets.fills import FillPrinter
 from lamina.targets.language import Language, Point, Values
 from lamina.targets.names import monoid_name
-from lamina.targets.parts import NestPart, Partitioner, Unrolled, Vector
+from lamina.targets.parts import Loop, NestPart, Partitioner, Unrolled, Vector
 from lamina.targets.scans import Scans
 
 
@@ -53,8 +54,8 @@ class Accumulation:
     point: Point
     depth: int
     accumulators: list[Values] = field(default_factory=list)  # in the order of their declaration
-    # Those of `accumulators` that one point of the unrolled reduced axes adds to, by its indices;
-    # by () if all points add to one.
+    # Those of `accumulators` that one point of the unrolled reduced axes adds to, by its indices,
+    # or by a number that several points share; by () if all points add to one.
     of_point: dict[tuple[int, ...], Values] = field(default_factory=dict)
     total: Values = ()
 
@@ -65,12 +66,14 @@ class Work:
     do `stores`.
 
     begins: is it the work of the first part of the loops, which starts new accumulators?
+    repeats: does a loop repeat it, so that each accumulator takes in a term an iteration?
     """
 
     axes: Axes
     sums: Sequence[Accumulation] = ()
     stores: Sequence[Store] = ()
     begins: bool = False
+    repeats: bool = True
 
     @property
     def scans(self) -> list[Node]:
@@ -83,6 +86,8 @@ class NestPrinter(FillPrinter):
     """Prints one nest; a subclass prints loads and stores."""
 
     many_sums = MANY_SUMS
+    # Accumulators of a sum whose terms no loop repeats; None for one for each unrolled point.
+    max_accumulators: ClassVar[int | None] = None
 
     def __init__(self, partitioner: Partitioner, language: Language) -> None:
         super().__init__(partitioner, language)
@@ -231,19 +236,27 @@ class NestPrinter(FillPrinter):
             with self.scans.opened_in_blocks(cut_of_scans, part):
                 self._print_body(work)
         else:
+            loops = [loop_part for loop_part in part.values() if isinstance(loop_part, Loop)]
+            repeats = any(loop.iterations > 1 for loop in loops)
             with self.opened(part):
-                self._print_body(work)
+                self._print_body(replace(work, repeats=repeats))
 
     def _print_body(self, work: Work) -> None:
         """Print the body of the innermost loop of `work`: at each unrolled point the term of every
         sum, and then the stores. If there are fewer than `many_sums` sums, each has an accumulator
-        for each unrolled point, so that additions do not wait for one another."""
-        has_accumulator_each_point = len(work.sums) < self.many_sums
+        for each unrolled point, so that additions do not wait for one another; without a loop,
+        `max_accumulators` at most, in turns."""
+        has_several = len(work.sums) < self.many_sums
         self.begin_step(work)
-        for term_point in self.points(work.axes):
+        for number, term_point in enumerate(self.points(work.axes)):
+            key: tuple[int, ...] = ()
+            if has_several and not work.repeats and self.max_accumulators is not None:
+                key = (number % self.max_accumulators,)
+            elif has_several:
+                key = tuple(term_point.values())
             for each in work.sums:
                 in_order = self._in_order(each.reduction) if work.begins else None
-                self._add_term(each, term_point, has_accumulator_each_point, in_order)
+                self._add_term(each, term_point, key, in_order)
         self.print_stores(work.stores)
 
     def begin_step(self, work: Work) -> None:
@@ -277,11 +290,11 @@ class NestPrinter(FillPrinter):
         self,
         each: Accumulation,
         term_point: Point,
-        has_accumulator_each_point: bool,
+        key: tuple[int, ...],
         in_order: Monoid | None,
     ) -> None:
         """Add the term of a reduction at one point of the unrolled reduced axes, `term_point`, to
-        the accumulator of this point or, unless each point has one, to that of all points.
+        the accumulator that has `key` in `Accumulation.of_point`.
 
         Vectors along the reduced axes have accumulators for each number of lanes. A part without
         such vectors adds to the total of those before, if there are any. in_order: see `_in_order`
@@ -293,7 +306,6 @@ class NestPrinter(FillPrinter):
         if each.total and not adds_lanes:
             running = each.total
         else:
-            key = tuple(term_point.values()) if has_accumulator_each_point else ()
             if key not in each.of_point:
                 # A part that is the same in every lane still counts once for each.
                 lanes = max(map(self.lanes_of, reduction.src))
