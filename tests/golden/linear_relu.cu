@@ -38,66 +38,58 @@ KERNEL(512) reduce0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(
         const f32 load_9 = p1[2 * (8 * column_outer + column_middle + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 0];
         const f32 load_10 = p1[2 * (8 * column_outer + column_middle + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 1];
         const auto mul_11 = (load_8 * load_9);
-        f32 sum_12 = 0.0f;
-        if (thread_in_row < 36) sum_12 = (sum_12 + mul_11);
-        const auto mul_13 = (load_8 * load_10);
-        f32 sum_14 = 0.0f;
-        if (thread_in_row < 36) sum_14 = (sum_14 + mul_13);
-        const auto sum_15 = (sum_5 + sum_12);
-        const auto sum_16 = (sum_7 + sum_14);
-        f32 sum_17 = sum_15;
-        f32 sum_18 = sum_16;
+        if (thread_in_row < 36) sum_5 = (sum_5 + mul_11);
+        const auto mul_12 = (load_8 * load_10);
+        if (thread_in_row < 36) sum_7 = (sum_7 + mul_12);
+        f32 sum_13 = sum_5;
+        f32 sum_14 = sum_7;
         REDUCE(512, 8) {
-        const auto other_19 = exchange(sum_17, s);
-        sum_17 = (sum_17 + other_19);
-        const auto other_20 = exchange(sum_18, s);
-        sum_18 = (sum_18 + other_20);
+        const auto other_15 = exchange(sum_13, s);
+        sum_13 = (sum_13 + other_15);
+        const auto other_16 = exchange(sum_14, s);
+        sum_14 = (sum_14 + other_16);
         }
-        const f32 load_21 = p2[2 * (8 * column_outer + column_middle) + 0];
-        const f32 load_22 = p2[2 * (8 * column_outer + column_middle) + 1];
-        const auto add_23 = (sum_17 + load_21);
-        const auto max_24 = max_f32(add_23, 0.0f);
-        const auto add_25 = (sum_18 + load_22);
-        const auto max_26 = max_f32(add_25, 0.0f);
-        if (THREAD < 8) { p3[2 * (35 * row + 8 * column_outer + column_middle) + 0] = max_24; }
-        if (THREAD < 8) { p3[2 * (35 * row + 8 * column_outer + column_middle) + 1] = max_26; }
+        const f32 load_17 = p2[2 * (8 * column_outer + column_middle) + 0];
+        const f32 load_18 = p2[2 * (8 * column_outer + column_middle) + 1];
+        const auto add_19 = (sum_13 + load_17);
+        const auto max_20 = max_f32(add_19, 0.0f);
+        const auto add_21 = (sum_14 + load_18);
+        const auto max_22 = max_f32(add_21, 0.0f);
+        if (THREAD < 8) { p3[2 * (35 * row + 8 * column_outer + column_middle) + 0] = max_20; }
+        if (THREAD < 8) { p3[2 * (35 * row + 8 * column_outer + column_middle) + 1] = max_22; }
     }
     if (column_outer == 4) {
-        const f32 load_27 = p0[100 * row + thread_in_row];
-        const f32 load_28 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 35 * thread_in_row) + 0];
-        const f32 load_29 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 35 * thread_in_row) + 1];
-        const auto mul_30 = (load_27 * load_28);
-        f32 sum_31 = 0.0f;
-        sum_31 = (sum_31 + mul_30);
-        const auto mul_32 = (load_27 * load_29);
-        f32 sum_33 = 0.0f;
-        sum_33 = (sum_33 + mul_32);
-        const f32 load_34 = p0[100 * row + 64 * 1 + min(thread_in_row, (i64)35)];
-        const f32 load_35 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 0];
-        const f32 load_36 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 1];
-        const auto mul_37 = (load_34 * load_35);
-        f32 sum_38 = 0.0f;
-        if (thread_in_row < 36) sum_38 = (sum_38 + mul_37);
-        const auto mul_39 = (load_34 * load_36);
-        f32 sum_40 = 0.0f;
-        if (thread_in_row < 36) sum_40 = (sum_40 + mul_39);
-        const auto sum_41 = (sum_31 + sum_38);
-        const auto sum_42 = (sum_33 + sum_40);
-        f32 sum_43 = sum_41;
-        f32 sum_44 = sum_42;
+        const f32 load_23 = p0[100 * row + thread_in_row];
+        const f32 load_24 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 35 * thread_in_row) + 0];
+        const f32 load_25 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 35 * thread_in_row) + 1];
+        const auto mul_26 = (load_23 * load_24);
+        f32 sum_27 = 0.0f;
+        sum_27 = (sum_27 + mul_26);
+        const auto mul_28 = (load_23 * load_25);
+        f32 sum_29 = 0.0f;
+        sum_29 = (sum_29 + mul_28);
+        const f32 load_30 = p0[100 * row + 64 * 1 + min(thread_in_row, (i64)35)];
+        const f32 load_31 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 0];
+        const f32 load_32 = p1[2 * (8 * column_outer + min(column_middle, (i64)2) + 2240 * 1 + 35 * min(thread_in_row, (i64)35)) + 1];
+        const auto mul_33 = (load_30 * load_31);
+        if (thread_in_row < 36) sum_27 = (sum_27 + mul_33);
+        const auto mul_34 = (load_30 * load_32);
+        if (thread_in_row < 36) sum_29 = (sum_29 + mul_34);
+        f32 sum_35 = sum_27;
+        f32 sum_36 = sum_29;
         REDUCE(512, 8) {
-        const auto other_45 = exchange(sum_43, s);
-        sum_43 = (sum_43 + other_45);
-        const auto other_46 = exchange(sum_44, s);
-        sum_44 = (sum_44 + other_46);
+        const auto other_37 = exchange(sum_35, s);
+        sum_35 = (sum_35 + other_37);
+        const auto other_38 = exchange(sum_36, s);
+        sum_36 = (sum_36 + other_38);
         }
-        const f32 load_47 = p2[2 * (8 * column_outer + min(column_middle, (i64)2)) + 0];
-        const f32 load_48 = p2[2 * (8 * column_outer + min(column_middle, (i64)2)) + 1];
-        const auto add_49 = (sum_43 + load_47);
-        const auto max_50 = max_f32(add_49, 0.0f);
-        const auto add_51 = (sum_44 + load_48);
-        const auto max_52 = max_f32(add_51, 0.0f);
-        if (THREAD < 8) if (column_middle == min(column_middle, (i64)2)) { p3[2 * (35 * row + 8 * column_outer + min(column_middle, (i64)2)) + 0] = max_50; }
-        if (THREAD < 8) if (column_middle == min(column_middle, (i64)2)) { p3[2 * (35 * row + 8 * column_outer + min(column_middle, (i64)2)) + 1] = max_52; }
+        const f32 load_39 = p2[2 * (8 * column_outer + min(column_middle, (i64)2)) + 0];
+        const f32 load_40 = p2[2 * (8 * column_outer + min(column_middle, (i64)2)) + 1];
+        const auto add_41 = (sum_35 + load_39);
+        const auto max_42 = max_f32(add_41, 0.0f);
+        const auto add_43 = (sum_36 + load_40);
+        const auto max_44 = max_f32(add_43, 0.0f);
+        if (THREAD < 8) if (column_middle == min(column_middle, (i64)2)) { p3[2 * (35 * row + 8 * column_outer + min(column_middle, (i64)2)) + 0] = max_42; }
+        if (THREAD < 8) if (column_middle == min(column_middle, (i64)2)) { p3[2 * (35 * row + 8 * column_outer + min(column_middle, (i64)2)) + 1] = max_44; }
     }
 }
