@@ -40,9 +40,9 @@ from lamina.loops.nest import Nest
 from lamina.loops.verify import verify_nest
 from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cpu import library_of
-from lamina.runtime.cuda import build as cubins
 from lamina.runtime.devices import target_of
 from lamina.runtime.metal import no_compiler
+from lamina.runtime.nvrtc import build as cubins
 from lamina.runtime.source import Source
 from lamina.schedule.cost import KernelTime, joined_seconds, predict_time
 from lamina.schedule.cpu.heuristic import schedule_for_cpu

@@ -146,6 +146,7 @@ def parts_of(stored: StoredProgram) -> dict[str, Any]:
         "block": program.block,
         "recipes": [[recipe.digest, recipe.inputs] for recipe in program.recipes],
         "prelude": source.prelude,
+        "needed": dict(source.needed),
         "kernels": dict(source.kernels),
         "entry": source.entry,
         "launches": [_parts_of_launch(launch) for launch in stored.launches],
@@ -159,7 +160,8 @@ def read(parts: Any) -> StoredProgram:
         BufferView(kind, number, BY_NAME[dtype], size, offset)
         for kind, number, dtype, size, offset in parts["outputs"]
     )
-    source = Source(parts["prelude"], parts["kernels"], parts["entry"])
+    needed = _with_tuples(parts["needed"])
+    source = Source(parts["prelude"], parts["kernels"], parts["entry"], needed=needed)
     launches = tuple(map(_launch_of, parts["launches"]))
     steps = ((),) * parts["steps"]
     once = None if parts["once"] is None else read(parts["once"])

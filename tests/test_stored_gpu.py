@@ -86,7 +86,7 @@ class NotingDriver(FakeDriver):
         self._arguments = {one.name: (len(one.arguments), len(one.maps)) for one in launches}
         self._functions: dict[str, Any] = {
             "cuModuleLoadData": self._load,
-            "cuModuleGetFunction": lambda module, name: (Code(0), name.decode()),
+            "cuModuleGetFunction": self._get_function,
             "cuFuncSetAttribute": self._set,
             "cuTensorMapEncodeTiled": lambda *array: self._map("tiled", array),
             "cuTensorMapEncodeIm2col": lambda *array: self._map("im2col", array),
@@ -105,7 +105,12 @@ class NotingDriver(FakeDriver):
 
     def _load(self, cubin: bytes) -> tuple[Any, ...]:
         self.notes.append(("module", cubin))
-        return Code(0), "module"
+        name, _, _ = cubin.partition(b" ")
+        return Code(0), name.decode()
+
+    def _get_function(self, module: str, symbol: bytes) -> tuple[Any, ...]:
+        self.notes.append((module, symbol))
+        return Code(0), module
 
     def _set(self, function: str, attribute: object, value: int) -> tuple[Any, ...]:
         self.notes.append((function, repr(attribute), value))
@@ -131,8 +136,8 @@ def _words_at(pointer: int, count: int) -> list[int]:
 
 
 def asked_of_driver(program: Program, source: Source, launches: Sequence[Launch]) -> list[Any]:
-    """What a loaded program asks of the driver as it is loaded and in a run. A cubin is the text of
-    its kernel here."""
+    """What a loaded program asks of the driver as it is loaded and in a run. A cubin is the name
+    and the text of its kernel here, a module and a function are the name."""
     driver = NotingDriver(launches)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
@@ -140,7 +145,8 @@ def asked_of_driver(program: Program, source: Source, launches: Sequence[Launch]
         device = cuda.Device(0)
         patch.setattr(cuda, "heap_of", lambda name: device)
         patch.setattr(cuda, "build", lambda source, *_: {
-            name: f"{source.prelude}{text}".encode() for name, text in source.kernels.items()
+            name: f"{name} {source.prelude}{text}".encode()
+            for name, text in source.kernels.items()
         })  # fmt: skip
         loaded = cuda.CudaProgram(source, launches, replace(current(), device=GPU))
         buffers = 1 + max((number for one in launches for number, _ in one.arguments), default=0)

@@ -6,12 +6,10 @@ imported when a device is first used: that takes a while.
 """
 
 import functools
-import os
 import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,26 +19,21 @@ from typing import Any
 from lamina.core.options import Options
 from lamina.core.target import DEFAULT_CUDA, Target, cuda_engines
 from lamina.errors import (
-    CompileError,
-    CompilerNotFoundError,
     DeviceError,
     OutOfMemoryError,
     UnknownDeviceError,
 )
 from lamina.runtime.buffer import NOTHING, Buffer, Heap, Launch, TensorMap, heap_of
-from lamina.runtime.cache import digest
 from lamina.runtime.collectives import NOWHERE, Places, Window, engine_for, parts_of
-from lamina.runtime.compiler import complaint
-from lamina.runtime.cpu import disk_cache
+from lamina.runtime.nvrtc import PACKAGES, build
 from lamina.runtime.overlap import ExchangeStream, OrderedRun, awaited_at_once
-from lamina.runtime.source import KERNELS, Source, located
+from lamina.runtime.source import Source, symbol_of
 from lamina.runtime.transfers import Transfers
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
 _GRAPHS = 32  # of one program, each for buffers in other places
-_PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
 
 
@@ -53,7 +46,7 @@ def names() -> list[str]:
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError):  # of this, of what is not there itself
         raise UnknownDeviceError(
-            "the packages are not installed", operation="cuda", remedy=_PACKAGES
+            "the packages are not installed", operation="cuda", remedy=PACKAGES
         ) from None
     try:
         (code,) = driver.cuInit(0)
@@ -278,7 +271,7 @@ class CudaProgram:
             module = device.call("cuModuleLoadData", cubin, about=about)
             self._modules[name] = module
             functions[name] = device.call(
-                "cuModuleGetFunction", module, name.encode(), about=about
+                "cuModuleGetFunction", module, symbol_of(name).encode(), about=about
             )
         self._functions = [None if one.exchange >= 0 else functions[one.name] for one in launches]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -483,65 +476,3 @@ def _tensor_map(device: Device, pointer: int, array: TensorMap) -> Any:
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )  # fmt: skip
-
-
-def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
-    """A cubin of each kernel of `source`, by its name, from the disk cache when it is there. Others
-    are compiled beside each other, on all cores, the longest first, as none should begin when all
-    others are done; what comes before kernels takes little. Raises CompilerNotFoundError without
-    NVIDIA's packages."""
-    nvrtc = _nvrtc()
-
-    def cubin(name: str, text: str) -> bytes:
-        kernel = located(name, text)
-        file = f"{digest(compiled_with, kernel)}.cubin"
-        path = cache.load(file)
-        if path is None:
-            path = cache.store(file, compile_source(head + kernel, arch))
-        return path.read_bytes()
-
-    head = f"{source.prelude}\n{KERNELS}\n"
-    compiled_with = digest(head, arch, str(nvrtc.nvrtcVersion()))
-    cache = disk_cache(options)
-    longest_first = sorted(source.kernels.items(), key=lambda item: -len(item[1]))
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        futures = {name: threads.submit(cubin, name, text) for name, text in longest_first}
-        try:
-            return {name: futures[name].result() for name in source.kernels}
-        except CompileError as error:  # raised again here, where the user's line can be seen
-            threads.shutdown(cancel_futures=True)
-            raise CompileError(error.problem) from None
-
-
-def _nvrtc() -> Any:
-    """NVIDIA's compiler. Raises CompilerNotFoundError where it is not installed."""
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError):  # of the bindings, of the library
-        raise CompilerNotFoundError(
-            "NVRTC is not installed", operation="cuda", remedy=_PACKAGES
-        ) from None
-    return nvrtc
-
-
-def compile_source(source: str, arch: str) -> bytes:
-    """NVRTC's cubin of `source`. Raises CompileError with its first complaint, and
-    CompilerNotFoundError without NVIDIA's packages; needs no GPU."""
-    nvrtc = _nvrtc()
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
-    flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"-default-device"]
-    (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-    getter = f"nvrtcGet{'ProgramLog' if code else 'CUBIN'}"
-    result = bytes(getattr(nvrtc, f"{getter}Size")(program)[1])
-    getattr(nvrtc, getter)(program, result)
-    nvrtc.nvrtcDestroyProgram(program)
-    if code:
-        reason = complaint(result.decode(errors="replace")) or code.name
-        supported = nvrtc.nvrtcGetSupportedArchs()[-1]
-        if int("".join(filter(str.isdecimal, arch)) or 0) < min(supported):
-            names = ", ".join(f"sm_{number}" for number in supported)
-            reason = f"this NVRTC compiles for {names}; install nvidia-cuda-nvrtc of an older CUDA"
-        raise CompileError(f"NVRTC, for {arch}: {reason}")
-    return result

@@ -5,7 +5,7 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from lamina.core.dtypes import SHORT
@@ -20,7 +20,7 @@ from lamina.runtime.buffer import Launch
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
 from lamina.targets.gpu_printer import PrintedKernel, PrintedPart
-from lamina.targets.helpers import HelperText, used_fragments
+from lamina.targets.helpers import HelperText, used_by_each
 from lamina.targets.horizontal import kernel_side_by_side
 from lamina.targets.texts import helper_text
 from lamina.targets.threads import whole_warps
@@ -63,10 +63,10 @@ def print_program(
     printed = _Printed(platform, target, plans, tiles)
     for step in program.steps:
         printed.add(step)
-    kernels = {each.launch.name: each.text for each in printed.kernels.values()}
-    helpers = _helpers(platform, printed.kernels.values())
+    source = _source(platform, printed.kernels.values())
     exchanges = tuple(collective.exchange for collective in collectives)
-    return Source(helpers, kernels, exchanges=exchanges), _launches(program, plans, printed.kernels)
+    launches = _launches(program, plans, printed.kernels)
+    return replace(source, exchanges=exchanges), launches
 
 
 @dataclass
@@ -111,14 +111,16 @@ def kernels_of(step: Sequence[KernelLaunch]) -> tuple[AnyKernel, ...]:
     return tuple(launch.kernel for launch in step)
 
 
-def _helpers(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> str:
-    """What kernels use of the texts in front of them."""
+def _source(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> Source:
+    """The texts of kernels, and what they use of the texts in front of them."""
     of_kernels = dict.fromkeys(text for each in printed for text in each.helper_texts)
     sorts = [text for text in of_kernels if text == SORTS]
     others = [text for text in of_kernels if text != SORTS]
     paths = (*platform.preludes, *others, "c/arithmetic.c", "gpu.c", *sorts)
     texts = [HelperText(helper_text(path)) for path in paths]
-    return used_fragments(texts, [each.text for each in printed])
+    kernels = {each.launch.name: each.text for each in printed}
+    prelude, needed = used_by_each(texts, kernels)
+    return Source(prelude, kernels, needed=needed)
 
 
 def _launches(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lamina.core.recent import memoized
+from lamina.runtime.source import Ranges
 from lamina.targets.texts import for_lanes
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -78,7 +79,40 @@ def used_fragments(
     are named in the texts `whole`."""
     helpers = _helpers_of(tuple(texts))
     names: set[str] = set().union(*map(helpers.macros.names_in, (*users, *whole)))
-    return "".join(f"{fragment.text}\n" for fragment in helpers.reached(names))
+    return "".join(map(helpers.text_of, sorted(helpers.reached(names))))
+
+
+def used_by_each(
+    texts: Sequence[HelperText], users: Mapping[str, str]
+) -> tuple[str, dict[str, Ranges]]:
+    """The fragments of `texts` that all `users` need, texts of kernels by name, in their order; and
+    the parts of that text that each of them needs."""
+    helpers = _helpers_of(tuple(texts))
+    reached = {
+        name: helpers.reached(helpers.macros.names_in(text)) for name, text in users.items()
+    }
+    starts: dict[int, int] = {}
+    printed = ""
+    for number in sorted(set().union(*reached.values())):
+        starts[number] = len(printed)
+        printed += helpers.text_of(number)
+
+    def ranges_of(numbers: Iterable[int]) -> Ranges:
+        found = ((starts[number], helpers.text_of(number)) for number in sorted(numbers))
+        return _joined((start, start + len(text)) for start, text in found)
+
+    return printed, {name: ranges_of(numbers) for name, numbers in reached.items()}
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Ascending ranges, where one takes the place of those that follow each other."""
+    joined: list[tuple[int, int]] = []
+    for first, end in ranges:
+        if joined and joined[-1][1] == first:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((first, end))
+    return tuple(joined)
 
 
 @dataclass(frozen=True)
@@ -98,7 +132,11 @@ class Helpers:
     conditions: Mapping[tuple[int, int], Sequence[int]]
     nameless: Sequence[int]
 
-    def reached(self, names: Iterable[str]) -> list[Fragment]:
+    def text_of(self, number: int) -> str:
+        """A fragment as it is printed."""
+        return f"{self.fragments[number].text}\n"
+
+    def reached(self, names: Iterable[str]) -> set[int]:
         """The fragments that define one of `names`, or what such fragments use, and so on."""
         kept: set[int] = set()
         seen = set(names)
@@ -114,7 +152,7 @@ class Helpers:
             waiting += self._definers(new)
             for group in fragment.groups:
                 waiting += self.conditions[place, group]
-        return [self.fragments[number] for number in sorted(kept)]
+        return kept
 
     def _definers(self, names: Iterable[str]) -> list[int]:
         return [number for name in names for number in self.definers.get(name, ())]

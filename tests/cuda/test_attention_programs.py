@@ -14,7 +14,7 @@ import lamina as lm
 from lamina.core.dtypes import DType
 from lamina.core.target import CUDA
 from lamina.frontend.lowered import Lowered
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 from lamina.targets.cuda.program import print_kernel
 from lamina.tiles.program import TileError, TileProgram
 from lamina.tiles.text import parse, to_text

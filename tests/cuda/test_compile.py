@@ -26,8 +26,8 @@ from lamina.ir.monoids import ADD, ARGMAX, MAX, MIN, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.loops.moves import Bind, Split
-from lamina.runtime import cuda as runtime
-from lamina.runtime.cuda import compile_source
+from lamina.runtime import nvrtc as runtime
+from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu import scatters as gpu_scatters
 from lamina.schedule.gpu.products import product_factors
@@ -148,6 +148,21 @@ def test_each_kernel_is_compiled_and_kept_by_itself(
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "compile_source", None)  # nothing is compiled again
         assert runtime.build(program.source, "sm_90a", options) == found
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_programs_share_the_file_of_a_kernel(tmp_path: Path) -> None:
+    """Also where it has another number, and other kernels need more of the prelude."""
+    x = leaf(0, (64, 256), dtypes.float32)
+    sums = build.reduce(ADD, [1], x)
+    alone, beside = compiled(sums), compiled(build.argsort(x), sums)
+    options = replace(current(), cache_dir=str(tmp_path))
+    (first,) = runtime.build(alone.source, "sm_90a", options).items()
+    others = runtime.build(beside.source, "sm_90a", options)
+    (again,) = [name for name in others if name.startswith("reduce")]
+    assert again != first[0]
+    assert others[again] == first[1]
+    assert len(list(tmp_path.rglob("*.cubin"))) == len(others)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float32])

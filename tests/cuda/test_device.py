@@ -21,7 +21,7 @@ from lamina.core import options
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
 from lamina.explain.report import profile
 from lamina.frontend.session import SESSION
-from lamina.runtime import cuda
+from lamina.runtime import cuda, nvrtc
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
@@ -239,10 +239,10 @@ def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
     head = '#define KERNEL(threads) extern "C" __global__ void\n'
     source = Source(head, {"kept": "KERNEL(32) kept() {}"})
     before = set(cache.folder.iterdir())
-    first = cuda.build(source, device.arch, options.current())
+    first = nvrtc.build(source, device.arch, options.current())
     (added,) = {one for one in set(cache.folder.iterdir()) - before if one.suffix == ".cubin"}
     assert added.read_bytes() == first["kept"]
-    assert first == cuda.build(source, device.arch, options.current())
+    assert first == nvrtc.build(source, device.arch, options.current())
 
 
 def test_programs_that_run_again_in_the_same_places() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import lamina as lm
 from lamina.frontend.lowered import Lowered
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS
 
 # Of `.nv.info` of a cubin, as `cuobjdump -elf` prints it: the format of an attribute that has a

@@ -10,7 +10,7 @@ from lamina import Tensor, TensorSpec
 from lamina.core import options
 from lamina.frontend.lowered import Lowered
 from lamina.runtime import cuda
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 from lamina.targets.horizontal import BETWEEN_NAMES
 
 SIZES = (96, 160, 96)

@@ -21,7 +21,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.runtime import cuda
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 from lamina.schedule.gpu.atoms import ATOMS
 from tests.generators import leaf
 from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error, rounded

@@ -14,7 +14,7 @@ import lamina as lm
 from lamina import Tensor
 from lamina.core.dtypes import DType
 from lamina.frontend.lowered import Lowered
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS as BEFORE_KERNELS
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.program import print_kernel

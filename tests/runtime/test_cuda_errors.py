@@ -14,7 +14,7 @@ import pytest
 
 from lamina.core.options import current
 from lamina.errors import CompileError, DeviceError
-from lamina.runtime import cuda
+from lamina.runtime import cuda, nvrtc
 from lamina.runtime.buffer import Launch
 from lamina.runtime.source import Source
 
@@ -174,11 +174,11 @@ def test_a_refused_source_names_its_kernel_and_the_line(
             raise CompileError(f"NVRTC, for {arch}: {about}(1): expected a ';'")
         return b"cubin"
 
-    monkeypatch.setattr(cuda, "compile_source", refuse)
+    monkeypatch.setattr(nvrtc, "compile_source", refuse)
     monkeypatch.setitem(
         sys.modules, "cuda.bindings", SimpleNamespace(nvrtc=SimpleNamespace(nvrtcVersion=tuple))
     )
     options = replace(OPTIONS, cache_dir=str(tmp_path))
-    what, where = refused(lambda: cuda.build(SOURCE, "sm_90a", options))
+    what, where = refused(lambda: nvrtc.build(SOURCE, "sm_90a", options))
     assert what == "NVRTC, for sm_90a: kernel reduce1_64(1): expected a ';'"
-    assert "cuda.build(SOURCE" in where
+    assert "nvrtc.build(SOURCE" in where
