@@ -222,7 +222,7 @@ class GraphGenerator:
         if self.rng.random() < 0.1 and self.monoids(x, axes):
             index = full(x.shape, self.rng.randint(0, 3), dtypes.int32)
             monoid = self.rng.choice([ARGMAX, ARGMIN])
-            return build.reduce(monoid, axes, x, index, part=self.rng.randint(0, 1))
+            return build.reduce(monoid, axes, x, index, component=self.rng.randint(0, 1))
         monoids = self.monoids(x, axes)
         return build.reduce(self.rng.choice(monoids), axes, x) if monoids else None
 

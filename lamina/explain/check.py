@@ -173,7 +173,7 @@ def _loaded(arrays: Arrays, node: Node, index: Array, holds: Any = True) -> Arra
 def _reduced(axes: Sequence[Node], node: Node, *operands: Array) -> Array:
     """A LOOP_REDUCE, or a LOOP_SCAN, where each of `axes` is a dimension."""
     dims = tuple(map(axes.index, bound_axes(node)))
-    arg = Reduce(node.arg.monoid, dims, node.arg.part)
+    arg = Reduce(node.arg.monoid, dims, node.arg.component)
     parts = np.broadcast_arrays(*operands)[: arg.monoid.arity]
     if node.op is Op.LOOP_REDUCE:
         return np.expand_dims(reduce(arg, parts), dims)

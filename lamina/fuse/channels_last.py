@@ -369,4 +369,4 @@ def _reduce_in_order(node: Node, operands: Sequence[Node], number: int) -> Node:
     """A REDUCE of operands whose axis `number` has been moved to the end."""
     order = moved_last(number, len(node.src[0].shape))
     axes = tuple(sorted(order.index(axis) for axis in node.arg.axes))
-    return Node(Op.REDUCE, tuple(operands), Reduce(node.arg.monoid, axes, node.arg.part))
+    return Node(Op.REDUCE, tuple(operands), Reduce(node.arg.monoid, axes, node.arg.component))

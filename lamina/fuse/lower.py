@@ -169,8 +169,8 @@ class Lowering:
         loops = self.axes.reduce_loops(index, node.src[0].shape, arg.axes)
         parts = self._parts(node, loops.index, _inside(index, node.shape))
         if not loops.axes:  # all reduced axes have size 1: the only element is the result
-            return parts[arg.part]
-        return Node(Op.LOOP_REDUCE, parts + loops.axes, LoopReduce(arg.monoid, arg.part))
+            return parts[arg.component]
+        return Node(Op.LOOP_REDUCE, parts + loops.axes, LoopReduce(arg.monoid, arg.component))
 
     def _scanned(self, node: Node, index: Index) -> Node:
         """One part of a LOOP_SCAN, along the loops that its store runs over the scanned axis.
@@ -183,8 +183,8 @@ class Lowering:
         loops = tuple(ix.terms_of(index[axis])[0])
         parts = self._parts(node, index, _inside(index, node.shape))
         if not loops:  # an axis of size 1: its only element is the result
-            return parts[arg.part]
-        return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(arg.monoid, arg.part))
+            return parts[arg.component]
+        return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(arg.monoid, arg.component))
 
     def _parts(self, node: Node, index: Index, condition: Node) -> tuple[Node, ...]:
         """All operands of a reduction or scan, at one index: one for a sum, two for ARGMAX, a value

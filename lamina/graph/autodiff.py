@@ -45,6 +45,9 @@ from lamina.ir.monoids import (
     MAX,
     MIN,
     MUL,
+    RECURRENCE,
+    RUNNING_PRODUCT,
+    SCALE,
     Monoid,
 )
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
@@ -116,15 +119,15 @@ def _recurrence_from_end(a: Node, g: Node, axis: int) -> Node:
     exact = accumulator(g.dtype)
     factors = build.shifted(flip(cast(a, exact), (axis,)), axis, 1.0)
     backwards = flip(cast(g, exact), (axis,))
-    recurrence = Node(Op.SCAN, (factors, backwards), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    recurrence = Node(Op.SCAN, (factors, backwards), Reduce(LINEAR_RECURRENCE, (axis,), RECURRENCE))
     return flip(cast(recurrence, g.dtype), (axis,))
 
 
 def _linear_recurrence(g: Node, z: Node, a: Node, b: Node) -> Contributions:
     """For h_i = a_i h_{i - 1} + b_i: db_i = g_i + a_{i + 1} db_{i + 1}, and da_i = h_{i - 1} db_i.
-    The other part is the running product of a."""
+    The other component is the running product of a."""
     (axis,) = z.arg.axes
-    if z.arg.part == 0:
+    if z.arg.component == RUNNING_PRODUCT:
         return (*_running_product(g, z, a), None)
     db = _recurrence_from_end(a, g, axis)
     return build.shifted(z, axis, 0.0) * db, db
@@ -132,12 +135,12 @@ def _linear_recurrence(g: Node, z: Node, a: Node, b: Node) -> Contributions:
 
 def _log_sum_exp(g: Node, z: Node, x: Node, t: Node) -> Contributions:
     """For s_k, the sum of t_i e^(x_i - m_k): dt_i = the sum over k >= i of g_k e^(x_i - m_k), and
-    dx_i = t_i dt_i. The scale m, the other part, counts as a constant: what both parts stand for,
+    dx_i = t_i dt_i. The scale m, the other component, counts as a constant: what both stand for,
     s e^m, is the same for any m."""
-    if z.arg.part == 0:
+    if z.arg.component == SCALE:
         return None, None
     (axis,) = z.arg.axes
-    scale = Node(Op.DETACH, (Node(Op.SCAN, z.src, Reduce(LOG_SUM_EXP, (axis,), 0)),))
+    scale = Node(Op.DETACH, (Node(Op.SCAN, z.src, Reduce(LOG_SUM_EXP, (axis,), SCALE)),))
     shares = shares_of(x, scale, axis)
     dt = shares.added * _recurrence_from_end(shares.before, g, axis)
     return t * dt, dt

@@ -8,7 +8,7 @@ A CPU computes these exponentials with vectors, which the loop of a scan has not
 
 from lamina.graph.exponents import shares_of
 from lamina.graph.rewrite import on
-from lamina.ir.monoids import LINEAR_RECURRENCE, LOG_SUM_EXP, MAX
+from lamina.ir.monoids import LINEAR_RECURRENCE, LOG_SUM_EXP, MAX, RECURRENCE, SCALE
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
 
@@ -21,8 +21,8 @@ def log_sums_as_recurrences(node: Node) -> Node | None:
     x, factor = node.src
     (axis,) = node.arg.axes
     scale = Node(Op.SCAN, (x,), Reduce(MAX, (axis,)))
-    if node.arg.part == 0:
+    if node.arg.component == SCALE:
         return scale
     shares = shares_of(x, scale, axis)
     addend = factor * shares.added
-    return Node(Op.SCAN, (shares.before, addend), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    return Node(Op.SCAN, (shares.before, addend), Reduce(LINEAR_RECURRENCE, (axis,), RECURRENCE))

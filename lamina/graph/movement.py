@@ -67,7 +67,7 @@ def reduce_single(node: Node) -> Node | None:
     parts = [build.reshape(operand, squeezed) for operand in node.src]
     if monoid is ADD and not reduced:
         return parts[0] + 0  # a sum starts at 0.0, which turns -0.0 into 0.0
-    return build.reduce(monoid, reduced, *parts, part=component)
+    return build.reduce(monoid, reduced, *parts, component=component)
 
 
 @on(Op.REDUCE)
@@ -83,7 +83,7 @@ def places_of_32_bits(node: Node) -> Node | None:
         return None
     steps = toposort([places], lambda step: step is not numbers)
     narrow = rebuilt_in_order(steps, {numbers: build.iota(numbers.arg.size, int32)})[places]
-    return build.cast(build.reduce(monoid, axes, values, narrow, part=component), node.dtype)
+    return build.cast(build.reduce(monoid, axes, values, narrow, component=component), node.dtype)
 
 
 @on(Op.ARGSORT)

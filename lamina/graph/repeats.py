@@ -91,7 +91,7 @@ def _resized(source: Node, value: Node) -> Node:
 @on(Op.REDUCE)
 def reduce_repeated(node: Node) -> Node | None:
     """``sum_j g[j] * w[k, j]`` at each (i, k) is computed once for all i, and then repeated."""
-    monoid, reduced, part = node.arg
+    monoid, reduced, component = node.arg
     sizes = node.src[0].shape
     if 0 in sizes:
         return None
@@ -103,7 +103,8 @@ def reduce_repeated(node: Node) -> Node | None:
         once = [search.once(operand, axis) for operand in node.src]
         operands = [operand for operand in once if operand is not None]
         if len(operands) == len(once):
-            return build.expand(build.reduce(monoid, reduced, *operands, part=part), node.shape)
+            total = build.reduce(monoid, reduced, *operands, component=component)
+            return build.expand(total, node.shape)
     return None
 
 

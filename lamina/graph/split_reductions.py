@@ -118,8 +118,8 @@ def uneven_in_parts(node: Node) -> Node | None:
     totals = [tuple(of_end) for of_end in zip(*components, strict=True)]
     monoid: Monoid = node.arg.monoid
     combined = totals[0] if len(totals) == 1 else monoid.combine(*totals)
-    part: int = node.arg.part
-    return combined[part]
+    component: int = node.arg.component
+    return combined[component]
 
 
 def _of_slice(node: Node, start: int, end: int) -> Node:
@@ -331,7 +331,7 @@ def _over_one_axis(node: Node) -> Node:
         return node
     merged = (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
     operands = [build.reshape(operand, merged) for operand in node.src]
-    return build.reduce(node.arg.monoid, (first,), *operands, part=node.arg.part)
+    return build.reduce(node.arg.monoid, (first,), *operands, component=node.arg.component)
 
 
 def _without_ones(node: Node) -> Node:
@@ -342,7 +342,7 @@ def _without_ones(node: Node) -> Node:
     long_axes = tuple(shape[axis] for axis in kept)
     operands = [build.reshape(operand, long_axes) for operand in node.src]
     axes = [kept.index(axis) for axis in node.arg.axes if axis in kept]
-    return build.reduce(node.arg.monoid, axes, *operands, part=node.arg.part)
+    return build.reduce(node.arg.monoid, axes, *operands, component=node.arg.component)
 
 
 def _in_padded_parts(node: Node, parts: int, position: int = 0) -> Node:
@@ -409,7 +409,8 @@ def _scan_in_parts(node: Node) -> Node | None:
     within = _scans(monoid, axis + 1, operands)
     if monoid.commutes:
         totals = [
-            build.reduce(monoid, [axis + 1], *operands, part=part) for part in range(monoid.arity)
+            build.reduce(monoid, [axis + 1], *operands, component=number)
+            for number in range(monoid.arity)
         ]
     else:  # the last of each part: a reduction would take the elements in any order
         totals = [_last_along(running, axis + 1) for running in within]

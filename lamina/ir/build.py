@@ -140,13 +140,13 @@ def shifted(x: Node, axis: int, first: Scalar) -> Node:
 def component(node: Node, number: int) -> Node:
     """The component of this number of the reduction or scan that `node` is one of: the place of an
     argmax beside the value."""
-    return Node(node.op, node.src, node.arg._replace(part=number))
+    return Node(node.op, node.src, node.arg._replace(component=number))
 
 
-def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
-    """Component `part` of the reduction of `parts` over `axes`, which vanish."""
-    reduced = Reduce(monoid, tuple(sorted(axes)), part)
-    return Node(Op.REDUCE, parts, reduced) if axes else parts[part]
+def reduce(monoid: Monoid, axes: Sequence[int], *operands: Node, component: int = 0) -> Node:
+    """A component of the reduction of `operands` over `axes`, which vanish."""
+    reduced = Reduce(monoid, tuple(sorted(axes)), component)
+    return Node(Op.REDUCE, operands, reduced) if axes else operands[component]
 
 
 def insert_axes(x: Node, axes: Sequence[int]) -> Node:

@@ -90,7 +90,7 @@ def _reduce(src: Operands, arg: Any) -> Inferred:
     are_axes = arg.axes and arg.axes == in_order
     _need(are_axes, Op.REDUCE, src, "{} are not some axes in order", arg.axes, error=AxisError)
     remaining = tuple(size for axis, size in enumerate(shape) if axis not in arg.axes)
-    return src[arg.part].dtype, remaining
+    return src[arg.component].dtype, remaining
 
 
 def _reshape(src: Operands, arg: Any) -> Inferred:
@@ -234,5 +234,7 @@ INFER: dict[Op, Infer] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Gro
     Op.COLLECTIVE_PERMUTE: _collective_permute,
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
-    **dict.fromkeys((Op.LOOP_REDUCE, Op.LOOP_SCAN), lambda src, arg: (src[arg.part].dtype, ())),
+    **dict.fromkeys(
+        (Op.LOOP_REDUCE, Op.LOOP_SCAN), lambda src, arg: (src[arg.component].dtype, ())
+    ),
 }  # fmt: skip

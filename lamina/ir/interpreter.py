@@ -87,7 +87,7 @@ def _prefixes(arg: Reduce, operands: Arrays) -> Array:
         joined = evaluate(combined, dict(zip(a + b, halves, strict=True)))
         rows = [np.concatenate([old[:reach], new]) for old, new in zip(rows, joined, strict=True)]
         reach *= 2
-    return rows[arg.part]
+    return rows[arg.component]
 
 
 def _shear(node: Node, x: Array) -> Array:

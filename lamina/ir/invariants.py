@@ -25,13 +25,14 @@ def located(place: str) -> Iterator[None]:
         raise VerifyError(f"{place}: {error.message}") from None
 
 
-def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
-    """Raise VerifyError unless `monoid` combines `parts` and has component `part`."""
-    dtypes = tuple(node.dtype for node in parts)
+def check_monoid(monoid: Monoid, operands: Sequence[Node], component: int = 0) -> None:
+    """Raise VerifyError unless `monoid` combines `operands` and has such a component."""
+    dtypes = tuple(node.dtype for node in operands)
     combined = monoid.formula(dtypes)[2] if len(dtypes) == monoid.arity else ()
     fits = combined and [node.dtype for node in combined] == [*dtypes]
     require(fits, f"{monoid} does not combine {', '.join(dtype.name for dtype in dtypes)}")
-    require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
+    is_component = 0 <= component < monoid.arity
+    require(is_component, f"component={component} is not one of {monoid}")
 
 
 def names_of(axes: Iterable[Node]) -> str:

@@ -5,7 +5,7 @@ the axis of the reduction, and once more that of the columns of the store:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
-      %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]
+      %1 = loop_reduce %0, r1 monoid=MAX component=0 : f32[]
       %2 = neg %1 : f32[]
       %3 = add %0, %2 : f32[]
       for a0 < 64, r1 < 100: p1[100*a0 + r1] = %3

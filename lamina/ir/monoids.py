@@ -109,10 +109,14 @@ MUL = _of_op(Op.MUL, lambda dtype: 1)
 MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
 MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
 ARGMAX, ARGMIN = _extreme(Op.MAX), _extreme(Op.MIN)
+EXTREME, PLACE = 0, 1  # their components
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
 # (m, s) stands for s e^m: sums of exponentials of any size. The scale m is the largest exponent so
 # far, chosen for accuracy alone; so no derivative goes through it.
 LOG_SUM_EXP = Monoid("LOG_SUM_EXP", 2, lambda dtypes: (dtypes[0].min, 0.0), _add_scaled)
-# Part 1 of its scan is h[t] = a[t] h[t - 1] + b[t] with h[-1] = 0 (Blelloch 1990, "Prefix sums and
-# their applications", section 1.4). It does not commute: only a SCAN keeps the order of elements.
+SCALE, SCALED_SUM = 0, 1  # its components
+# RECURRENCE of its scan is h[t] = a[t] h[t - 1] + b[t] with h[-1] = 0 (Blelloch 1990, "Prefix sums
+# and their applications", section 1.4). It does not commute: only a SCAN keeps the order of
+# elements.
 LINEAR_RECURRENCE = Monoid("LINEAR_RECURRENCE", 2, lambda dtypes: (1, 0), _compose, commutes=False)
+RUNNING_PRODUCT, RECURRENCE = 0, 1  # its components

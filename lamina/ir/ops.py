@@ -68,7 +68,7 @@ class Hole(NamedTuple):
 class Reduce(NamedTuple):  # its operands are the monoid's components
     monoid: Monoid
     axes: tuple[int, ...]  # sorted; a SCAN has one
-    part: int = 0  # which component of the result; nodes that differ only here share one loop
+    component: int = 0  # of the result; nodes that differ only here share one loop
 
 
 class Pad(NamedTuple):
@@ -149,7 +149,7 @@ class Load(NamedTuple):  # its operands are an index in elements and optionally 
 
 class LoopReduce(NamedTuple):  # its operands are the monoid's components, then the axes
     monoid: Monoid
-    part: int = 0
+    component: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,10 +358,10 @@ class Op(enum.Enum):
 
     # Of other groups.
     REDUCE = OpRecord(
-        "reduction", argument=Reduce, meaning="one part of a monoid over some axes, which vanish",
+        "reduction", argument=Reduce, meaning="a component of a monoid over axes, which vanish",
     )  # fmt: skip
     SCAN = OpRecord(
-        "reduction", argument=Reduce, meaning="one part of an inclusive prefix along one axis",
+        "reduction", argument=Reduce, meaning="a component of an inclusive prefix along one axis",
     )  # fmt: skip
     RESHAPE = OpRecord("movement", argument="shape")
     EXPAND = OpRecord("movement", argument="shape", meaning="NumPy's broadcast_to")
@@ -424,10 +424,10 @@ class Op(enum.Enum):
         meaning="an element of a parameter; 0 where its condition is false",
     )  # fmt: skip
     LOOP_REDUCE = OpRecord(
-        "kernel", argument=LoopReduce, meaning="one part of a monoid over some axes",
+        "kernel", argument=LoopReduce, meaning="a component of a monoid over some axes",
     )  # fmt: skip
     LOOP_SCAN = OpRecord(
-        "kernel", argument=LoopReduce, meaning="one part of a monoid over the indices so far",
+        "kernel", argument=LoopReduce, meaning="a component of a monoid over the indices so far",
     )  # fmt: skip
 
     __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path

@@ -53,7 +53,7 @@ def parse(text: str) -> list[Node]:
 def _parse_node(line: str, names: dict[str, Node]) -> None:
     match = _LINE.fullmatch(line)
     if match is None:
-        shown = "%name = operation %operand, ... part=value ... : f32[2,3]"
+        shown = "%name = operation %operand, ... component=value ... : f32[2,3]"
         raise FormatError(f"expected {shown!r}, not {line!r}")
     name, op_name, operands, words, dtype_name, sizes = match.groups()
     if name in names:

@@ -1,7 +1,7 @@
 """Graphs and kernels as text. A graph is one line a node, and says all that the node is:
 
     %0 = buffer storage=0 device=cpu : f32[64,32]
-    %1 = reduce %0 monoid=ADD axes=(1,) part=0 : f32[64]
+    %1 = reduce %0 monoid=ADD axes=(1,) component=0 : f32[64]
     %2 = neg %1 : f32[64]
     return %2
 
@@ -11,7 +11,7 @@ where they are used:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
-      %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]
+      %1 = loop_reduce %0, r1 monoid=MAX component=0 : f32[]
       for a0 < 64: p1[a0] = %1
 """
 

@@ -97,7 +97,7 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
     if type(src) is not tuple:
         raise VerifyError(f"the operands are {src!r}, not a tuple")
     if op in Group.REDUCTION:
-        check_monoid(arg.monoid, src, arg.part)
+        check_monoid(arg.monoid, src, arg.component)
         if op is Op.SCAN and len(arg.axes) != 1:
             raise VerifyError(f"axes={arg.axes!r} is not one axis")
         return

@@ -127,7 +127,7 @@ def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
         problem = f"it reads parameter {arg.parameter} where another row may write it"
         require(written_at <= {src[0]}, problem)
     elif node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
-        check_monoid(arg.monoid, src[: arg.monoid.arity], arg.part)
+        check_monoid(arg.monoid, src[: arg.monoid.arity], arg.component)
         axes = bound_axes(node)
         distinct = all(axis.op is Op.AXIS for axis in axes) and len(set(axes)) == len(axes)
         require(axes and distinct, "it runs over no axes, or one of them twice")

@@ -228,7 +228,7 @@ class _Formulas:
         if len(operands) == 1:
             return _Expression(f"{name} {self._text(operands[0], PRODUCT)}", REDUCTION)
         components = ", ".join(map(self._text, operands))
-        return _Expression(f"{name}({components})[{node.arg.part}]", ATOM)
+        return _Expression(f"{name}({components})[{node.arg.component}]", ATOM)
 
     def _index(self, index: Node) -> _Expression:
         """``4 * row - column + 1``, and an axis as its name."""

@@ -31,8 +31,8 @@ Shape = tuple[int, ...]
 RANKED = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
 
 
-def scan(monoid: Monoid, axis: int, *parts: Node, part: int = 0) -> Node:
-    return Node(Op.SCAN, parts, Reduce(monoid, (axis,), part))
+def scan(monoid: Monoid, axis: int, *parts: Node, component: int = 0) -> Node:
+    return Node(Op.SCAN, parts, Reduce(monoid, (axis,), component))
 
 
 def some_axes(data: st.DataObject, shape: Shape) -> list[int]:
@@ -110,19 +110,20 @@ def test_scan_of_linear_recurrences(
     if part == 0:  # no b is in it
         check(lambda a: scan(LINEAR_RECURRENCE, axis, a, a.lift(1.0)), a)
     else:
-        check(lambda a, b: scan(LINEAR_RECURRENCE, axis, a, b, part=1), a, b)
+        check(lambda a, b: scan(LINEAR_RECURRENCE, axis, a, b, component=1), a, b)
 
 
 def test_scan_of_linear_recurrences_twice() -> None:
     a, b = np.array([[1.5, 0.0, -0.7], [0.0, 2.0, 0.5]]), apart(5, (2, 3))
     check(
-        lambda a, b: scan(LINEAR_RECURRENCE, 1, a * b, b, part=1), a, b, order=2, tolerance=1e-5,
+        lambda a, b: scan(LINEAR_RECURRENCE, 1, a * b, b, component=1), a, b,
+        order=2, tolerance=1e-5,
     )  # fmt: skip
 
 
 def _log_of_sums(x: Node, t: Node) -> Node:
     """What both parts stand for; the scale by itself is no function with a derivative."""
-    scale, total = (scan(LOG_SUM_EXP, 1, x, t, part=part) for part in range(2))
+    scale, total = (scan(LOG_SUM_EXP, 1, x, t, component=number) for number in range(2))
     return scale + total.apply(Op.LOG)
 
 

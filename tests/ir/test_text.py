@@ -18,13 +18,13 @@ from tests.ir.graphs import graphs
 
 SOFTMAX = """\
 %0 = buffer storage=0 device=cpu : f32[64,32]
-%1 = reduce %0 monoid=MAX axes=(1,) part=0 : f32[64]
+%1 = reduce %0 monoid=MAX axes=(1,) component=0 : f32[64]
 %2 = reshape %1 : f32[64,1]
 %3 = expand %2 : f32[64,32]
 %4 = neg %3 : f32[64,32]
 %5 = add %0, %4 : f32[64,32]
 %6 = exp %5 : f32[64,32]
-%7 = reduce %6 monoid=ADD axes=(1,) part=0 : f32[64]
+%7 = reduce %6 monoid=ADD axes=(1,) component=0 : f32[64]
 %8 = reshape %7 : f32[64,1]
 %9 = expand %8 : f32[64,32]
 %10 = div %6, %9 : f32[64,32]
@@ -144,8 +144,8 @@ X = "%0 = buffer storage=0 device=cpu : f32[2,3]\n"
         (X + "%1 = reshape %0 : f32[4]", r"line 2: reshape: .* do not fit: \(4,\)"),
         (X + "%1 = permute %0 axes=1 : f32[2,3]", "line 2: axes=1 is not tuple"),
         (X + "%1 = permute %0 axes=(1,1) : f32[2,3]", "line 2: .* do not fit"),
-        (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid, not 'SUM'"),
-        (X + "%1 = reduce %0 monoid=ADD axes=(1,) part=2 : f32[2]", "part=2 is not a component"),
+        (X + "%1 = reduce %0 monoid=SUM axes=(1,) component=0 : f32[2]", "expected a monoid, not"),
+        (X + "%1 = reduce %0 monoid=ADD axes=(1,) component=2 : f32[2]", "component=2 is not one"),
         (X + "return %0\n%1 = neg %0 : f32[2,3]", "line 3: expected nothing after the line 'retur"),
         (X + "return 0", "line 2: expected '%name"),
     ],
@@ -161,7 +161,7 @@ def test_a_reduction_of_several_components_parses() -> None:
         build.expand(build.reshape(build.iota(4, dtypes.int64), (4, 1)), (4, 2)),
     )
     text = to_text([Node(Op.REDUCE, (values, indices), Reduce(ARGMAX, (0,), 1))])
-    assert text.endswith("reduce %0, %3 monoid=ARGMAX axes=(0,) part=1 : i64[2]\nreturn %4")
+    assert text.endswith("reduce %0, %3 monoid=ARGMAX axes=(0,) component=1 : i64[2]\nreturn %4")
     assert to_text(parse(text)) == text
 
 
@@ -175,7 +175,7 @@ def test_a_kernel_prints_its_indices_where_they_are_used() -> None:
     assert kernel_text(kernel).splitlines() == [
         "kernel p0: f32[18], p1: f32[4] written",
         "  %0 = load 4*a0 + r1 + 2 parameter=0 : f32[]",
-        "  %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]",
+        "  %1 = loop_reduce %0, r1 monoid=MAX component=0 : f32[]",
         "  %2 = lt a0, 3 : bool[]",
         "  for a0 < 4 if %2: p1[a0] ADD= %1",
     ]

@@ -169,10 +169,10 @@ VIOLATIONS = {
         (Op.REDUCE, (X,), Reduce(ADD, ()), float32, (2, 3)), "do not fit: () are not some axes"),
     "axis out of range": (
         (Op.REDUCE, (X,), Reduce(ADD, (2,)), float32, (2, 3)), "fit: (2,) are not some axes"),
-    "missing part": (
-        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), 2), int64, (2,)), "part=2 is not"),
-    "bool part": (
-        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), True), int64, (2,)), "part=True is not"),
+    "missing component": (
+        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), 2), int64, (2,)), "component=2 is not"),
+    "bool component": (
+        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), True), int64, (2,)), "component=True is not"),
     "scan of two axes": (
         (Op.SCAN, (X,), Reduce(ADD, (0, 1)), float32, (2, 3)), "is not one axis"),
     "scatter of pairs": (

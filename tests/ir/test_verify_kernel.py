@@ -93,7 +93,7 @@ NARROW = Store(1, ROW, load(ROW), (ROW,))
         (kernel(value=load(ROW, parameter=1)), "where another row may write it"),
         (
             kernel(value=Node(Op.LOOP_REDUCE, (load(FLAT), SUM), LoopReduce(ADD, 1))),
-            "part=1 is not",
+            "component=1 is not",
         ),
         (
             kernel(value=Node(Op.LOOP_REDUCE, (const(True, bool_), SUM), LoopReduce(ADD))),

@@ -142,7 +142,7 @@ def test_a_sum_is_rounded_before_it_is_cut() -> None:
 @pytest.mark.parametrize("part", [0, 1])
 def test_places_of_extremes_are_found_in_32_bits(part: int) -> None:
     x = leaf(0, (4, 6), float32)
-    before = build.reduce(ARGMAX, [1], x, build.broadcasted_iota(x.shape, 1), part=part)
+    before = build.reduce(ARGMAX, [1], x, build.broadcasted_iota(x.shape, 1), component=part)
     (after,) = rewrite([before], SIMPLIFY)
     (reduced,) = (node for node in toposort([after]) if node.op is Op.REDUCE)
     assert reduced.src[1].dtype is int32
@@ -151,7 +151,7 @@ def test_places_of_extremes_are_found_in_32_bits(part: int) -> None:
     values[x] = values[x].astype(np.float32)
     assert same_values(*evaluate([before, after], values))
     data = leaf(1, (4, 6), int64)  # is no number of an axis
-    of_data = build.reduce(ARGMAX, [1], x, data, part=part)
+    of_data = build.reduce(ARGMAX, [1], x, data, component=part)
     assert rewrite([of_data], SIMPLIFY) == [of_data]
 
 

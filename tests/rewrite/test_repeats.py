@@ -66,10 +66,10 @@ def test_through_permutations_and_arithmetic(monoid: Monoid, order: tuple[int, .
 def test_both_parts_of_an_argmax_have_to_be_repeated() -> None:
     values = build.expand(leaf(0, (1, STEPS), float32), (ROWS, STEPS))
     places = build.broadcasted_iota((ROWS, STEPS), 1)
-    once = reduce_repeated.apply(build.reduce(ARGMAX, (1,), values, places, part=1))
+    once = reduce_repeated.apply(build.reduce(ARGMAX, (1,), values, places, component=1))
     assert _is_once(once, (1,))
     rows = leaf(1, (ROWS, STEPS), int64)
-    assert reduce_repeated.apply(build.reduce(ARGMAX, (1,), values, rows, part=1)) is None
+    assert reduce_repeated.apply(build.reduce(ARGMAX, (1,), values, rows, component=1)) is None
 
 
 def test_what_differs_along_each_axis_stays() -> None:

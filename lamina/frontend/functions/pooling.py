@@ -34,7 +34,7 @@ from lamina.frontend.functions.spatial import (
 from lamina.frontend.tensor import Tensor, common_device, once
 from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, expand, full, iota, reduce, reshape, select
-from lamina.ir.monoids import ADD, ARGMAX, MAX, MIN
+from lamina.ir.monoids import ADD, ARGMAX, EXTREME, MAX, MIN, PLACE
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 
@@ -183,7 +183,7 @@ class _Windows:
         lowest, far = ARGMAX.identity((images.dtype, int64))
         values = self.view(images, lowest)
         places = expand(self.view(_places(images.shape[2:]), far), values.shape)
-        return reduce(ARGMAX, range(2, 2 + len(self.axes)), values, places, part=1)
+        return reduce(ARGMAX, range(2, 2 + len(self.axes)), values, places, component=PLACE)
 
 
 def max_pool(
@@ -287,13 +287,14 @@ def adaptive_max_pool(
     values = _adaptive_max_values(what, rank, x, output_size)
     if not return_indices:
         return values
-    parts = [batched(what, x.node, rank)]
-    parts.append(expand(_places(parts[0].shape[2:]), parts[0].shape))
-    outside = ARGMAX.identity((x.dtype, int64))
+    extremes = batched(what, x.node, rank)
+    places = expand(_places(extremes.shape[2:]), extremes.shape)
+    lowest, beyond = ARGMAX.identity((x.dtype, int64))
     for grid in _grids(what, rank, x, output_size):
-        inside = [grid.of(part, other) for part, other in zip(parts, outside, strict=True)]
-        parts = [reduce(ARGMAX, grid.axes, *inside, part=part) for part in (0, 1)]
-    return MaxPool(values, unbatched(parts[1], x))
+        windows = grid.of(extremes, lowest), grid.of(places, beyond)
+        extremes = reduce(ARGMAX, grid.axes, *windows, component=EXTREME)
+        places = reduce(ARGMAX, grid.axes, *windows, component=PLACE)
+    return MaxPool(values, unbatched(places, x))
 
 
 @once

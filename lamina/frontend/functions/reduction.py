@@ -33,7 +33,7 @@ from lamina.frontend.functions.movement import concat, transpose
 from lamina.frontend.functions.spatial import resized
 from lamina.frontend.tensor import Data, Tensor, as_tensor
 from lamina.ir import build
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, PLACE, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
 
@@ -129,7 +129,8 @@ def _extreme(monoid: Monoid, axes: Axes, node: Node) -> Node:
                 f"axes {axes} of {node.shape}; give one axis, or none for all", operation=what
             )
         node, axes = build.reshape(node, (product(node.shape),)), (0,)
-    return build.reduce(monoid, axes, node, build.broadcasted_iota(node.shape, axes[0]), part=1)
+    places = build.broadcasted_iota(node.shape, axes[0])
+    return build.reduce(monoid, axes, node, places, component=PLACE)
 
 
 def _count(axes: Axes, node: Node) -> int:
@@ -424,7 +425,7 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
     if descending and k == 1 and x.dtype is not bool_:
         # NaN comes first, and the first of equal elements, in both: no line is sorted.
         places = build.broadcasted_iota(x.shape, axis)
-        largest = build.reduce(ARGMAX, (axis,), x.node, places, part=1)
+        largest = build.reduce(ARGMAX, (axis,), x.node, places, component=PLACE)
         first = build.insert_axes(largest, (axis,))
     else:
         first = build.argsort(x.node, axis, descending, 0, k)

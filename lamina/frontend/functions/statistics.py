@@ -33,7 +33,7 @@ from lamina.frontend.functions.scatter import counts
 from lamina.frontend.functions.sets import searchsorted
 from lamina.frontend.tensor import Data, Tensor, as_tensor, common_device
 from lamina.ir import build
-from lamina.ir.monoids import ADD, LOG_SUM_EXP
+from lamina.ir.monoids import ADD, LOG_SUM_EXP, SCALE, SCALED_SUM
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
 
@@ -384,7 +384,8 @@ def _log_of_running_sum(x: Node, axis: int) -> Node:
     if not x.shape:
         return x
     terms = x, build.full(x.shape, 1.0, x.dtype)
-    top, total = (Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (axis,), part)) for part in range(2))
+    top = Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (axis,), SCALE))
+    total = Node(Op.SCAN, terms, Reduce(LOG_SUM_EXP, (axis,), SCALED_SUM))
     at_least = Node(Op.MAX, (total, total.lift(0.5)))  # 0 before any finite x, and then 1 or more
     return top + build.unary(Op.LOG, at_least)
 
