@@ -214,6 +214,16 @@ class BackToBackParts:
             tiles.append(FactorTile(fill, element_axis, (rows, elements), passes_by))
         return sorted(tiles, key=lambda tile: tile.passes_by)
 
+    @cached_property
+    def buffers(self) -> list[str]:
+        """The names of the buffers of `tiles`."""
+        return [f"tile{number}" for number in range(len(self.tiles))]
+
+    def tile_in(self, buffer: str) -> tuple[FactorTile, EngineCopy | None]:
+        """The tile that a buffer holds, and how the engine copies it."""
+        number = self.buffers.index(buffer)
+        return self.tiles[number], self.copies[number]
+
     @property
     def staying(self) -> int:
         """How many tiles stay."""

@@ -142,13 +142,13 @@ class _Lowering:
         atom, dtype = parts.atom, parts.atom.dtype
         row, key = TileAxis("row", atom.m), TileAxis("key", reductions.keys.keys_of_tile)
         allocs = row_line_allocs(parts.nest, self.decisions.row_stores, atom.m)
-        for number, tile in enumerate(parts.tiles):
+        for buffer, tile in zip(parts.buffers, parts.tiles, strict=True):
             first = key if tile.passes_by else row
             axes = (first, TileAxis("element", tile.shape[1]))
             if tile.is_transposed:
                 axes = axes[::-1]
             stages = self.decisions.passing if tile.passes_by else self.decisions.staying
-            allocs.append(Alloc(f"tile{number}", "shared", dtype, stages, axes, SWIZZLE_128))
+            allocs.append(Alloc(buffer, "shared", dtype, stages, axes, SWIZZLE_128))
 
         def registers(name: str, axis: TileAxis, of: DType = float32) -> None:
             allocs.append(Alloc(name, "registers", of, 1, (row, axis)))
@@ -192,8 +192,8 @@ class _Lowering:
         """What fills the tiles that stay, and those that pass by."""
         agent = "tma" if self.decisions.has_producer else "threads"
         fills = [
-            Fill(f"tile{number}", factor_source(tile.fill, self._first(tile), Index()), agent)
-            for number, tile in enumerate(self.parts.tiles)
+            Fill(buffer, factor_source(tile.fill, self._first(tile), Index()), agent)
+            for buffer, tile in zip(self.parts.buffers, self.parts.tiles, strict=True)
         ]
         staying = self.parts.staying
         return fills[:staying], fills[staying:]
@@ -212,12 +212,13 @@ class _Lowering:
         with `fills`, and store."""
         reductions = self.parts.reductions
         inner_tiles, outer_tiles = self.parts.factor_numbers
+        buffers = self.parts.buffers
         inner = [
-            Product(f"inner{number}", f"tile{left}", f"tile{right}")
+            Product(f"inner{number}", buffers[left], buffers[right])
             for number, (left, right) in enumerate(inner_tiles)
         ]
         outer = [
-            Product(f"totals{number}", f"left{number}", f"tile{right}")
+            Product(f"totals{number}", f"left{number}", buffers[right])
             for number, right in enumerate(outer_tiles)
         ]
         outer_numbers = range(len(reductions.outer))

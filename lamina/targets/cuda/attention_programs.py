@@ -308,8 +308,7 @@ class AttentionPrinter(TileProgramPrinter):
         self.line(f"if (THREAD % {WARP} == 0) arrive({slot});")
 
     def _print_fill_of(self, fill: Fill, position: _Position) -> None:
-        number = int(fill.buffer.removeprefix("tile"))
-        tile, copy = self.parts.tiles[number], self.parts.copies[number]
+        tile, copy = self.parts.tile_in(fill.buffer)
         alloc, keys = self.program.alloc(fill.buffer), self.parts.reductions.keys
         corner = self.printer.corner(keys.column_group, keys.lane, keys.neighbour)
         slot = f"({position.number} % {alloc.stages})" if alloc.stages > 1 else "0"
