@@ -315,6 +315,22 @@ def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
     return strides.get(terms.get(axis, 0), STRIDED)
 
 
+def run_of(index: Node, sizes: Mapping[Node, int]) -> list[Node]:
+    """The axes of these `sizes` along which what lies at `index` is one run of neighbours, the
+    fastest first: j and then i for ``48 * c + 2 * i + j`` with 24 elements along i and 2 along j;
+    along i alone there are none."""
+    strides, _ = terms_of(index)
+    run = list[Node]()
+    length = 1
+    for _ in sizes:
+        following = [axis for axis in sizes if axis not in run and strides.get(axis) == length]
+        if not following:
+            break
+        run.append(following[0])
+        length *= sizes[following[0]]
+    return run
+
+
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
     """`node` over new operands; an index is in normal form again."""
     if src == node.src:

@@ -33,6 +33,7 @@ IN_ONE_THREAD = ("serial", *IN_REGISTERS, "dot", "tile")
 # blocks, or its threads where no axis is bound to "thread".
 BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
 
+MIN_SQUARE = 4  # lanes of vectors that registers transpose before they are stored
 # Bytes from which on an array is taken to have left all caches: 32 MiB, an estimate for CPUs.
 UNCACHED = 1 << 25
 LINE = 64  # bytes of a cache line

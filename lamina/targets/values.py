@@ -20,6 +20,7 @@ from lamina.targets.language import Language, Point, Value
 from lamina.targets.parts import Partitioner, Vector
 from lamina.targets.scopes import Key, ScopePrinter, key_of
 
+Ready = tuple[Store, Value, Point]  # a store with its value, which is computed, at a point
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
 
 
@@ -182,6 +183,11 @@ class ValuePrinter(ScopePrinter):
             total = self.declare(step._replace(text=f"({step.text} + {total.text})"), "index")
         return total
 
+    def print_ready(self, ready: Sequence[Ready]) -> None:
+        """Print stores whose values are computed."""
+        for store, value, point in ready:
+            self.print_store(store, value, point)
+
     # What a subclass prints.
 
     def print_reduction(self, node: Node) -> None:
@@ -223,8 +229,7 @@ class ValuePrinter(ScopePrinter):
                 for point in self.batch
                 for store in stores
             ]
-            for store, value, point in ready:
-                self.print_store(store, value, point)
+            self.print_ready(ready)
         self.batch = outer_batch
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
+from math import ceil
 
-from lamina.core.dtypes import DType, int32
+from lamina.core.dtypes import DType, bool_, int32
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import near_reads
+from lamina.loops.nest import MIN_SQUARE, near_reads
 from lamina.schedule.cost.body import Access, Work
 from lamina.schedule.cost.conditions import is_masked
 
@@ -46,7 +47,7 @@ class BodyAxes:
         if lanes == 1 or not self.each_lane or self._are_neighbours(index, condition, is_store):
             return self._in_tile(access, around), []
         if is_store:
-            return None
+            return self._in_squares(access, condition)
         if self._is_transposed(index, condition, lanes):
             return access, [self._transpose_of(access)]
         if self._has_rows_of_bytes(index, condition):
@@ -106,10 +107,29 @@ class BodyAxes:
         is_for_all_lanes = self.vectors.isdisjoint(free_axes(condition))
         return is_square and is_strided and is_for_all_lanes
 
+    def _in_squares(self, access: Access, condition: Node) -> tuple[Access, list[Work]] | None:
+        """The stores of `access` and the shuffles before them where registers transpose squares of
+        unrolled points: see `lamina/targets/c/squares.py`. 28 points of 16 lanes are two squares,
+        32 vectors. None where lanes are stored one by one."""
+        vectors = self.vectors & free_axes(access.index)
+        is_strided = all(ix.suits(axis, access.index) == ix.STRIDED for axis in vectors)
+        dtype = self.kernel.parameters[access.parameter].dtype
+        is_of_bytes = dtype is bool_ or self.dots & free_axes(access.index)
+        is_plain = condition is ix.TRUE and not is_of_bytes
+        if not (is_strided and is_plain) or access.lanes < MIN_SQUARE:
+            return None
+        copies = {axis: axis.arg.size for axis in self.unrolled}
+        length = points(ix.run_of(access.index, copies))
+        if length < access.lanes:
+            return None
+        of_run = ceil(length / access.lanes) * access.lanes
+        stored = replace(access, copies=access.copies // length * of_run)
+        return stored, [self._transpose_of(stored)]
+
     def _transpose_of(self, access: Access) -> Work:
-        """The shuffles that transpose the blocks that `access` loads: n x n elements are read by
-        rows, a vector each, and each vector takes log2(n) shuffles, 4 for 16 lanes. A shuffle
-        counts as a BITCAST: one instruction."""
+        """The shuffles that transpose the blocks that `access` loads or stores: n x n elements are
+        read by rows, a vector each, and each vector takes log2(n) shuffles, 4 for 16 lanes. A
+        shuffle counts as a BITCAST: one instruction."""
         shuffles = access.copies * (access.lanes.bit_length() - 1)
         dtype = self.kernel.parameters[access.parameter].dtype
         return Work(Op.BITCAST, dtype, access.times, access.lanes, shuffles)

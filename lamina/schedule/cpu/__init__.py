@@ -10,6 +10,7 @@
     repacked        in other kernels, operands whose lanes lie apart in memory: stage
     decoded         one vector times weights of few bits: rows as lanes, factor, keep
     reductions      sums along rows and down columns, dot products: vector, accumulate, dot
+    squares         results whose lanes lie apart, transposed in registers: vector, unroll
     maps            kernels without such reductions, transposes: vector, rotate, reorder
     lanes           which axes get the vectors, by counting instructions
 """

@@ -44,6 +44,7 @@ from lamina.schedule.cpu.reductions import (
     vectorize_inner,
 )
 from lamina.schedule.cpu.repacked import pack_lanes_apart
+from lamina.schedule.cpu.squares import Squares, cheapest_squares, schedule_squares
 from lamina.schedule.knobs import CpuKnobs
 from lamina.schedule.planner import store_score, transposed_axis
 
@@ -96,6 +97,11 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     pair = _interleaved_pair(plan, reduction)
     if pair is not None:
         plan.bind(pair.short, "unroll")
+    elif reduction is None:
+        squares = cheapest_squares(plan)
+        if squares is not None and _squares_gain(plan, squares):
+            schedule_squares(plan, squares)
+            return []
     row = pair.vector if pair is not None else _vector_row(plan, reduction)
     if reduction is not None:
         return _schedule_contraction(plan, reduction, row)
@@ -175,6 +181,15 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     return cheapest_row(plan, best)
 
 
+def _squares_gain(plan: CpuPlanner, squares: Squares) -> bool:
+    """Does the kernel take fewer instructions by `squares` than with other vectors? Transposes of
+    one array, where registers have squares of what is read, stay as they are."""
+    row = _vector_row(plan, None)
+    if row is None or transposed_axis(plan, row, plan.knobs.min_transposed) is not None:
+        return False
+    return squares.instructions < instructions(plan.kernel, [row], plan.width)
+
+
 def _stored_row(plan: CpuPlanner) -> Node | None:
     """The outermost row axis along which results are neighbours in memory."""
     return next((axis for axis in plan.rows if store_score(plan.kernel, axis) > 0), None)
@@ -248,7 +263,8 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
     kernel, width = plan.kernel, plan.width
     rows = [[row] for row in plan.rows if row is not vector]
     fewest = min(instructions(kernel, others, width) for others in (*rows, cheapest_inner(plan)))
-    in_turns = instructions(kernel, [vector], width, in_turns=True)
+    stored_in_turns = 2 * share(vector, width)  # each vector by a shuffle and a store
+    in_turns = instructions(kernel, [vector], width, stored_in_turns)
     return in_turns * distance_factor(plan, vector) < fewest
 
 

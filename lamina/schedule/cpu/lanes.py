@@ -86,14 +86,14 @@ def cheapest_inner(plan: CpuPlanner) -> list[Node]:
 
 
 def instructions(
-    kernel: Kernel, vectors: Collection[Node], width: int, *, in_turns: bool = False
+    kernel: Kernel, vectors: Collection[Node], width: int, stored_apart: float | None = None
 ) -> float:
     """The instructions of one run of a kernel, each on one vector or single element.
 
     vectors: the axes that have lanes, up to `width` of them; a value depends on one at most. What
         does not vary along one of these is computed once for all lanes.
-    in_turns: are results that lie apart along these stored in turns with their neighbours: each
-        vector by a shuffle and a store?
+    stored_apart: the instructions that store an element where results lie apart along these;
+        STORED_APART if None
 
     Loads count in each pass over a row, as that reads the row again. Elementwise operations count
     once: expensive ones are kept, and cheap ones that a pass repeats are left out. Divisions by
@@ -114,7 +114,7 @@ def instructions(
     for store in kernel.stores:
         accessed = (store.index, store.condition)
         vector = _vector_of(store.axes, vectors)
-        apart = 2 * share(vector, width) if in_turns else STORED_APART
+        apart = STORED_APART if stored_apart is None else stored_apart
         each = _access(vector, accessed, width, apart)
         total += points(store.axes) * each
     return total

@@ -19,7 +19,7 @@ or lane by lane. ``f32x8u`` is the type of a vector that begins anywhere in memo
 the same to read: see `vectors.c`. `place` is an address, ``p0 + 8 * i``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lamina.core.dtypes import DType, bool_, float32, float64, int32
@@ -30,14 +30,15 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Store, free_axes, loads_beneath, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.loops.nest import Nest, bypasses_caches, near_reads
+from lamina.loops.nest import MIN_SQUARE, Nest, bypasses_caches, near_reads
 from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.c.prefetches import Prefetches
+from lamina.targets.c.squares import squares
 from lamina.targets.kernel import KernelPrinter, index_and_condition
 from lamina.targets.language import Point, Value
 from lamina.targets.parts import Partitioner, Unrolled
 from lamina.targets.reductions import Accumulation, Work
-from lamina.targets.values import LOOKUP_LANES, digit_of
+from lamina.targets.values import LOOKUP_LANES, Ready, digit_of
 
 TRANSPOSES = "c/transposes.c"
 STRIDES = "c/strides.c"
@@ -367,6 +368,53 @@ class CPrinter(KernelPrinter):
         else:
             super().print_store(store, value, point)
 
+    def print_ready(self, ready: Sequence[Ready]) -> None:
+        """Print stores whose values are computed: those in squares by transposes in registers."""
+        others = list[Ready]()
+        for store in dict.fromkeys(store for store, _, _ in ready):
+            own = [each for each in ready if each[0] is store]
+            found = self._squares(store, own)
+            for square in found:
+                self._store_square(store, square)
+            others += [] if found else own
+        super().print_ready(others)
+
+    def _squares(self, store: Store, ready: Sequence[Ready]) -> list[list[Ready]]:
+        """The squares that `store` makes at the points of `ready`; none where its lanes are
+        neighbours or few, or where a condition or what is there decides what is stored."""
+        access = self.access(store.index, store.condition)
+        is_plain = store.condition is ix.TRUE and store.monoid is None and not store.atomic
+        is_of_bytes = any(self.nest.bound(axis) == "dot" for axis in free_axes(store.index))
+        is_apart = access.stride not in (None, 1) and access.lanes >= MIN_SQUARE
+        if not (is_plain and is_apart) or is_of_bytes or store.value.dtype is bool_:
+            return []
+        copies = {axis: part.copies for axis, part in self.unrolled.items()}
+        return squares(ready, copies, access.lanes)
+
+    def _store_square(self, store: Store, square: Sequence[Ready]) -> None:
+        """Transpose the vectors of a square, and store each column: see `squares.py`."""
+        access, dtype = self.access(store.index), store.value.dtype
+        lanes, stride = access.lanes, access.stride
+        assert stride is not None
+        kind = self.language.vector_type(ELEMENTS[dtype], lanes)
+        self.language.use_text(TRANSPOSES, lanes)
+        name = self.fresh_name("columns")
+        rows = [self.language.widened(value, Value("", dtype, lanes)) for _, value, _ in square]
+        self.line(f"TURNED({kind}, {name}, {lanes}, {', '.join(rows)})")
+        start = self.index_text(store.index, square[0][2])
+        for lane in range(lanes):
+            place = f"{start} + {stride * lane}" if lane else start
+            self.print_store_line(store, self._vector_line(store, kind, place, f"{name}[{lane}]"))
+
+    def _vector_line(self, store: Store, kind: str, start: str, text: str) -> str:
+        """The line that stores a vector from the element `start` on, past the caches if it may."""
+        array = f"p{store.parameter}"
+        if not bypasses_caches(self.nest.kernel, store.parameter):
+            return f"*({kind}u *)({array} + {start}) = {text};"
+        if store.parameter not in self.streamed:
+            self.streamed.append(store.parameter)
+        return f"STREAM({kind}u, {array}, {start}, {text})"
+
     def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
         ``STREAM(f32x8u, p1, 8 * row, add_3)``. Raises FormatError for an `atomic` store: no
@@ -381,12 +429,7 @@ class CPrinter(KernelPrinter):
         text = self.language.widened(self.updated(store, old, value), old)
         if old.mask:  # in memory true is 1
             text = f"({kind})({text}) & 1"
-        line = f"{target} = {text};"
-        if bypasses_caches(self.nest.kernel, store.parameter):
-            if store.parameter not in self.streamed:
-                self.streamed.append(store.parameter)
-            line = f"STREAM({kind}u, {array}, {start}, {text})"
-        self.print_under_condition(store, line, point)
+        self.print_under_condition(store, self._vector_line(store, kind, start, text), point)
 
 
 def _lookup_table(node: Node, digit: Node) -> list[Node]:

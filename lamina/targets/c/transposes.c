@@ -1,4 +1,5 @@
-/* In-register transposes: N x N elements, read as rows and used as columns, vectors of N lanes.
+/* In-register transposes: N x N elements, read as rows and used as columns, or computed as rows and
+   stored as columns, vectors of N lanes.
 
    A round interleaves the first half of the rows with the second half, and their lanes likewise; as
    many rounds as N has factors of two transpose. Of vectors with four quarters of 16 bytes, processors
@@ -59,14 +60,21 @@
 #define PLACE(i) i
 #endif
 #define TRANSPOSES(T, I) \
-    INLINE void transpose_##T##xN(T##xN *columns, const T *from, i64 step, _Bool there) { \
+    INLINE void turn_##T##xN(T##xN *columns, const T##xN *from) { \
         T##xN rows[N]; \
         _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) { \
             const int at = sizeof(rows[0]) == 64 ? PLACE(i) : i; \
-            AHEAD(from + i * step, 128 / sizeof(T), 2); \
-            rows[at] = there ? (T##xN)*(const T##xNu *)(from + i * step) : (T##xN){0}; \
+            rows[at] = from[i]; \
         } \
         ROUNDS(I) \
+    } \
+    INLINE void transpose_##T##xN(T##xN *columns, const T *from, i64 step, _Bool there) { \
+        T##xN rows[N]; \
+        _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) { \
+            AHEAD(from + i * step, 128 / sizeof(T), 2); \
+            rows[i] = there ? (T##xN)*(const T##xNu *)(from + i * step) : (T##xN){0}; \
+        } \
+        turn_##T##xN(columns, rows); \
     }
 TRANSPOSES(i8, i8) TRANSPOSES(i16, i16) TRANSPOSES(i32, i32) TRANSPOSES(i64, i64) TRANSPOSES(f32, i32)
 TRANSPOSES(u8, i8) TRANSPOSES(u16, i16) TRANSPOSES(u32, i32) TRANSPOSES(u64, i64) TRANSPOSES(f64, i64)
