@@ -31,7 +31,7 @@ from lamina.schedule.cpu.lanes import (
 )
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
 from lamina.schedule.cpu.packing import Packed, computed_from, kept_values, of_constants_along
-from lamina.schedule.cpu.panels import cheapest_of, packed_row
+from lamina.schedule.cpu.panels import cheapest_of, packed_axis
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
@@ -132,7 +132,7 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
         columns, and of 16 lanes along 32 channels.
     """
     if row is None or _is_ragged(plan, row):
-        other = packed_row(plan, reduction) or _read_row(plan)
+        other = packed_axis(plan, reduction) or _read_row(plan)
         candidates = [axis for axis in (row, other) if axis is not None]
         row = cheapest_of(plan, reduction, candidates)
     if row is not None:

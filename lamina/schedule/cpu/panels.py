@@ -93,14 +93,14 @@ class ComputedPanel(Panel):
     tile: TileSize = field(kw_only=True)
 
 
-def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
-    """The row axis for vectors whose operands, the loads that vary along it, are packed: the one
-    for which a product takes the fewest instructions. None where packing pays for no axis.
+def packed_axis(plan: CpuPlanner, reduction: Node) -> Node | None:
+    """The axis of the kernel for vectors whose operands, the loads that vary along it, are packed:
+    the one for which a product takes the fewest instructions. None where packing pays for no axis.
 
     Where all that is multiplied is contiguous along a single reduced axis, results must be so along
-    the row: otherwise vectors run along the reduced axis, as dot products, which need no packing.
-    Of several reduced axes the innermost alone would have the vectors, and may be as short as a
-    window.
+    the vectors: otherwise vectors run along the reduced axis, as dot products, which need no
+    packing. Of several reduced axes the innermost alone would have the vectors, and may be as short
+    as a window.
     """
     has_dot_products = len(bound_axes(reduction)) == 1 and _are_neighbours(
         bound_axes(reduction)[0], loads_beneath(reduction.src)
@@ -116,9 +116,9 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
     return cheapest_of(plan, reduction, candidates)
 
 
-def cheapest_of(plan: CpuPlanner, reduction: Node, rows: Collection[Node]) -> Node | None:
-    """The axis among `rows` along which vectors take the fewest instructions; None of no rows."""
-    return min(rows, key=lambda row: _instructions_of_product(plan, reduction, row), default=None)
+def cheapest_of(plan: CpuPlanner, reduction: Node, axes: Collection[Node]) -> Node | None:
+    """The axis among `axes` along which vectors take the fewest instructions; None of no axes."""
+    return min(axes, key=lambda axis: _instructions_of_product(plan, reduction, axis), default=None)
 
 
 def _instructions_of_product(plan: CpuPlanner, reduction: Node, vector: Node) -> float:

@@ -41,12 +41,12 @@ SUMS_OF_WINDOW = 12
 PAGE = 4096
 
 
-def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
-    """Vectors along `row` for reductions that read row after row, several of them at a time. False,
-    and nothing is done, where lanes lie apart, or there is one vector for each thread.
+def schedule_row_vectors(plan: CpuPlanner, vector: Node) -> bool:
+    """Vectors along `vector` for reductions that read row after row, several vectors at a time.
+    False, and nothing is done, where lanes lie apart, or there is one vector for each thread.
 
-    For ``y[j] = sum_k x[k, j]`` with j in `row` and 16 lanes, 8 vectors side by side read 512 bytes
-    of each row k::
+    For ``y[j] = sum_k x[k, j]`` with j in `vector` and 16 lanes, 8 vectors side by side read 512
+    bytes of each row k::
 
         strips of 128 columns
           k
@@ -59,29 +59,29 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     if not reductions:
         return False
     # The first one has such a block only if it is the one that is stored: see `accumulates`.
-    block = accumulated_block(plan, reductions[0], row, reuse=1)
+    block = accumulated_block(plan, reductions[0], vector, reuse=1)
     if block is not None:
-        _accumulate_blocks(plan, reductions[0], row, block)
+        _accumulate_blocks(plan, reductions[0], vector, block)
         return True
-    sums = tile_windows(plan, row)
-    vectors = max(_vectors_of_strip(plan, row) // sums, 1)
-    if vectors == 1 or plan.benefit(row) < 0:
+    sums = tile_windows(plan, vector)
+    vectors = max(_vectors_of_strip(plan, vector) // sums, 1)
+    if vectors == 1 or plan.benefit(vector) < 0:
         return False
-    _, strip = plan.split(row, vectors * plan.width)
+    _, strip = plan.split(vector, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
 
 
-def _vectors_of_strip(plan: CpuPlanner, row: Node) -> int:
-    """The vectors side by side along `row`: up to 8 (`knobs.strip_vectors`), whose sums do not wait
-    for one another. Each reduction has sums in registers, each thread as many strips, and strips
-    are about as long as one another: 18 vectors are 3 strips of 6 for one thread, and for two 4
-    strips of 5, the last of 3."""
+def _vectors_of_strip(plan: CpuPlanner, vector: Node) -> int:
+    """The vectors side by side along `vector`: up to 8 (`knobs.strip_vectors`), whose sums do not
+    wait for one another. Each reduction has sums in registers, each thread as many strips, and
+    strips are about as long as one another: 18 vectors are 3 strips of 6 for one thread, and for
+    two 4 strips of 5, the last of 3."""
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     steps = sum(points(bound_axes(reduction)) for reduction in reductions)
     rows = points(plan.rows)
     threads = min(plan.target.multiprocessors, rows * steps // plan.knobs.chunk_operations)
-    columns: int = row.arg.size
+    columns: int = vector.arg.size
     sharing = max(threads * columns // rows, 1)  # threads, which share other rows first
     vectors = columns // plan.width
     longest = max(plan.knobs.strip_vectors // len(reductions), 1)
@@ -89,9 +89,9 @@ def _vectors_of_strip(plan: CpuPlanner, row: Node) -> int:
     return ceil(vectors / strips) if vectors else 1
 
 
-def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: CacheBlock) -> None:
-    """Add up the steps of a reduction block by block in the result, along panels of the kernel's
-    row axis `row`.
+def _accumulate_blocks(plan: CpuPlanner, reduction: Node, vector: Node, block: CacheBlock) -> None:
+    """Add up the steps of a reduction block by block in the result, along panels of the axis
+    `vector`, which has the columns.
 
     The loops, outermost first::
 
@@ -100,7 +100,7 @@ def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Cach
             32 vectors of 16 columns
               8 steps                     unrolled
     """
-    panels, columns = plan.split(row, block.columns)
+    panels, columns = plan.split(vector, block.columns)
     outer_steps, step = plan.split(bound_axes(reduction)[0], block.steps)
     plan.reorder([panels, outer_steps, columns])
     plan.vectorize(columns)
@@ -109,9 +109,9 @@ def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Cach
 
 
 def accumulated_block(
-    plan: CpuPlanner, reduction: Node, row: Node, reuse: int
+    plan: CpuPlanner, reduction: Node, vector: Node, reuse: int
 ) -> CacheBlock | None:
-    """The block, columns of `row` and steps of `reduction`, after which partial sums go to the
+    """The block, columns of `vector` and steps of `reduction`, after which partial sums go to the
     result: for reductions whose next step is a distant cache line of a large operand, of which a
     block reads a longer piece. None if these are not distant, or no block divides both axes.
 
@@ -120,9 +120,9 @@ def accumulated_block(
     For the sums down the columns of an array of 512 x 4096, with `reuse` 1: 512 columns and 8
     steps.
     """
-    columns = _accumulated_columns(plan, row.arg.size)
+    columns = _accumulated_columns(plan, vector.arg.size)
     steps = _accumulated_steps(plan, reuse)
-    if not columns or not plan.reads_distant_lines(reduction, row, steps):
+    if not columns or not plan.reads_distant_lines(reduction, vector, steps):
         return None
     return CacheBlock(columns, steps)
 

@@ -157,7 +157,7 @@ class AttentionPrinter(TileProgramPrinter):
             self.line(f"if (THREAD > {first_thread}) return;")
             with self.block("for (u32 taken = 0, done = 0;; taken++) {", self.printer.threads.grid):
                 slot = self._slot(self._drawn, "taken")
-                self.lines(draw_lines(loop, slot.removeprefix(f"{self._drawn} + ")))
+                self.lines(draw_lines(loop, f"taken % {self._ticket_slots}"))
                 self.line(f"arrive({slot});")
                 self._print_row_tile(loop)
             self.line("return;")
