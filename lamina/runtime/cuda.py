@@ -9,7 +9,7 @@ import functools
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -155,7 +155,7 @@ class Device(Heap):
             again: Sequence[Any] = self.call_for_all(function, *arguments, about=about)
             return again
         _, text = self.driver.cuGetErrorString(code)
-        where = ": ".join(str(one) for one in (self.name, about, function) if one)
+        where = ": ".join(str(name) for name in (self.name, about, function) if name)
         what = f"{where}: {code.name}: {(text or b'').decode()}"
         if full:
             raise OutOfMemoryError(what)
@@ -230,9 +230,9 @@ class Device(Heap):
         self.call(function, pointer)
 
     def copy(self, source: Buffer, target: Buffer) -> None:
-        for one in (source, target):
-            if one.device != self.name:
-                heap_of(one.device).synchronize()  # a peer's stream has an order of its own
+        for buffer in (source, target):
+            if buffer.device != self.name:
+                heap_of(buffer.device).synchronize()  # a peer's stream has an order of its own
         self.enter()
         self._wait_for_others()
         if size := source.nbytes:
@@ -257,30 +257,45 @@ class CudaProgram:
         device = heap_of(options.device)
         assert isinstance(device, Device)
         self.device = device
-        self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
-        device.enter()
-        functions = {}
+        self.launches = [
+            launch._replace(shared=min(launch.shared, device.room)) for launch in launches
+        ]
         self._exchanges = source.exchanges
         self._parts = parts_of(source.exchanges)
         self._on_main = awaited_at_once(launches)
         self._places = _places_in_arena(launches)
         # The addresses that each collective is to have instead of its own, if any.
         self._staged: list[tuple[int, int] | None] = [None] * len(self._exchanges)
-        for name, cubin in build(source, device.arch, options).items():
-            about = f"kernel {name}"
-            module = device.call("cuModuleLoadData", cubin, about=about)
-            self._modules[name] = module
-            functions[name] = device.call(
-                "cuModuleGetFunction", module, symbol_of(name).encode(), about=about
-            )
-        self._functions = [None if one.exchange >= 0 else functions[one.name] for one in launches]
-        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        for function, one in zip(self._functions, self.launches, strict=True):
-            if function is not None and one.shared:
-                device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
+        device.enter()
+        self._functions = self._loaded(build(source, device.arch, options))
+        self._allow_shared_memory()
         self._last = self.launches[-_REMEMBERED:]
         names = ", ".join(map(str, self._last))
         self._about = f"a program of {len(launches)} kernels that ends with {names}"
+
+    def _loaded(self, cubins: Mapping[str, bytes]) -> list[Any]:
+        """The function of each launch; None for that of a collective."""
+        device = self.device
+        functions: dict[str, Any] = {}
+        for name, cubin in cubins.items():
+            about = f"kernel {name}"
+            module = device.call("cuModuleLoadData", cubin, about=about)
+            self._modules[name] = module
+            symbol = symbol_of(name).encode()
+            functions[name] = device.call("cuModuleGetFunction", module, symbol, about=about)
+        return [
+            None if launch.exchange >= 0 else functions[launch.name] for launch in self.launches
+        ]
+
+    def _allow_shared_memory(self) -> None:
+        """Let each function have the shared memory of its launch: without, 48 KiB are the limit."""
+        attributes = self.device.driver.CUfunction_attribute
+        shared_bytes = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        for function, launch in zip(self._functions, self.launches, strict=True):
+            if function is not None and launch.shared:
+                self.device.call(
+                    "cuFuncSetAttribute", function, shared_bytes, launch.shared, about=launch
+                )
 
     def __del__(self) -> None:
         """Let go of the kernels when the device has next done all its work: a finaliser may run
@@ -307,9 +322,11 @@ class CudaProgram:
         run there all the same, as other processes take theirs to do: `_staged` says where."""
         self._staged = [None] * len(self._exchanges)
         for part in self._parts:
-            numbers = [number for number, one in enumerate(self._exchanges) if part.has(one)]
+            numbers = [
+                number for number, exchange in enumerate(self._exchanges) if part.has(exchange)
+            ]
             is_alone = len(self._parts) == 1  # a window is of one group
-            places = tuple(self._places[one] if is_alone else NOWHERE for one in numbers)
+            places = tuple(self._places[number] if is_alone else NOWHERE for number in numbers)
             engine = engine_for(self._exchanges[0], "cuda")
             window = engine.window(part, places, nbytes)
             if window is None:
@@ -332,7 +349,7 @@ class CudaProgram:
 
     def job(self, buffers: Sequence[Buffer]) -> list[int]:
         """What `call` takes: the addresses of `buffers`."""
-        return [one.pointer for one in buffers]
+        return [buffer.pointer for buffer in buffers]
 
     def call(self, job: Sequence[int]) -> None:
         """Launch the program on buffers at these addresses."""
@@ -371,36 +388,44 @@ class CudaProgram:
         apart = self.device.exchange_stream if self._exchanges and overlaps else None
         ordered = OrderedRun(self.device, stream, apart, self._on_main)
         is_early = self.device.engine  # a kernel may begin while what was launched before it ends
-        for function, one in zip(self._functions, self.launches, strict=True):
-            values = array("Q", [places[number] + offset for number, offset in one.arguments])
-            if one.exchange >= 0:
-                staged = self._staged[one.exchange]
-                operand, result = values
-                ordered.begin(self._exchanges[one.exchange], operand, result, staged)
+        for function, launch in zip(self._functions, self.launches, strict=True):
+            addresses = [places[number] + offset for number, offset in launch.arguments]
+            if launch.exchange >= 0:
+                staged = self._staged[launch.exchange]
+                operand, result = addresses
+                ordered.begin(self._exchanges[launch.exchange], operand, result, staged)
             else:
-                waits = ordered.wait_for(one.after)
+                waits = ordered.wait_for(launch.after)
                 is_early = is_early and not waits
-                self._launch_kernel(function, one, values, stream, is_early)
+                self._launch_kernel(function, launch, addresses, stream, is_early)
                 is_early = self.device.engine
-            yield one
+            yield launch
         ordered.end()
 
     def _launch_kernel(
-        self, function: Any, one: Launch, values: "array[int]", stream: Any, is_early: bool
+        self, function: Any, launch: Launch, addresses: Sequence[int], stream: Any, is_early: bool
     ) -> None:
-        """Launch a kernel on arrays at the addresses `values`."""
+        """Launch a kernel on arrays at these addresses. The driver takes the address of each
+        argument: of the 8 bytes of an address of an array, and of each tensor map."""
         maps = [
-            _tensor_map(self.device, values[tensor_map.parameter], tensor_map)
-            for tensor_map in one.maps
+            _tensor_map(self.device, addresses[tensor_map.parameter], tensor_map)
+            for tensor_map in launch.maps
         ]
-        start, count = values.buffer_info()
-        table = array("Q", range(start, start + 8 * count, 8))
-        table.extend(it.getPtr() for it in maps)
-        to = self.device.driver.CUlaunchConfig()
-        to.gridDimX, to.blockDimX, to.attrs = one.blocks, one.threads, [self.device.early]
-        to.gridDimY = to.gridDimZ = to.blockDimY = to.blockDimZ = 1
-        to.sharedMemBytes, to.hStream, to.numAttrs = one.shared, stream, is_early
-        self.device.call("cuLaunchKernelEx", to, function, table.buffer_info()[0], 0, about=one)
+        arguments = array("Q", addresses)
+        first, count = arguments.buffer_info()
+        pointers = array("Q", range(first, first + 8 * count, 8))
+        pointers.extend(encoded.getPtr() for encoded in maps)
+        config = self.device.driver.CUlaunchConfig()
+        config.gridDimX = launch.blocks
+        config.gridDimY = config.gridDimZ = 1
+        config.blockDimX = launch.threads
+        config.blockDimY = config.blockDimZ = 1
+        config.sharedMemBytes = launch.shared
+        config.hStream = stream
+        config.attrs = [self.device.early]
+        config.numAttrs = is_early  # 0 leaves the attribute out
+        table, _ = pointers.buffer_info()
+        self.device.call("cuLaunchKernelEx", config, function, table, 0, about=launch)
 
     def _timed(self, places: Sequence[int]) -> list[float]:
         call, stream = self.device.call, self.device.stream
@@ -459,18 +484,26 @@ def _offset_in_arena(number: int, offset: int) -> int:
 @functools.lru_cache(maxsize=4096)
 def _tensor_map(device: Device, pointer: int, array: TensorMap) -> Any:
     """The driver's description of an array of the argument at `pointer`."""
-    driver, corners = device.driver, array.corners
-    longs, words = driver.cuuint64_t, driver.cuuint32_t
+    driver = device.driver
     if not device.engine:
         return driver.CUtensorMap()  # nothing reads it
-    low, high, far = map(list, zip(*corners, strict=True)) if corners else ([], [], [])
+    words = driver.cuuint32_t
+    sizes = [driver.cuuint64_t(size) for size in array.sizes]
+    strides = [driver.cuuint64_t(stride) for stride in array.strides]
+    if array.corners:
+        function = "cuTensorMapEncodeIm2col"
+        low, high, steps = map(list, zip(*array.corners, strict=True))
+        channels, pixels = array.box[:2]
+        box = [low, high, words(channels), words(pixels)]
+    else:
+        function = "cuTensorMapEncodeTiled"
+        steps = list(array.box[2:])
+        box = [[words(size) for size in array.box]]
     return device.call(
-        f"cuTensorMapEncode{'Im2col' if corners else 'Tiled'}",
+        function,
         getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{array.element_kind}"),
-        len(array.sizes), pointer + array.offset,
-        [*map(longs, array.sizes)], [*map(longs, array.strides)],
-        *((low, high, *map(words, array.box[:2])) if corners else [[*map(words, array.box)]]),
-        [*map(words, (1, *(far or array.box[2:]), 1))],
+        len(array.sizes), pointer + array.offset, sizes, strides, *box,
+        [words(step) for step in (1, *steps, 1)],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
