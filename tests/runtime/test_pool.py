@@ -190,7 +190,7 @@ void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
 
 
 def test_parking_without_futex(options: Options) -> None:
-    source = CONDVAR.format(pool=cpu._POOL.read_text())
+    source = CONDVAR.format(pool=cpu.POOL.read_text())
     buffer, values = zeros(5000)
     CpuProgram(source, options).run([buffer, numbers(5000)])
     np.testing.assert_array_equal(values, 4 * np.arange(1, 5001))
