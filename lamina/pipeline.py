@@ -62,7 +62,7 @@ from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
 from lamina.schedule.recipes import with_recipes
-from lamina.targets.horizontal import SideBySide
+from lamina.targets.horizontal import LaunchSplitter
 from lamina.targets.legalize import legalize
 from lamina.targets.short_integers import without_conversions
 from lamina.tiles.stage import (
@@ -229,7 +229,7 @@ def _lower_to_tiles(planned: Planned, options: Options) -> Planned:
     tiles = tile_programs(planned.plans, target)
     program = planned.program
     if target.warp > 1:
-        program = SideBySide(planned.plans, tiles, target).split(program)
+        program = LaunchSplitter(planned.plans, tiles, target).split(program)
     return replace(planned, program=program, tiles=tiles)
 
 
@@ -388,7 +388,7 @@ PASSES = (
     Pass("tiles", "takes products in tiles; gives what their blocks do, with barriers",
          "tiles", _lower_to_tiles, (
         Subpass("side_by_side", "splits steps of kernels that one launch cannot run side by side",
-                "lamina.targets.horizontal:SideBySide.split"),
+                "lamina.targets.horizontal:LaunchSplitter.split"),
     )),
     Pass("print", "takes nests; gives source text and launches",
          "source", _print, (

@@ -14,15 +14,16 @@ Kernels in one step are launched as one if their schedules allow it
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lamina.fuse.launch import BufferView, Launch
+from lamina.fuse.launch import Launch, Memory
 from lamina.ir.kernel import Kernel
 
 # Bytes of all arrays of a kernel up to which it is short: 64 MiB pass through the memory of an H200
-# in 14 us, ten times what is gained for each kernel. Of one that takes longer no gain is left.
+# in 14 us, and a launch less saves about a tenth of that. For longer kernels it is not worth the
+# registers, of which every part has as many as the largest one.
 SHORT_BYTES = 64 << 20
-# Bytes of new scratch arrays up to which a kernel may run earlier than in its place: arrays that
-# are made early take memory for longer.
-EARLY_BYTES = 1 << 20
+# Bytes of scratch arrays that a kernel may make to join others: arrays of one step are there at the
+# same time, and those of a step that a kernel joins early are there for longer.
+MAX_SCRATCH_BYTES = 1 << 20
 # Steps that a kernel may run ahead of its place. It bounds the time that the pass takes: each
 # kernel is compared with so many steps.
 MAX_STEPS_AHEAD = 16
@@ -30,11 +31,11 @@ MAX_STEPS_AHEAD = 16
 
 @dataclass
 class _Step:
-    """The launches of a step, and the arrays that these read and write."""
+    """The launches of a step, and the memory that these read and write."""
 
     launches: list[Launch]
-    read: set[BufferView] = field(default_factory=set)
-    written: set[BufferView] = field(default_factory=set)
+    read: set[Memory] = field(default_factory=set)
+    written: set[Memory] = field(default_factory=set)
 
     @classmethod
     def of(cls, launches: Iterable[Launch]) -> "_Step":
@@ -46,26 +47,23 @@ class _Step:
     def add(self, launch: Launch) -> None:
         self.launches.append(launch)
         for view, parameter in zip(launch.arguments, launch.kernel.parameters, strict=True):
-            (self.written if parameter.written else self.read).add(view)
+            (self.written if parameter.written else self.read).add(view.memory)
 
     def is_independent_of(self, other: "_Step") -> bool:
         """Whether the steps compute the same in either order, and at the same time: neither writes
-        an array that the other one reads or writes."""
+        memory that the other one reads or writes."""
         touched = other.read | other.written
         return self.written.isdisjoint(touched) and other.written.isdisjoint(self.read)
 
     @property
-    def is_short(self) -> bool:
-        """Whether the step is one kernel of loops that is soon done."""
+    def may_join(self) -> bool:
+        """Whether the step is one kernel of loops, which is short and makes small arrays."""
         if len(self.launches) != 1 or not isinstance(self.launches[0].kernel, Kernel):
             return False
-        return sum(view.nbytes for view in self.launches[0].arguments) <= SHORT_BYTES
-
-    @property
-    def may_be_early(self) -> bool:
-        """Whether the arrays that the step makes are so small that they may be there longer."""
-        made = [view.nbytes for view in self.written if view.kind == "scratch"]
-        return sum(made) <= EARLY_BYTES
+        views = self.launches[0].arguments
+        made = [view for view in views if view.kind == "scratch" and view.memory in self.written]
+        is_short = sum(view.nbytes for view in views) <= SHORT_BYTES
+        return is_short and sum(view.nbytes for view in made) <= MAX_SCRATCH_BYTES
 
 
 def fused_horizontally(
@@ -78,29 +76,27 @@ def fused_horizontally(
     With ``a = f(x); b = g(a); c = f(y); d = g(c)`` the steps are ``a, c`` and ``b, d``.
     """
     fused: list[_Step] = []
-    is_open: list[bool] = []  # whether short kernels may join a step
+    is_open: list[bool] = []  # whether kernels may join a step
     for launches in steps:
         step = _Step.of(launches)
-        place = None
-        if step.is_short:
-            place = _earliest_place(step, fused, is_open, max_kernels)
+        may_join = step.may_join
+        place = _earliest_place(step, fused, is_open, max_kernels) if may_join else None
         if place is not None:
             fused[place].add(step.launches[0])
             continue
         fused.append(step)
-        is_open.append(step.is_short)
+        is_open.append(may_join)
     return [step.launches for step in fused]
 
 
 def _earliest_place(
     step: _Step, fused: Sequence[_Step], is_open: Sequence[bool], max_kernels: int
 ) -> int | None:
-    """The number of the earliest of the steps so far that a short kernel may join; None if there is
-    none. All steps after it are independent of the kernel."""
-    last = len(fused) - 1
-    end = max(last - MAX_STEPS_AHEAD, -1) if step.may_be_early else last - 1
+    """The number of the earliest of the steps so far that a kernel may join; None if there is none.
+    All steps after it are independent of the kernel."""
     place: int | None = None
-    for number in range(last, max(end, -1), -1):
+    first = max(len(fused) - MAX_STEPS_AHEAD, 0)
+    for number in reversed(range(first, len(fused))):
         earlier = fused[number]
         if not step.is_independent_of(earlier):
             break

@@ -12,6 +12,7 @@ from lamina.ir.ops import Op
 from lamina.ir.substitute import rebuilt_in_order
 
 ALIGNMENT = 64  # bytes; a cache line
+Memory = tuple[str, int]  # the kind and the number of a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class BufferView:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+    @property
+    def memory(self) -> Memory:
+        """What tells the buffer from others; views of one may differ in dtype and size."""
+        return self.kind, self.number
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 kernel reads it, and that no other one has taken its memory meanwhile."""
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations, product
 
 from lamina.errors import VerifyError
-from lamina.fuse.launch import ALIGNMENT, BufferView
+from lamina.fuse.launch import ALIGNMENT, BufferView, Launch
 from lamina.fuse.program import Program
+from lamina.ir.kernel import Kernel
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +30,11 @@ class _Written:
 
 def verify_memory(program: Program) -> None:
     """Raises VerifyError if a launch reads bytes of scratch memory that no launch before it has
-    written, or in which another array was put after them."""
+    written, or in which another array was put after them; or if kernels side by side are not
+    independent."""
+    for step in program.steps:
+        if len(step) > 1 and not any(map(_runs_in_blocks, step)):
+            _verify_independent(program, step)
     arena: list[_Written] = []  # by where they start
     for place, launch in enumerate(program.launches):
         pairs = list(zip(launch.arguments, launch.kernel.parameters, strict=True))
@@ -37,6 +44,31 @@ def verify_memory(program: Program) -> None:
         for view, parameter in pairs:
             if view.kind == "scratch" and parameter.written:
                 arena = _with_array(arena, view, place)
+
+
+def _runs_in_blocks(launch: Launch) -> bool:
+    """Whether a launch runs one row block after the other, in turns with others of its step."""
+    return isinstance(launch.kernel, Kernel) and launch.kernel.blocks > 0
+
+
+def _verify_independent(program: Program, step: Sequence[Launch]) -> None:
+    """Raises VerifyError if one launch of a step writes bytes that another one reads or writes."""
+    for first, second in permutations(step, 2):
+        pairs = zip(first.arguments, first.kernel.parameters, strict=True)
+        written = [view for view, parameter in pairs if parameter.written]
+        for one, other in product(written, second.arguments):
+            if _share_bytes(program, one, other):
+                raise VerifyError(
+                    f"kernels side by side: one writes {one}, which another reads or writes"
+                )
+
+
+def _share_bytes(program: Program, one: BufferView, other: BufferView) -> bool:
+    """Whether two views have bytes in common."""
+    (buffer, start), (other_buffer, other_start) = map(program.location, (one, other))
+    if buffer != other_buffer:
+        return False
+    return start < other_start + other.nbytes and other_start < start + one.nbytes
 
 
 def _verify_read(place: int, view: BufferView, arena: list[_Written]) -> None:

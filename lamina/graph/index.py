@@ -272,11 +272,11 @@ def conjuncts(condition: Node) -> Iterator[Node]:
 
 
 def is_uniform_in_runs(condition: Node, axis: Node, length: int) -> bool:
-    """Whether a condition is the same at all of each `length` neighbours along an axis, the first
-    of which is a multiple of `length`.
+    """Whether a condition is the same within each run of `length` neighbours along an axis, where
+    each run begins at a multiple of `length`.
 
-    ``8 * i + j < 64`` is in runs of 8 along j: it is ``i + floor((j - 64) / 8) < 0``, and the
-    quotient is -8 for j of 0 to 7. ``8 * i + j < 60`` is in runs of 4.
+    ``8 * i + j < 64`` is the same in runs of 8 along j: it is ``i + floor((j - 64) / 8) < 0``, and
+    the quotient is -8 for j of 0 to 7. ``8 * i + j < 60`` is the same in runs of 4.
     """
     varying = [part for part in conjuncts(condition) if axis in free_axes(part)]
     return all(_is_uniform_comparison(part, axis, length) for part in varying)
@@ -293,6 +293,8 @@ def _is_uniform_comparison(condition: Node, axis: Node, length: int) -> bool:
     stride = terms.get(axis, 0)
     others = [factor for term, factor in terms.items() if term is not axis]
     common = gcd(stride * length, *others)
+    if common == 0:  # all terms cancel
+        return True
     quotients = {(constant + stride * place) // common for place in range(length)}
     return len(quotients) == 1
 

@@ -1,8 +1,9 @@
 """Reductions and costly functions of what is repeated: they are computed once, then repeated.
 
-Reductions are so along an axis that stays, as derivatives of a mean over rows. In ``dx = g @ w.T``
-all rows of g are the same, so that those of dx are: one product of a vector takes the place of one
-of matrices. Functions are such as the activation of an image whose places were repeated.
+A reduction is taken out along an axis that it keeps, as derivatives of a mean over rows are. In
+``dx = g @ w.T`` all rows of g are the same, so that those of dx are: one product of a vector takes
+the place of one of matrices. A function is taken out through movement and constants, as the
+activation of an image whose places are repeated is.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from lamina.ir.ops import Group, Op
 # repeated: the steps of a long unrolled program may each be reduced.
 MAX_NODES = 100
 
-# Nodes beneath a function that are looked at for what is repeated: its own operation and movement
-# are few, and longer chains were not seen.
+# Nodes beneath a function that are looked at for what is repeated. Repeating two axes is five, and
+# arithmetic with constants a few more.
 MAX_CHAIN = 16
 # Movement through which a function is taken: its elements are those of its operand.
 _MOVES = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK})
@@ -45,7 +46,8 @@ def function_of_repeated(node: Node) -> Node | None:
 @dataclass(frozen=True)
 class _Chain:
     """Elementwise operations and movement, of one operand each but for constants, from `operand`
-    up to a function, in the order in which they run. The first movement is an EXPAND."""
+    up to a function. Both are in the order in which they run; as movement changes no element, all
+    functions may come before all movement. The first movement is an EXPAND."""
 
     operand: Node
     functions: tuple[Node, ...]
@@ -56,18 +58,18 @@ class _Chain:
         """The longest chain that ends with `node`, down to the lowest EXPAND; None if there is no
         EXPAND."""
         steps: list[Node] = []  # `node` first
-        length = 0  # of the longest chain so far
+        up_to_expand = 0  # steps of the longest chain so far
         while len(steps) < MAX_CHAIN:
             operand = _varying_operand(node)
             if operand is None:
                 break
             steps.append(node)
             if node.op is Op.EXPAND:
-                length = len(steps)
+                up_to_expand = len(steps)
             node = operand
-        if not length:
+        if not up_to_expand:
             return None
-        chain = steps[length - 1 :: -1]
+        chain = steps[up_to_expand - 1 :: -1]
         functions = tuple(step for step in chain if step.op not in _MOVES)
         movement = tuple(step for step in chain if step.op in _MOVES)
         return cls(chain[0].src[0], functions, movement)

@@ -10,10 +10,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lamina.fuse.launch import BufferView, Launch, Program, Recipe
+from lamina.fuse.launch import BufferView, Launch, Memory, Program, Recipe
 from lamina.ir.text import kernel_text
-
-Memory = tuple[str, int]  # the kind and the number of a view
 
 
 def with_recipes(program: Program) -> Program:
@@ -21,7 +19,7 @@ def with_recipes(program: Program) -> Program:
     writers: dict[Memory, list[int]] = {}  # the numbers of the launches that write there
     for number, launch in enumerate(program.launches):
         for view in _written(launch):
-            writers.setdefault(_memory(view), []).append(number)
+            writers.setdefault(view.memory, []).append(number)
     recipes = tuple(_recipe_of(program.launches, writers, view) for view in program.outputs)
     return replace(program, recipes=recipes)
 
@@ -32,13 +30,13 @@ def _recipe_of(
     """The launches that `output` depends on, in order, with their arguments numbered anew in the
     order in which they come, so that no number of the whole program is left."""
     needed: set[int] = set()
-    waiting = list(writers.get(_memory(output), ()))
+    waiting = list(writers.get(output.memory, ()))
     while waiting:
         number = waiting.pop()
         if number not in needed:
             needed.add(number)
             for view in launches[number].arguments:
-                waiting += writers.get(_memory(view), ())
+                waiting += writers.get(view.memory, ())
     places: dict[Memory, int] = {}
     lines: list[str] = []
     for number in sorted(needed):
@@ -54,7 +52,7 @@ def _lines_of(views: Iterable[BufferView], places: dict[Memory, int]) -> list[st
     """A line for each view; memory that comes for the first time gets the next number."""
     lines: list[str] = []
     for view in views:
-        place = places.setdefault(_memory(view), len(places))
+        place = places.setdefault(view.memory, len(places))
         lines.append(f"{view.kind} {place} {view.dtype.name} {view.size} {view.offset}")
     return lines
 
@@ -64,6 +62,3 @@ def _written(launch: Launch) -> list[BufferView]:
     pairs = zip(launch.arguments, launch.kernel.parameters, strict=True)
     return [view for view, parameter in pairs if parameter.written]
 
-
-def _memory(view: BufferView) -> Memory:
-    return view.kind, view.number

@@ -299,7 +299,7 @@ def listing(
     functions of row blocks have none, which only call kernels."""
     parts = []
     for launched, text in source.kernels.items():
-        for name in launched.split(BETWEEN_NAMES):
+        for name in dict.fromkeys(launched.split(BETWEEN_NAMES)):
             if name in kernels:
                 kernel = kernels[name]
                 parts.append(comment(kernel, lines.get(kernel, ())))

@@ -23,7 +23,7 @@
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) EACH_BLOCK_OF(BLOCK, word, threads, workers)
 #define EACH_THREAD(word, threads, workers) EACH_THREAD_OF(BLOCK, word, threads, workers)
-/* The same where some blocks of a launch run a kernel, of which `block` is one. */
+/* The same for a part of a launch: `block` is the number of the block within that part. */
 #define EACH_BLOCK_OF(block, word, threads, workers) \
     FOLLOW; SHARED(threads) const word worker = block
 #define EACH_THREAD_OF(block, word, threads, workers) \

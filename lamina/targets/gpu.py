@@ -11,12 +11,12 @@ from math import ceil
 from lamina.core.dtypes import SHORT
 from lamina.core.target import Target
 from lamina.errors import DeviceError
-from lamina.fuse.launch import Launch as KernelLaunch
+from lamina.fuse.launch import Launch
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
-from lamina.runtime.buffer import Launch
+from lamina.runtime.buffer import Launch as GridLaunch
 from lamina.runtime.source import Source
 from lamina.targets.collectives import collectives_before
 from lamina.targets.gpu_printer import PrintedKernel, PrintedPart
@@ -53,7 +53,7 @@ class GpuPlatform:
 def print_program(
     platform: GpuPlatform, target: Target, program: Program,
     plans: Mapping[AnyKernel, Plan], tiles: TilePrograms,
-) -> tuple[Source, tuple[Launch, ...]]:  # fmt: skip
+) -> tuple[Source, tuple[GridLaunch, ...]]:  # fmt: skip
     """The translation unit of a program for a platform, and its launches. Raises DeviceError where
     no engine runs the program's collectives."""
     collectives = [step.kernel for step in program.launches if isinstance(step.kernel, Collective)]
@@ -80,7 +80,7 @@ class _Printed:
     kernels: dict[tuple[AnyKernel, ...], PrintedKernel] = field(default_factory=dict)
     parts: dict[AnyKernel, PrintedPart] = field(default_factory=dict)
 
-    def add(self, step: Sequence[KernelLaunch]) -> None:
+    def add(self, step: Sequence[Launch]) -> None:
         """Print what runs a step, unless an equal one did before; nothing runs a collective."""
         key = kernels_of(step)
         if key in self.kernels or isinstance(key[0], Collective):
@@ -106,7 +106,7 @@ class _Printed:
         return self.parts[kernel]
 
 
-def kernels_of(step: Sequence[KernelLaunch]) -> tuple[AnyKernel, ...]:
+def kernels_of(step: Sequence[Launch]) -> tuple[AnyKernel, ...]:
     """The kernels of a step, in the order of its launches."""
     return tuple(launch.kernel for launch in step)
 
@@ -127,15 +127,15 @@ def _launches(
     program: Program,
     plans: Mapping[AnyKernel, Plan],
     printed: Mapping[tuple[AnyKernel, ...], PrintedKernel],
-) -> tuple[Launch, ...]:
+) -> tuple[GridLaunch, ...]:
     """The launch of each step of a program with its arguments, and what it waits for."""
-    launches: list[Launch] = []
+    launches: list[GridLaunch] = []
     exchanges = 0  # so far
     before = iter(collectives_before(program))
     for step in program.steps:
         kernels = kernels_of(step)
         if isinstance(kernels[0], Collective):
-            launch = Launch(plans[kernels[0]].name, 0, 0, (), exchange=exchanges)
+            launch = GridLaunch(plans[kernels[0]].name, 0, 0, (), exchange=exchanges)
             exchanges += 1
         else:
             launch = printed[kernels].launch
@@ -161,5 +161,5 @@ def _print_sort(sort: SortKernel, name: str, warp: int) -> PrintedKernel:
         macro += ("_MOVE", "_SUM", "_COUNT")[sort.left % 3]
     dtype = SHORT[sort.parameters[0].dtype]
     sizes = f"{sort.rows}, {sort.length}, {sort.left}, {keys}, {threads}"
-    launch = Launch(name, sort.rows * blocks, threads, ())
+    launch = GridLaunch(name, sort.rows * blocks, threads, ())
     return PrintedKernel(f"{macro}({name}, {dtype}, {sizes})", launch, (SORTS,))

@@ -1,12 +1,15 @@
 """Kernels side by side in one launch of a GPU: some of its blocks run one kernel, others another.
 
 Fusion says which kernels need nothing of each other (`lamina.fuse.horizontal`). Those whose blocks
-have as many threads are functions of one kernel, which chooses by the number of the block. Products
-of 4096 and of 1024 columns by the same row:
+have the same number of threads are functions, and one kernel calls them: the first blocks run the
+first one, the next blocks the second. Products of 4096 and of 1024 columns by the same row:
 
+    namespace parts_of_reduce0_4096__reduce1_1024 {
     INLINE void reduce0_4096(POINTER(const u16, 0), ..., const u32 block) { ... }
     INLINE void reduce1_1024(POINTER(const u16, 0), ..., const u32 block) { ... }
+    }
     KERNEL(256) reduce0_4096__reduce1_1024(POINTER(const u16, 0), ... PLACE) {
+        using namespace parts_of_reduce0_4096__reduce1_1024;
         if (BLOCK < 2048) return reduce0_4096(p0, p1, p2, BLOCK - 0);
         return reduce1_1024(p3, p4, p5, BLOCK - 2048);
     }
@@ -19,22 +22,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lamina.core.target import Target
-from lamina.fuse.launch import Launch as KernelLaunch
+from lamina.fuse.launch import Launch
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel
+from lamina.ir.kernel import AnyKernel, free_axes, points
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
-from lamina.runtime.buffer import Launch
+from lamina.runtime.buffer import Launch as GridLaunch
 from lamina.targets.gpu_printer import PrintedKernel, PrintedPart
 from lamina.targets.threads import Threads, without_vectors
 from lamina.tiles.stage import TilePrograms
 
 BETWEEN_NAMES = "__"  # in the name of a launch; the name of a kernel has no two underscores
-BLOCK_THREADS_ALONE = 0  # of a kernel that has a launch of its own
+# Bytes of shared memory that exchanges of all parts may have: each part has memory of its own, and
+# a compiler for GPUs of sm_80 gives a kernel 48 KiB at most.
+MAX_SHARED_BYTES = 32 << 10
+MAX_ITEM_BYTES = 8  # of what threads exchange
+
+
+@dataclass
+class _Together:
+    """Launches that are one, and the bytes that their exchanges share."""
+
+    launches: list[Launch]
+    shared_bytes: int
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class LaunchSplitter:
     """Decides which kernels of a step are launched together."""
 
     plans: Mapping[AnyKernel, Plan]
@@ -43,32 +57,52 @@ class SideBySide:
 
     def split(self, program: Program) -> Program:
         """The program with a step for each launch: kernels of a step stay in one if their blocks
-        have as many threads."""
+        have the same number of threads, and memory for what these exchange."""
         steps = [part for step in program.steps for part in self._parts(step)]
         return replace(program, steps=tuple(steps))
 
-    def _parts(self, step: Sequence[KernelLaunch]) -> list[tuple[KernelLaunch, ...]]:
+    def _parts(self, step: Sequence[Launch]) -> list[tuple[Launch, ...]]:
         if len(step) == 1:
             return [tuple(step)]
-        alone: list[tuple[KernelLaunch, ...]] = []
-        together: dict[int, list[KernelLaunch]] = {}  # by the threads of a block
+        alone: list[tuple[Launch, ...]] = []
+        together: list[_Together] = []
+        last: dict[int, _Together] = {}  # by the threads of a block
         for launch in step:
-            threads = self._block_threads(launch.kernel)
-            if threads == BLOCK_THREADS_ALONE:
+            nest = self._loops_of(launch.kernel)
+            if nest is None:
                 alone.append((launch,))
-            else:
-                together.setdefault(threads, []).append(launch)
-        return [*alone, *map(tuple, together.values())]
+                continue
+            threads = Threads(nest, self.target)
+            shared_bytes = _exchanged_bytes(nest, threads)
+            group = last.get(threads.per_block)
+            if group is None or group.shared_bytes + shared_bytes > MAX_SHARED_BYTES:
+                group = last[threads.per_block] = _Together([], 0)
+                together.append(group)
+            group.launches.append(launch)
+            group.shared_bytes += shared_bytes
+        return [*alone, *(tuple(group.launches) for group in together)]
 
-    def _block_threads(self, kernel: AnyKernel) -> int:
+    def _loops_of(self, kernel: AnyKernel) -> Nest | None:
+        """The loops of a kernel; None of one that has a launch of its own."""
         nest = self.plans[kernel].nest
         if not isinstance(nest, Nest) or kernel in self.tiles or nest.atom:
-            return BLOCK_THREADS_ALONE
-        return Threads(without_vectors(nest), self.target).per_block
+            return None
+        return without_vectors(nest)
+
+
+def _exchanged_bytes(nest: Nest, threads: Threads) -> int:
+    """Bytes of shared memory for the exchanges of a kernel, at most: an element for each warp and
+    each of the rows side by side in it, for each result of a thread, and twice that for scans."""
+    if not threads.shared_loops:
+        return 0
+    unrolled = frozenset(axis for axis in nest.order if nest.bound(axis) == "unroll")
+    results = sum(points(unrolled & free_axes(node)) for node in nest.kernel.with_loops)
+    elements = threads.per_block // 32 * min(threads.apart, 32)
+    return 2 * results * elements * MAX_ITEM_BYTES
 
 
 def kernel_side_by_side(parts: Sequence[PrintedPart]) -> PrintedKernel:
-    """The kernel whose blocks run these parts: those with the lowest numbers the first one."""
+    """The kernel whose first blocks run the first part, and the next blocks the second."""
     name = BETWEEN_NAMES.join(part.launch.name for part in parts)
     functions = dict.fromkeys(part.text for part in parts)  # equal ones once
     pointers: list[str] = []
@@ -85,11 +119,12 @@ def kernel_side_by_side(parts: Sequence[PrintedPart]) -> PrintedKernel:
         calls.append(call if is_last else f"if (BLOCK < {first_block}) {call}")
     threads = parts[0].launch.threads
     arguments = ", ".join(f"POINTER({pointer})" for pointer in pointers)
-    body = "".join(f"    {call}\n" for call in calls)
+    namespace = f"parts_of_{name}"  # several launches may have a part, and be in one text
+    body = "".join(f"    {line}\n" for line in (f"using namespace {namespace};", *calls))
     head = f"KERNEL({threads}) {name}({arguments} PLACE)"
-    text = "\n".join([*functions, f"{head} {{\n{body}}}"])
+    text = "\n".join([f"namespace {namespace} {{", *functions, "}", f"{head} {{\n{body}}}"])
     helper_texts = dict.fromkeys(helper for part in parts for helper in part.helper_texts)
-    launch = Launch(name, first_block, threads, ())
+    launch = GridLaunch(name, first_block, threads, ())
     return PrintedKernel(text, launch, tuple(helper_texts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from lamina.graph import index as ix
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.runtime import cuda
-from lamina.runtime.cuda import compile_source
+from lamina.runtime.nvrtc import compile_source
 
 HALF = 64
 
@@ -43,18 +44,26 @@ def joined_unaligned(x: Tensor, y: Tensor) -> Tensor:
 
 
 class Case(NamedTuple):
-    """A function, the shapes of its arguments, and whether it reads runs of eight."""
+    """A function, the shapes of its arguments, and whether it reads runs of eight, of all arrays
+    or of none; None where of some."""
 
     function: Callable[..., Tensor]
     shapes: list[tuple[int, ...]]
-    has_runs: bool = True
+    has_runs: bool | None = True
 
 
 ROWS = 4099  # so many that each thread has several elements
+def joined_apart(x: Tensor, z: Tensor, w: Tensor) -> Tensor:
+    """Neighbours of a result that are so in memory only by fours."""
+    k = lm.arange(z.shape[0], dtype=lm.int64)
+    return lm.concat([x[k + 8 * (k // 4)] + z + w, z, w])
+
+
 CASES = [
     Case(rotated, [(ROWS, 2 * HALF), (ROWS, HALF), (ROWS, HALF)]),
     Case(padded, [(ROWS, 128)]),
     Case(joined, [(ROWS, 64), (ROWS, 32)]),
+    Case(joined_apart, [(9 * ROWS * 1024,), (ROWS * 1024,), (ROWS * 1024,)], has_runs=None),
     Case(joined_unaligned, [(ROWS, 64), (ROWS, 32)], has_runs=False),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
@@ -69,7 +78,16 @@ def lowered(case: Case, arch: str) -> Lowered:
 @each_case
 def test_runs_are_loaded_at_once(case: Case) -> None:
     text = lowered(case, "sm_90a").planned.text
-    assert ("chunk_where<8>" in text) == case.has_runs
+    if case.has_runs is not None:
+        assert ("load_run_where<8>" in text) == case.has_runs
+
+
+def test_neighbours_by_fours_are_no_run_of_eight() -> None:
+    case = next(case for case in CASES if case.function is joined_apart)
+    text = lowered(case, "sm_90a").planned.text
+    assert "idiv" in text
+    runs = re.findall(r"load_run_where<8>\([^;]*", text)
+    assert not any("idiv" in run for run in runs)
 
 
 @pytest.mark.usefixtures("nvrtc")

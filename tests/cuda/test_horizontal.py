@@ -11,7 +11,7 @@ from lamina.core import options
 from lamina.frontend.lowered import Lowered
 from lamina.runtime import cuda
 from lamina.runtime.nvrtc import compile_source
-from lamina.targets.horizontal import BETWEEN_NAMES
+from lamina.targets.horizontal import BETWEEN_NAMES, MAX_SHARED_BYTES
 
 SIZES = (96, 160, 96)
 
@@ -57,6 +57,30 @@ def test_products_in_tiles_have_launches_of_their_own(size: int) -> None:
     planned = lm.jit(products).lower(matrices, weights, device="cuda:0", arch="sm_90a").planned
     assert [len(step) for step in planned.program.steps] == [1, 1]
     assert len(planned.launches) == 2
+
+
+def test_a_part_of_several_launches_stands_in_one_text() -> None:
+    arrays = [TensorSpec((64,), lm.float32) for _ in range(10)]
+    twice = lm.jit(lambda xs: [x * 2.0 + 1.0 for x in xs])
+    planned = twice.lower(arrays, device="cuda:0", arch="sm_90a").planned
+    assert len(planned.launches) == 2
+    assert compile_source(planned.text, "sm_90a")
+
+
+def sums_of_columns(arrays: list[Tensor]) -> list[Tensor]:
+    """Reductions whose threads exchange through shared memory."""
+    functions = (lm.sum, lm.max, lm.min, lm.argmax, lm.argmin)
+    results = [function(x, axis=0) for x in arrays for function in functions]
+    return [*results, *((x * x).sum(axis=0) for x in arrays)]
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_exchanges_of_all_parts_fit(arch: str) -> None:
+    arrays = [TensorSpec((128 + 16 * number, 2048), lm.float64) for number in range(8)]
+    planned = lm.jit(sums_of_columns).lower(arrays, device="cuda:0", arch=arch).planned
+    assert compile_source(planned.text, arch)
+    assert 1 < len(planned.launches) < 8 * MAX_SHARED_BYTES
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from lamina.backends import OF_GPUS
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import float32, int32
+from lamina.errors import VerifyError
 from lamina.explain.check import run_kernel
 from lamina.fuse.horizontal import MAX_STEPS_AHEAD, SHORT_BYTES
 from lamina.fuse.program import Program, build_program
+from lamina.fuse.verify_memory import verify_memory
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
@@ -53,6 +55,7 @@ def test_kernels_of_a_step_are_independent(first: int) -> None:
         parts = [random_program(rng, 8, 100 * part) for part, rng in enumerate(generators)]
         program = merged(parts)
         built = build_program(numbered(program), TARGET)
+        verify_memory(built)
         together += sum(len(step) > 1 for step in built.steps)
         wanted, comparable = reference(program)
         got = results_run_backwards(program, built)
@@ -96,6 +99,35 @@ def test_an_array_is_not_written_while_another_kernel_reads_it() -> None:
     written = Node(Op.ASSIGN, (x, leaf(1, (64, 32), float32) + 1.0))
     assert step_lengths([read, written]) == [1, 1]
     assert step_lengths([written, sum_of_rows(leaf(2, (64, 32), float32))]) == [2]
+
+
+def test_views_of_two_dtypes_are_one_array() -> None:
+    read = build.reduce(ADD, [0], leaf(0, (64,), int32))
+    written = Node(Op.ASSIGN, (leaf(0, (64,), float32), leaf(1, (64,), float32) + 1.0))
+    assert step_lengths([read, written]) == [1, 1]
+
+
+def sums_of_product(storage: int, side: int) -> list[Node]:
+    """The sums of rows and of columns of a product, which is stored for both."""
+    box = (side, side, side)
+    left, right = (leaf(storage + number, (side, side), float32) for number in (0, 50))
+    rows = build.expand(build.reshape(left, (side, 1, side)), box)
+    columns = build.expand(build.reshape(right, (1, side, side)), box)
+    result = Node(Op.CONTIGUOUS, (build.reduce(ADD, [2], rows * columns),))
+    return [sum_of_rows(result), build.reduce(ADD, [0], result)]
+
+
+def test_kernels_that_make_large_arrays_stay_alone() -> None:
+    small, large = ([*sums_of_product(0, side), *sums_of_product(1, side)] for side in (20, 600))
+    assert step_lengths(small) == [2, 4]
+    assert step_lengths(large) == [1, 2, 1, 2]  # 600 x 600 float32 are 1.4 MB
+
+
+def test_dependent_kernels_of_one_step_are_found() -> None:
+    built = build_program([chain(0)], TARGET)
+    (first,), (second,) = built.steps
+    with pytest.raises(VerifyError, match="side by side"):
+        verify_memory(replace(built, steps=((first, second),)))
 
 
 def test_long_kernels_have_steps_of_their_own() -> None:

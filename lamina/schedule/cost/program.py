@@ -81,7 +81,10 @@ def _step_costs(
     written in steps before: that is in the caches of these."""
     written_by_all = dict[BufferView, bool]()  # what steps have written: by all workers, or by one
     for step in program.steps:
-        cost = joined([cost_of[launch.kernel] for launch in step])
+        costs = [cost_of[launch.kernel] for launch in step]
+        cost = joined(costs)
+        if target.warp > 1:  # no array is between kernels side by side
+            cost = replace(cost, bound=sum(each.bound for each in costs))
         readers = target.multiprocessors if cost.demands.get("fork") else 1
         lines = 0.0
         for launch in step:

@@ -38,12 +38,13 @@ template <class To, class From> INLINE To bits(From from) {
 #define OF_LIBRARY(name, suffix) name##suffix
 #define RARE static __device__ __noinline__
 
-/* Neighbours that one access reads, aligned to their bytes; zeros where the condition does not hold. */
-template <class T, int n> struct __align__(sizeof(T) * n) Chunk { T of[n]; };
-template <int n, class T> INLINE Chunk<T, n> chunk_where(bool holds, const T *from) {
-    Chunk<T, n> chunk = {};
-    if (holds) chunk = *(const Chunk<T, n> *)from;
-    return chunk;
+/* Neighbours that one access reads, from an address that is a multiple of n * sizeof(T); zeros where the
+   condition does not hold. */
+template <class T, int n> struct __align__(sizeof(T) * n) Run { T of[n]; };
+template <int n, class T> INLINE Run<T, n> load_run_where(bool holds, const T *from) {
+    Run<T, n> run = {};
+    if (holds) run = *(const Run<T, n> *)from;
+    return run;
 }
 
 /* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is

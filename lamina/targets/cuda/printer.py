@@ -7,7 +7,7 @@ from math import gcd
 from lamina.core.dtypes import SHORT, int8, uint8, uint16
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store
+from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, Atom
@@ -36,19 +36,19 @@ class CudaPrinter(GpuPrinter):
     # Values.
 
     def load_together(self, node: Node, point: Point) -> None:
-        """Neighbours that NVCC would load one by one: those under a condition, and two bytes."""
+        """Neighbours that NVCC would load one by one: runs under one condition, pairs of bytes."""
         if index_and_condition(node)[1] is ix.TRUE:
             self._load_pair(node, point)
         else:
-            self._load_chunk(node, point)
+            self._load_run(node, point)
 
-    def _load_chunk(self, node: Node, point: Point) -> None:
+    def _load_run(self, node: Node, point: Point) -> None:
         """Up to 16 bytes by one access, if a condition holds for all or for none of them. Of
         8 elements of 16 bits, the first half of a row:
 
-            const auto chunk_2 = chunk_where<8>(lt_1, p0 + 8 * column_outer);
-            const u16 load_3 = chunk_2.of[0];
-            const u16 load_4 = chunk_2.of[1];
+            const auto run_2 = load_run_where<8>(lt_1, p0 + 8 * column_outer);
+            const u16 load_3 = run_2.of[0];
+            const u16 load_4 = run_2.of[1];
         """
         run = self._run_of_neighbours(node, point)
         if run is None:
@@ -61,10 +61,10 @@ class CudaPrinter(GpuPrinter):
         with self.at_depth(self.home(node)):
             holds = self.value(condition, first).text
             place = f"p{node.arg.parameter} + {self.index_text(index, first)}"
-            chunk = self.fresh_name("chunk")
-            self.line(f"const auto {chunk} = chunk_where<{length}>({holds}, {place});")
+            name = self.fresh_name("run")
+            self.line(f"const auto {name} = load_run_where<{length}>({holds}, {place});")
             for number in range(length):
-                element = Value(f"{chunk}.of[{number}]", node.dtype)
+                element = Value(f"{name}.of[{number}]", node.dtype)
                 at = point | {axis: start + number}
                 cache[self.key(node, at)] = self.declare(element, "load")
 
@@ -86,10 +86,15 @@ class CudaPrinter(GpuPrinter):
         return (axis, length) if length > 1 else None
 
     def _axis_of_neighbours(self, index: Node) -> Node | None:
-        """The one unrolled axis along which an index reads neighbours; None if there is none."""
+        """The one unrolled axis along which an index reads neighbours; None if there is none, as
+        of ``8 * (k // 4) + k``."""
         terms, _ = ix.terms_of(index)
         near = [axis for axis in self.unrolled if terms.get(axis) == 1]
-        return near[0] if len(near) == 1 else None
+        if len(near) != 1:
+            return None
+        (axis,) = near
+        others = [term for term in terms if term is not axis]
+        return None if any(axis in free_axes(term) for term in others) else axis
 
     def _load_pair(self, node: Node, point: Point) -> None:
         """Two bytes by one access, where a longer one is not aligned: NVCC joins 4 and more. Of a
