@@ -57,13 +57,13 @@ def init(timeout: float = 300.0) -> None:
         return
     if timeout <= 0:
         raise ArgumentError(f"timeout={timeout} is no number of seconds above 0", operation="init")
-    found = launched()
-    if found.size == 1:
+    process = launched()
+    if process.size == 1:
         _joined.append(_Process(0, 1))
     elif current().kind == "cuda":
-        _joined.append(_join_by_nccl(found, timeout))
+        _joined.append(_join_by_nccl(process, timeout))
     else:
-        _joined.append(_join_by_mpi(found, timeout))
+        _joined.append(_join_by_mpi(process, timeout))
 
 
 def rank() -> int:
@@ -102,21 +102,22 @@ def _process() -> _Process:
     return _joined[0]
 
 
-def _join_by_mpi(found: Launched, timeout: float) -> _Process:
+def _join_by_mpi(process: Launched, timeout: float) -> _Process:
     """Join the others, each with its CPUs."""
-    launcher = found.launcher
+    launcher = process.launcher
     assert launcher is not None
     if not launcher.has_mpi:
         raise DeviceError(
             f"init: {launcher.name} starts processes that cannot join one MPI, by which CPUs "
-            f"communicate: start them with `lamina launch -n {found.size} SCRIPT`"
+            f"communicate: start them with `lamina launch -n {process.size} SCRIPT`"
         )
     module = mpi.load()
     world = module.COMM_WORLD
-    if world.size != found.size:
+    if world.size != process.size:
         raise DeviceError(
-            f"init: {launcher.name} started {found.size} processes, and MPI sees {world.size}: its "
-            f"mpiexec is of another MPI than mpi4py uses; use that of mpi4py's, or `lamina launch`"
+            f"init: {launcher.name} started {process.size} processes, and MPI sees {world.size}: "
+            f"its mpiexec is of another MPI than mpi4py uses; use that of mpi4py's, or "
+            f"`lamina launch`"
         )
     peers = _meet(world)
     engine = MpiEngine(module, peers, timeout)
@@ -138,31 +139,31 @@ def _meet(world: Any) -> Peers:
     return Peers(world.rank, world.size, address, token)
 
 
-def _join_by_nccl(found: Launched, timeout: float) -> _Process:
+def _join_by_nccl(process: Launched, timeout: float) -> _Process:
     """Join the others, each with a GPU of its own."""
     from lamina.runtime.cuda import Device
     from lamina.runtime.nccl import NcclEngine
     from lamina.runtime.nccl_library import Library
 
     if current().device == "cuda":
-        set_options(device=f"cuda:{found.local_rank}")
+        set_options(device=f"cuda:{process.local_rank}")
     device = heap_of(current().device)
     assert isinstance(device, Device)
     library = Library()
-    peers = _meet_at(meeting(), found, timeout)
+    peers = _meet_at(meeting(), process, timeout)
     _leave_at_the_end(peers, lambda: None, lambda: None, device.synchronize)
     engine = NcclEngine(library, peers, device, timeout)
     collectives.use(engine)
-    return _Process(found.rank, found.size, engine)
+    return _Process(process.rank, process.size, engine)
 
 
-def _meet_at(place: Meeting, found: Launched, timeout: float) -> Peers:
+def _meet_at(place: Meeting, process: Launched, timeout: float) -> Peers:
     """Connect this process to the server on rank 0, which begins here, and may begin later than
     this process. Raises DeviceError where its port is taken, and RankError after `timeout` seconds.
     """
-    if found.rank == 0:
+    if process.rank == 0:
         try:
-            Server(found.size, place.token, place.host, place.port)
+            Server(process.size, place.token, place.host, place.port)
         except OSError as error:
             raise DeviceError(
                 f"init: port {place.port} of {place.host}, the one after MASTER_PORT, cannot be "
@@ -172,12 +173,12 @@ def _meet_at(place: Meeting, found: Launched, timeout: float) -> Peers:
     until = time.monotonic() + timeout
     while True:
         try:
-            return Peers(found.rank, found.size, address, place.token)
+            return Peers(process.rank, process.size, address, place.token)
         except OSError as error:
             if time.monotonic() > until:
                 raise RankError(
-                    f"init: rank {found.rank} waited {timeout:g} s for rank 0 at port {place.port} "
-                    f"of {place.host}: {error}"
+                    f"init: rank {process.rank} waited {timeout:g} s for rank 0 at port "
+                    f"{place.port} of {place.host}: {error}"
                 ) from error
             time.sleep(RETRY_SECONDS)
 

@@ -54,7 +54,7 @@ __all__ = ["axes_of", "of_part", "part", "shard", "whole"]
 class _Part(Elsewhere):
     """What stands in the place of an array of a graph in whole shapes."""
 
-    own: Tensor
+    local: Tensor
     mesh: Mesh
     spec: Spec
 
@@ -77,19 +77,19 @@ def shard(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
     Raises ArgumentError for unknown axes, one twice, or another number of dimensions, and
     ShapeError where a dimension does not divide."""
     wanted = _checked(x, mesh, names)
-    found = _Partition.of(x)
-    if found is not None:
-        own = Tensor.of(found.place(x, wanted), x.device)
+    partition = _Partition.of(x)
+    if partition is not None:
+        local = Tensor.of(partition.place(x, wanted), x.device)
     else:
         elements = x.detach()
         for axis, name in enumerate(wanted.names):
             if name is not None:
-                elements = Tensor.of(_own_part(elements.node, axis, mesh[name]), x.device)
-        own = elements.contiguous()
+                elements = Tensor.of(_local_part(elements.node, axis, mesh[name]), x.device)
+        local = elements.contiguous()
         if x.requires_grad:
-            own = parameter(own)
-            realize(own)  # so that nothing keeps the whole one
-    return _of_part(own, mesh, wanted)
+            local = parameter(local)
+            realize(local)  # so that nothing keeps the whole one
+    return _of_part(local, mesh, wanted)
 
 
 def of_part(x: Tensor, mesh: Mesh, names: Sequence[str | None]) -> Tensor:
@@ -120,15 +120,15 @@ def part(x: Tensor) -> Tensor:
     that it keeps. Raises ArgumentError where nothing in x was sharded."""
     storage = elsewhere(x.node)
     if storage is not None:
-        return storage.own
-    found = _Partition.needed(x, "part")
-    return Tensor.of(found.place(x, found.spec(x).summed), x.device)
+        return storage.local
+    partition = _Partition.needed(x, "part")
+    return Tensor.of(partition.place(x, partition.spec(x).summed), x.device)
 
 
 def whole(x: Tensor) -> Tensor:
     """All of x, on every process. Raises ArgumentError where nothing in x was sharded."""
-    found = _Partition.needed(x, "whole")
-    return Tensor.of(found.place(x, whole_spec(len(x.shape))), x.device)
+    partition = _Partition.needed(x, "whole")
+    return Tensor.of(partition.place(x, whole_spec(len(x.shape))), x.device)
 
 
 def axes_of(x: Tensor) -> tuple[str | None, ...]:
@@ -141,7 +141,7 @@ def layout_of(x: Tensor) -> Layout | None:
     storage = elsewhere(x.node)
     if not isinstance(storage, _Part):
         return None
-    shape = storage.own.shape
+    shape = storage.local.shape
     places = [storage.mesh[name].place if name else 0 for name in storage.spec.names]
     start = tuple(place * size for place, size in zip(places, shape, strict=True))
     axes = tuple(storage.mesh[name] for name in storage.spec.names if name is not None)
@@ -188,7 +188,7 @@ class _Partition:
     def of(cls, x: Tensor) -> _Partition | None:
         """That of the mesh on which something in the graph of x is; None if nothing is."""
         leaves = [node for node in toposort([x.node]) if node.op is Op.BUFFER]
-        meshes = [one.arg.storage.mesh for one in leaves if isinstance(one.arg.storage, _Part)]
+        meshes = [leaf.arg.storage.mesh for leaf in leaves if isinstance(leaf.arg.storage, _Part)]
         for leaf in leaves:
             if content_of(leaf) is not leaf and cls.of(Tensor.of(content_of(leaf), x.device)):
                 raise ArgumentError(
@@ -205,13 +205,13 @@ class _Partition:
 
     @classmethod
     def needed(cls, x: Tensor, operation: str) -> _Partition:
-        found = cls.of(x)
-        if found is None:
+        partition = cls.of(x)
+        if partition is None:
             raise ArgumentError(
                 f"{x.dtype.name} {x.shape} was computed from nothing that `shard` gave",
                 operation=operation,
             )
-        return found
+        return partition
 
     def spec(self, x: Tensor) -> Spec:
         """How x lies where it is computed."""
@@ -220,24 +220,24 @@ class _Partition:
     def place(self, x: Tensor, wanted: Spec) -> Node:
         """The part of x that `wanted` says."""
         node = self._open(x)
-        for one in toposort([node]):  # operands first: a graph is deeper than recursion may be
-            self._place(one, self._spec(one), frozenset())
+        for inner in toposort([node]):  # operands first: a graph is deeper than recursion may be
+            self._place(inner, self._spec(inner), frozenset())
         placed = self._place(node, wanted, frozenset())
         if current().debug:
-            moves = [self._moves[one] for one in toposort([placed]) if one in self._moves]
+            moves = [self._moves[inner] for inner in toposort([placed]) if inner in self._moves]
             print("".join(f"shard: {said}\n" for said in moves), end="", file=sys.stderr)
         return placed
 
     def _open(self, x: Tensor) -> Node:
         """The graph of x, with that of each call in it."""
         (node,) = substitute([x.node], self._opened, open_call)
-        for one in toposort([node]):
-            self._spec(one)
+        for inner in toposort([node]):
+            self._spec(inner)
         return node
 
     def _spec(self, node: Node) -> Spec:
-        found = self._specs.get(node)
-        if found is None:
+        spec = self._specs.get(node)
+        if spec is None:
             if node.op in Group.COLLECTIVE or node.op in (Op.ASSIGN, Op.COPY):
                 raise ArgumentError(
                     f"{node.op.name.lower()} of what `shard` gave: take its `part` or `whole`",
@@ -245,11 +245,11 @@ class _Partition:
                 )
             storage = elsewhere(node)
             if isinstance(storage, _Part):
-                found = storage.spec
+                spec = storage.spec
             else:
-                found = spec_of(node, [self._spec(one) for one in node.src], self._sizes)
-            self._specs[node] = found
-        return found
+                spec = spec_of(node, [self._spec(operand) for operand in node.src], self._sizes)
+            self._specs[node] = spec
+        return spec
 
     def _place(self, node: Node, wanted: Spec, enters: frozenset[str]) -> Node:
         """The part of `node` that `wanted` says, as processes need it that compute something else
@@ -260,13 +260,13 @@ class _Partition:
         return self._placed[key]
 
     def _entering(self, node: Node, wanted: Spec, enters: frozenset[str]) -> Node:
-        own = self._spec(node)
-        if node.op in (Op.EXPAND, Op.PERMUTE) and own.partial == wanted.partial:
+        spec = self._spec(node)
+        if node.op in (Op.EXPAND, Op.PERMUTE) and spec.partial == wanted.partial:
             return self._computed(node, wanted, enters)  # what is repeated enters before that
-        if own == wanted or _can_compute(node, own, wanted):
+        if spec == wanted or _can_compute(node, spec, wanted):
             value, entered = self._computed(node, wanted), frozenset[str]()
         else:
-            value, entered = self._moved(node, own, wanted, enters)
+            value, entered = self._moved(node, spec, wanted, enters)
         if node.op not in (Op.CONST, Op.IOTA):
             for name in sorted(enters - wanted.varying - entered):
                 value = _entered(value, self._mesh[name])
@@ -279,9 +279,9 @@ class _Partition:
         the axes of `wanted`, and along `enters`."""
         if node.op is Op.BUFFER:
             storage = elsewhere(node)
-            return node if storage is None else storage.own.node
-        own = [self._spec(operand) for operand in node.src]
-        specs = operand_specs(node, wanted, own, self._sizes)
+            return node if storage is None else storage.local.node
+        current_specs = [self._spec(operand) for operand in node.src]
+        specs = operand_specs(node, wanted, current_specs, self._sizes)
         operands = tuple(
             self._place(operand, spec, wanted.varying | enters)
             for operand, spec in zip(node.src, specs, strict=True)
@@ -289,14 +289,14 @@ class _Partition:
         return local_node(node, operands, wanted, self._sizes)
 
     def _moved(
-        self, node: Node, own: Spec, wanted: Spec, enters: frozenset[str]
+        self, node: Node, spec: Spec, wanted: Spec, enters: frozenset[str]
     ) -> tuple[Node, frozenset[str]]:
         """`node` as `wanted` says from where it lies, and the axes of `enters` that it has entered
         on the way: sums first, which may leave each process its part; then what is cut elsewhere,
         what is cut no longer, and what is cut now."""
-        value, names = self._place(node, own, frozenset()), list(own.names)
+        value, names = self._place(node, spec, frozenset()), list(spec.names)
         entered: set[str] = set()
-        for name in sorted(own.partial - wanted.partial):
+        for name in sorted(spec.partial - wanted.partial):
             to = _index(wanted.names, name)
             if to is not None and names[to] is None:
                 value, names[to] = _scattered(value, to, self._mesh[name]), name
@@ -304,7 +304,7 @@ class _Partition:
             else:
                 value = _summed(value, self._mesh[name])
                 self._note("all_reduce", name, node, value)
-        for place, cut in enumerate(own.names):
+        for place, cut in enumerate(spec.names):
             if cut is None or wanted.names[place] == cut:
                 continue
             to = _index(wanted.names, cut)
@@ -334,11 +334,11 @@ def _index(names: Sequence[str | None], name: str) -> int | None:
     return names.index(name) if name in names else None
 
 
-def _can_compute(node: Node, own: Spec, wanted: Spec) -> bool:
+def _can_compute(node: Node, spec: Spec, wanted: Spec) -> bool:
     """Whether `node` can be computed where `wanted` says, rather than moved there: arithmetic of
     which that asks for a part."""
-    pairs = zip(own.names, wanted.names, strict=True)
-    is_part = own.partial == wanted.partial and all(have in (None, want) for have, want in pairs)
+    pairs = zip(spec.names, wanted.names, strict=True)
+    is_part = spec.partial == wanted.partial and all(have in (None, want) for have, want in pairs)
     return node.op in POINTWISE and is_part
 
 
@@ -382,25 +382,25 @@ def _gathered(x: Node, place: int, over: Axis, *, varies: bool) -> Node:
     """The parts of all processes along a dimension. varies: each computes something else of it, and
     the adjoint of a part is the sum of theirs; else all have the same adjoint, and the part of this
     process is its own."""
-    found = all_gather(_on_tensor(x), place, over).node
+    gathered = all_gather(_on_tensor(x), place, over).node
     if varies:
-        return found
+        return gathered
     size = x.shape[place]
     before, after = [0] * len(x.shape), [0] * len(x.shape)
     before[place] = over.place * size
     after[place] = (over.ranks - 1 - over.place) * size
-    return _with_derivative(found, build.pad(x, before, after))
+    return _with_derivative(gathered, build.pad(x, before, after))
 
 
 def _cut(x: Node, place: int, over: Axis) -> Node:
     """The part of this process of a value that is alike everywhere: its adjoint is made of theirs.
     """
-    own = _own_part(x, place, over)
+    local = _local_part(x, place, over)
     if not x.dtype.is_float:
-        return own
-    return _with_derivative(own, reduce_scatter(_on_tensor(x), "sum", place, over).node)
+        return local
+    return _with_derivative(local, reduce_scatter(_on_tensor(x), "sum", place, over).node)
 
 
-def _own_part(x: Node, place: int, over: Axis) -> Node:
+def _local_part(x: Node, place: int, over: Axis) -> Node:
     size = x.shape[place] // over.ranks
     return build.slice_axis(x, place, over.place * size, (over.place + 1) * size)

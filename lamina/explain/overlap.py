@@ -68,18 +68,18 @@ class Timeline:
     exchanged: tuple[Exchanged, ...]
 
     def __str__(self) -> str:
-        awaited = sum(one.awaited for one in self.exchanged)
-        held = sum(one.held for one in self.exchanged)
+        awaited = sum(exchange.awaited for exchange in self.exchanged)
+        held = sum(exchange.held for exchange in self.exchanged)
         lines = [
             f"two streams: {_ms(self.seconds)}, {_ms(self.of_kernels)} of kernels alone, "
             f"{_ms(awaited)} in which they wait for results of collectives, {_ms(held)} for "
             f"multiprocessors"
         ]
         lines += [
-            f"  {one.part.name:<28} ready {_ms(one.ready)}, begins {_ms(one.begin)}, takes "
-            f"{_ms(one.end - one.begin)}, held up kernels {_ms(one.held)}, awaited "
-            f"{_ms(one.awaited)}"
-            for one in self.exchanged
+            f"  {exchange.part.name:<28} ready {_ms(exchange.ready)}, "
+            f"begins {_ms(exchange.begin)}, takes {_ms(exchange.end - exchange.begin)}, "
+            f"held up kernels {_ms(exchange.held)}, awaited {_ms(exchange.awaited)}"
+            for exchange in self.exchanged
         ]
         return "\n".join(lines)
 
@@ -136,19 +136,19 @@ class _Run:
     def _share(self, begin: float, end: float) -> None:
         """A kernel that does with the multiprocessors that collectives leave."""
         self.time = end
-        for one in self.begun:
-            beside = max(0.0, min(one.end, end) - max(one.begin, begin))
-            one.held += HELD * beside
+        for exchange in self.begun:
+            beside = max(0.0, min(exchange.end, end) - max(exchange.begin, begin))
+            exchange.held += HELD * beside
             self.time += HELD * beside
 
     def _begin_until(self, time: float) -> None:
         """Begin the collectives that can begin up to `time`, while a kernel lets them."""
         while self.waiting:
-            one = self.waiting[0]
-            begin = max(one.ready, self._free(), self.time)
+            exchange = self.waiting[0]
+            begin = max(exchange.ready, self._free(), self.time)
             if begin > time:
                 return
-            one.begin, one.end = begin, begin + one.part.seconds
+            exchange.begin, exchange.end = begin, begin + exchange.part.seconds
             self.begun.append(self.waiting.popleft())
 
     def _wait_for(self, number: int) -> None:

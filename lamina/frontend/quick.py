@@ -27,7 +27,7 @@ _REFERENCES = 2  # to what a table alone has: from there, and from the argument 
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptJob:
     """What a quick call keeps for a later one.
 
     job: as the program's code takes it. nodes: the BUFFER node of each result; empty where their
@@ -95,13 +95,13 @@ class _QuickCall:
 
         planned = program.compiled
         outputs, arena = planned.program.outputs, planned.program.arena
-        own, assigned = outputs[: len(program.likes)], outputs[len(program.likes) :]
+        returned, assigned = outputs[: len(program.likes)], outputs[len(program.likes) :]
         quick = runner(program.options).quick
         assert quick is not None
         self.device, self.arena, self.kernels = program.device, arena, len(planned.program.steps)
         self.code = cast("CpuProgram | CudaProgram", planned.code)
         self.run_job: Callable[[Any], object] = self.code.call
-        self.sizes = [view.nbytes for view in own]
+        self.sizes = [view.nbytes for view in returned]
         # Whether results and scratch memory stay for the next call.
         self.is_kept = arena + sum(self.sizes) <= quick.max_kept_bytes
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
@@ -114,25 +114,27 @@ class _QuickCall:
         # Where each buffer is in a job, from its end on: what is read, before it the results, and
         # before these the scratch memory.
         count = len(self.read)
-        self.read_places = [(one.tensor, one.input - len(inputs)) for one in program.argument_reads]
+        self.read_places = [
+            (read.tensor, read.input - len(inputs)) for read in program.argument_reads
+        ]
         self.result_numbers = range(len(self.sizes))
         self.result_places = range(-count - len(self.sizes), -count)
         self.scratch_place = -count - len(self.sizes) - 1
         # What no call has now, at most two, so that a caller who has the results of the last call
         # until the next one returns finds both again. Calls of other threads make their own.
-        self.kept: list[_Kept] = []
+        self.kept: list[_KeptJob] = []
 
-    def _begin(self) -> _Kept:
+    def _begin(self) -> _KeptJob:
         """A job without memory of its own."""
         unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
-        return _Kept(self.code.job([*unknown, *self.read]), [], None)
+        return _KeptJob(self.code.job([*unknown, *self.read]), [], None)
 
-    def _allocate(self, own: _Kept) -> None:
+    def _allocate(self, kept: _KeptJob) -> None:
         """Give a job that has no results memory for them, and scratch memory."""
-        if self.arena and own.scratch is None:
-            own.scratch = Buffer(self.arena, self.device)
-            own.job[self.scratch_place] = own.scratch.pointer
-        own.nodes = [self._new_result(own.job, number) for number in self.result_numbers]
+        if self.arena and kept.scratch is None:
+            kept.scratch = Buffer(self.arena, self.device)
+            kept.job[self.scratch_place] = kept.scratch.pointer
+        kept.nodes = [self._new_result(kept.job, number) for number in self.result_numbers]
 
     def _new_result(self, job: Any, number: int) -> Node:
         """New memory for the result of that number, which the job writes."""
@@ -140,40 +142,40 @@ class _QuickCall:
         job[self.result_places[number]] = buffer.pointer
         return Node.unique(buffer, *self.kinds[number], self.device)
 
-    def _unshared(self, shared: _Kept) -> _Kept:
+    def _unshared(self, shared: _KeptJob) -> _KeptJob:
         """Keep `shared`, whose results a caller still has, and give another job with results that
         nobody has."""
         try:
-            own = self.kept.pop()
+            kept = self.kept.pop()
         except IndexError:
-            own = self._begin()
+            kept = self._begin()
         self.kept.append(shared)
-        if not own.nodes:
-            self._allocate(own)
+        if not kept.nodes:
+            self._allocate(kept)
         for number in self.result_numbers:
-            if _is_shared(own.nodes, number):
-                own.nodes[number] = self._new_result(own.job, number)
-        return own
+            if _is_shared(kept.nodes, number):
+                kept.nodes[number] = self._new_result(kept.job, number)
+        return kept
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         """Run the program on the tensors of its arguments."""
-        kept = self.kept
+        waiting = self.kept
         try:
-            own = kept.pop()
+            kept = waiting.pop()
         except IndexError:
-            own = self._begin()
-        if not own.nodes:
-            self._allocate(own)
-        nodes = own.nodes
+            kept = self._begin()
+        if not kept.nodes:
+            self._allocate(kept)
+        nodes = kept.nodes
         for number in self.result_numbers:  # `_is_shared`, without a call
             if (
                 getrefcount(nodes[number]) > _REFERENCES
                 or getrefcount(nodes[number].arg.storage) > _REFERENCES
                 or nodes[number].arg.storage.overwritten
             ):
-                own = self._unshared(own)
+                kept = self._unshared(kept)
                 break
-        job = own.job
+        job = kept.job
         for number, place in self.read_places:
             tensor = tensors[number]
             # Most are in memory of their own, which is found in fewer steps here.
@@ -185,12 +187,12 @@ class _QuickCall:
         self.run_job(job)
         device = self.device
         values: list[Tensor] = []
-        for node in own.nodes:
+        for node in kept.nodes:
             values.append(Tensor.of(node, device))
         if not self.is_kept:
-            own.nodes, own.scratch = [], None
-        if len(kept) < _MAX_KEPT:
-            kept.append(own)
+            kept.nodes, kept.scratch = [], None
+        if len(waiting) < _MAX_KEPT:
+            waiting.append(kept)
         return self.rebuilt(values)
 
 
@@ -209,7 +211,7 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
     tree, numbers = program.result, program.results
     if type(tree) is Place:
         return itemgetter(numbers[tree])
-    if type(tree) is tuple and all(type(one) is Place for one in tree):
+    if type(tree) is tuple and all(type(part) is Place for part in tree):
         places = [numbers[place] for place in tree]
         if places == [*range(len(set(numbers)))]:
             return tuple

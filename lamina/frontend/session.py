@@ -52,10 +52,10 @@ class Leaf:
 
 class Elsewhere:
     """The storage of a BUFFER node that no memory of this process has, as parts of it are in
-    several: a graph with one is never run. own: the part of this process."""
+    several: a graph with one is never run. local: the part of this process."""
 
     overwritten: ClassVar[bool] = True  # as far as anybody asks who would read it
-    own: Tensor
+    local: Tensor
 
     def refuse(self, node: Node) -> NoReturn:
         """Raise the error of who asks for the value of `node`, or gives it another one."""
@@ -71,7 +71,7 @@ def elsewhere(node: Node) -> Elsewhere | None:
 def own_of(tensor: Tensor) -> Tensor:
     """The part of this process where parts of `tensor` are in several; any other as it is."""
     storage = elsewhere(tensor.node)
-    return tensor if storage is None else storage.own
+    return tensor if storage is None else storage.local
 
 
 def content_of(node: Node) -> Node:

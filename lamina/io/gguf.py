@@ -248,21 +248,21 @@ class _Reader:
 
     def texts(self, count: int, field: str) -> list[str]:
         """The next texts, in a short loop: a vocabulary has 100,000 of them."""
-        content, at, found = self.content, self.at, list[str]()
+        content, at, strings = self.content, self.at, list[str]()
         try:
-            while len(found) < count:
+            while len(strings) < count:
                 begin = at + 8
                 end = begin + _U64.unpack_from(content, at)[0]
                 if end > self.size:
                     break
-                found.append(str(content[begin:end], "utf-8"))
+                strings.append(str(content[begin:end], "utf-8"))
                 at = end
         except (struct.error, UnicodeDecodeError):
             pass
         self.at = at
-        if len(found) < count:  # of the text that does not fit, say what is wrong
-            self.text(f"{field}[{len(found)}]")
-        return found
+        if len(strings) < count:  # of the text that does not fit, say what is wrong
+            self.text(f"{field}[{len(strings)}]")
+        return strings
 
     def numbers(self, dtype: DType, count: int, field: str) -> Any:
         """NumPy's array of the next numbers, a copy."""
@@ -323,18 +323,19 @@ class _Reader:
     def placed(self, described: list[_Entry], begin: int, alignment: int) -> list[_Entry]:
         """The tensors with their places in the file: aligned, inside the file, and apart."""
         entries: dict[str, _Entry] = {}
-        for one in described:
-            field = f"tensor {one.name!r}"
-            if one.name in entries:
+        for header in described:
+            field = f"tensor {header.name!r}"
+            if header.name in entries:
                 raise self.fail(field, "given twice")
-            if one.start % alignment:
-                raise self.fail(f"{field}, offset", f"{one.start} is no multiple of {alignment}")
-            entry = _Entry(one.name, one.stored_shape, one.dtype, one.kind, begin + one.start)
+            if header.start % alignment:
+                raise self.fail(f"{field}, offset", f"{header.start} is no multiple of {alignment}")
+            start = begin + header.start
+            entry = _Entry(header.name, header.stored_shape, header.dtype, header.kind, start)
             if entry.stop > self.size:
                 raise self.fail(
                     field, f"bytes {entry.start} to {entry.stop}, but the file has {self.size}"
                 )
-            entries[one.name] = entry
+            entries[header.name] = entry
         for before, after in _neighbours(entries.values()):
             if before.stop > after.start:
                 raise self.fail(f"tensor {after.name!r}, offset", f"inside {before.name!r}")
@@ -343,5 +344,6 @@ class _Reader:
 
 def _neighbours(entries: Any) -> Iterator[tuple[_Entry, _Entry]]:
     """Pairs of tensors with bytes, in the order of these."""
-    ordered = sorted((one for one in entries if one.stop > one.start), key=lambda one: one.start)
-    return pairwise(ordered)
+    with_bytes = [entry for entry in entries if entry.stop > entry.start]
+    with_bytes.sort(key=lambda entry: entry.start)
+    return pairwise(with_bytes)
