@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.runtime import cuda
 from lamina.runtime.nvrtc import compile_source
+from tests.cuda.on_host import run_on_host
 
 HALF = 64
 
@@ -95,6 +97,19 @@ def test_neighbours_by_fours_are_no_run_of_eight() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_nvrtc_accepts_the_text(case: Case, arch: str) -> None:
     assert compile_source(lowered(case, arch).planned.text, arch)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", [lm.float32, lm.int8, lm.float64], ids=str)
+def test_results_on_the_host(case: Case, dtype: lm.DType, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    arrays = [rng.integers(-4, 5, shape).astype(dtype.numpy) for shape in case.shapes]
+    specs = [TensorSpec(shape, dtype) for shape in case.shapes]
+    planned = lm.jit(case.function).lower(*specs, device="cuda:0", arch="sm_90a").planned
+    (got,) = run_on_host(planned, arrays, tmp_path)
+    with options.using(device="cpu"):
+        want = case.function(*map(Tensor, arrays)).numpy()
+    np.testing.assert_array_equal(got, want.reshape(-1))
 
 
 @each_case

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from lamina.frontend.lowered import Lowered
 from lamina.runtime import cuda
 from lamina.runtime.nvrtc import compile_source
 from lamina.targets.horizontal import BETWEEN_NAMES, MAX_SHARED_BYTES
+from tests.cuda.on_host import run_on_host
 
 SIZES = (96, 160, 96)
 
@@ -87,6 +90,19 @@ def test_exchanges_of_all_parts_fit(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_accepts_the_text(arch: str) -> None:
     assert compile_source(lowered(arch).planned.text, arch)
+
+
+def test_parts_compute_their_own_arrays(tmp_path: Path) -> None:
+    def halves(arrays: list[Tensor]) -> list[Tensor]:
+        return [x * 0.5 + float(number) for number, x in enumerate(arrays)]
+
+    arrays = [np.full((20 + 7 * number, 5), number, np.float32) for number in range(12)]
+    specs = [TensorSpec(array.shape, lm.float32) for array in arrays]
+    planned = lm.jit(halves).lower(specs, device="cuda:0", arch="sm_90a").planned
+    assert len(planned.launches) == 2
+    results = run_on_host(planned, arrays, tmp_path)
+    for result, array, number in zip(results, arrays, range(12), strict=True):
+        np.testing.assert_array_equal(result, array.reshape(-1) * 0.5 + number)
 
 
 @pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16])
