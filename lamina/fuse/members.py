@@ -334,7 +334,10 @@ class LoweredMembers:
         place = ix.of_value(cast(self._lowering.value(places, index), int64))
         memory_index = ix.row_major((*index[:axis], place, *index[axis + 1 :]), node.shape)
         is_inside = ix.inside(place, node.shape[axis])
-        value = self._lowering.value(updates, index, is_inside)  # reads nothing for the others
+        # Data may leave out most updates, of which nothing is read then. Indices leave out few, and
+        # what is read without a condition is read once for all loops that do not move it.
+        is_by_data = any(node.op is Op.LOAD for node in toposort([is_inside]))
+        value = self._lowering.value(updates, index, is_inside if is_by_data else ix.TRUE)
         return Store(
             parameter=0,
             index=memory_index,

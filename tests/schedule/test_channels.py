@@ -13,6 +13,8 @@ import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.core.target import cpu_target
 from lamina.frontend.session import SESSION
+from lamina.graph import index as ix
+from lamina.ir.ops import Op
 from lamina.loops.moves import Plan, Stage
 from lamina.loops.nest import Nest
 
@@ -178,3 +180,49 @@ def test_values_of_groups(groups: int, inputs: int, outputs: int) -> None:
     )
     ours = lm.jit(grouped)(Tensor(x), Tensor(w)).numpy()
     np.testing.assert_allclose(ours, right.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def slope_of_grid(images: Tensor, dy: Tensor) -> Tensor:
+    """Of maxima over windows of uneven lengths, of images with their channels last."""
+    first = lm.permute_dims(images, (0, 3, 1, 2))
+    (slope,) = lm.gradient(lm.adaptive_max_pool2d(first, dy.shape[2:]), [images], dy)
+    return slope
+
+
+def test_updates_that_lie_apart_are_added_to_channels_that_are_neighbours() -> None:
+    """Each of 16 lanes reads its update from another line; the sums of one place are one vector."""
+    plan = plans_of(slope_of_grid, (2, 32, 32, 64), (2, 64, 7, 7))[-1]
+    assert plan.nest.kernel.stores[0].monoid is not None
+    assert elements(plan, "vector") == 16
+
+
+def test_updates_that_indices_leave_out_are_read_without_a_condition() -> None:
+    """The last windows are shorter than the longest one: what is read for all of their elements is
+    read once, and stored under a condition."""
+    kernel = plans_of(slope_of_grid, (2, 32, 32, 64), (2, 64, 7, 7))[-1].nest.kernel
+    assert kernel.stores[0].condition is not ix.TRUE
+    assert all(len(load.src) == 1 for load in kernel.of(Op.LOAD))
+
+
+def test_updates_that_data_leave_out_are_not_read() -> None:
+    def function(index: Tensor, updates: Tensor) -> Tensor:
+        return lm.scatter_add(lm.zeros((50, 64)), 0, index, updates)
+
+    specs = lm.TensorSpec((9, 64), lm.int64), lm.TensorSpec((9, 64))
+    lowered = lm.jit(function).lower(*specs, device="cpu")
+    kernel = list(lowered.planned.plans.values())[-1].nest.kernel
+    assert any(len(load.src) == 2 for load in kernel.of(Op.LOAD))
+
+
+@pytest.mark.parametrize("channels", [3, 16, 40])
+def test_values_of_slopes_of_grids(channels: int) -> None:
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(channels)
+    x = random.standard_normal((2, 17, 13, channels), dtype=np.float32)
+    dy = random.standard_normal((2, channels, 7, 5), dtype=np.float32)
+    images = torch.from_numpy(x).requires_grad_()
+    maxima = torch.nn.functional.adaptive_max_pool2d(images.permute(0, 3, 1, 2), (7, 5))
+    maxima.backward(torch.from_numpy(dy))
+    ours = lm.jit(slope_of_grid)(Tensor(x), Tensor(dy)).numpy()
+    assert images.grad is not None
+    np.testing.assert_allclose(ours, images.grad.numpy(), rtol=1e-5, atol=1e-5)

@@ -19,7 +19,16 @@ from math import gcd, inf
 
 from lamina.core.integers import power_of_two_up_to
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, all_axes, bound_axes, divisor_of, free_axes, passes, points
+from lamina.ir.kernel import (
+    Kernel,
+    Store,
+    all_axes,
+    bound_axes,
+    divisor_of,
+    free_axes,
+    passes,
+    points,
+)
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
@@ -46,19 +55,23 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
     For a softmax over the 10 columns of (1000, 10), `row` is None, and the result the axis of 1000.
     """
     kernel, width = plan.kernel, plan.width
-    if dot_axes(kernel) or any(store.monoid for store in kernel.stores):
-        # Other rows gain nothing as lanes: a dot product reads four neighbours for each lane, and
-        # lanes of a scatter take turns.
+    if dot_axes(kernel):  # other rows gain nothing as lanes: each reads four neighbours
         return row
     vectors = cheapest_inner(plan) if row is None else [row]
     best, fewest = row, instructions(kernel, vectors, width)
     # Of rows that take equally many the innermost, which comes first here: the fewest other cache
     # lines come in between two uses of a line that its lanes touch.
     for other in reversed(plan.rows):
+        if any(store.monoid and not _stores_neighbours(store, other) for store in kernel.stores):
+            continue  # lanes of a scatter that lie apart take turns
         count = instructions(kernel, [other], width) * distance_factor(plan, other)
         if count < fewest:
             best, fewest = other, count
     return best
+
+
+def _stores_neighbours(store: Store, row: Node) -> bool:
+    return ix.suits(row, store.index, store.condition) == ix.NEIGHBOURS
 
 
 def cheapest_inner(plan: CpuPlanner) -> list[Node]:
