@@ -34,7 +34,9 @@ struct Place { unsigned x; };
 static Place blockIdx, threadIdx;
 """
 _ENDING = """
-extern "C" void *__nv_associate_access_property(const void *array, u64) { return (void *)array; }
+extern "C" void *__nv_associate_access_property(const void *array, unsigned long long) {
+    return (void *)array;
+}
 template <class... A, std::size_t... I>
 static void call_with(void (*kernel)(A...), void **arrays, std::index_sequence<I...>) {
     kernel((A)arrays[I]...);
