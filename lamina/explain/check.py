@@ -45,7 +45,7 @@ def run_checked(
     kernels, the element and the schedule, if one wrote what the reference does not write."""
     program, seconds = planned.program, list[float]()
     for step in program.steps:
-        plans = {one.kernel: planned.plans[one.kernel] for one in step}
+        plans = {launch.kernel: planned.plans[launch.kernel] for launch in step}
         alone = replace(program, steps=(step,))
         source, launches = target.print(alone, plans, planned.tiles, options)
         before = _arrays(program, step, table)
@@ -72,15 +72,19 @@ def _arrays(program: Program, step: Iterable[Launch], table: Sequence[Buffer]) -
 def difference(step: Sequence[Launch], before: Memory, after: Memory) -> str | None:
     """What the arrays `after` a step has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by view."""
-    read = {launch.arguments[one.arg.parameter] for launch in step
-            for one in launch.kernel.nodes if one.op is Op.LOAD}  # fmt: skip
+    read = set[BufferView]()
+    for launch in step:
+        loads = [node for node in launch.kernel.nodes if node.op is Op.LOAD]
+        read.update(launch.arguments[load.arg.parameter] for load in loads)
     largest = _largest(before[view] for view in read)  # others hold what happened to be there
     for block in np.ndindex(*(axis.arg.size for axis in step[0].kernel.block_axes)):
         for launch in step:
             at = dict(zip(launch.kernel.block_axes, block, strict=True))
             run_kernel(launch.kernel, [before[view] for view in launch.arguments], at)
-    done = (one for one in step if not getattr(one.kernel, "left", 0))  # as an order in the end is
-    for kernel, views in ((launch.kernel, launch.arguments) for launch in done):
+    for launch in step:
+        kernel, views = launch.kernel, launch.arguments
+        if isinstance(kernel, SortKernel) and kernel.left:
+            continue  # an order in the making: it agrees in the end
         # A sort and a collective have no stores, and their result in the second parameter.
         for number in {store.parameter for store in kernel.stores} or {1}:
             values = [store.value for store in kernel.stores if store.parameter == number]
@@ -98,20 +102,24 @@ def _differing(got: Array, want: Array, values: Iterable[Node], largest: float) 
     """Where results differ; nowhere if rounded floats decide integers or bools, and few differ. A
     NaN agrees with a NaN."""
     if want.dtype.name in TOLERANCE:
-        names = (one.dtype.name for one in toposort(values) if one.op is not Op.LOAD)
+        names = (node.dtype.name for node in toposort(values) if node.op is not Op.LOAD)
         tolerance = max(TOLERANCE.get(name, 0.0) for name in (want.dtype.name, *names))
         got, want = got.astype(np.float64), want.astype(np.float64)
         reach = tolerance * max(largest, _largest([want]))
         return np.flatnonzero(~np.isclose(got, want, 10 * tolerance, reach, equal_nan=True))
     wrong = np.flatnonzero(got != want)
-    rounds = any(one.dtype.is_float and one.op not in EXACT for one in toposort(values))
+    rounds = any(node.dtype.is_float and node.op not in EXACT for node in toposort(values))
     return wrong[:0] if rounds and len(wrong) <= max(1, ROUNDED * want.size) else wrong
 
 
 def _largest(arrays: Iterable[Array]) -> float:
     """The largest finite magnitude among floats."""
-    floats = (np.abs(one.astype(np.float64)) for one in arrays if one.dtype.name in TOLERANCE)
-    return max((float(one.max(where=np.isfinite(one), initial=0)) for one in floats), default=0.0)
+    largest = 0.0
+    for array in arrays:
+        if array.dtype.name in TOLERANCE:
+            magnitudes = np.abs(array.astype(np.float64))
+            largest = max(largest, float(magnitudes.max(where=np.isfinite(magnitudes), initial=0)))
+    return largest
 
 
 @np.errstate(all="ignore")

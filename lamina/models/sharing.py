@@ -98,27 +98,27 @@ def layouts(
 ) -> dict[str, Layout]:  # fmt: skip
     """What part of its weight and of its bias a process has of a projection; count: of all rows,
     where these are padded. As `lamina.distributed.layout.HasLayouts`."""
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     if over is None:
-        return found
+        return layouts
     if cut is not None:
         data = weight.data if isinstance(weight, Packed) else weight
         name = "weight.data" if isinstance(weight, Packed) else "weight"
-        found[name] = _layout(data.shape, cut, over, count)
+        layouts[name] = _layout(data.shape, cut, over, count)
     if bias is not None and cut_of_bias is not None:
-        found["bias"] = _layout(bias.shape, cut_of_bias, over, count)
-    return found
+        layouts["bias"] = _layout(bias.shape, cut_of_bias, over, count)
+    return layouts
 
 
 def _layout(part: Shape, cut: Cut, over: Axis, count: int) -> Layout:
     if not cut.padded:
         return layout_of_part(part, cut.axis, over, cut.pieces)
-    start, whole, own = [0] * len(part), list(part), list(part)
+    start, whole, local = [0] * len(part), list(part), list(part)
     start[cut.axis] = over.place * part[cut.axis]
     whole[cut.axis] = count
-    own[cut.axis] = max(0, min(part[cut.axis], count - start[cut.axis]))
-    box = Box(tuple(start), (0,) * len(part), tuple(own))
-    return Layout(tuple(whole), (box,) if own[cut.axis] else (), (over,))
+    local[cut.axis] = max(0, min(part[cut.axis], count - start[cut.axis]))
+    box = Box(tuple(start), (0,) * len(part), tuple(local))
+    return Layout(tuple(whole), (box,) if local[cut.axis] else (), (over,))
 
 
 def part_of(weight: Weight, cut: Cut, over: Axis, device: str) -> Weight:
@@ -135,28 +135,28 @@ def _part(data: Tensor, cut: Cut, over: Axis, device: str) -> Tensor:
 
     array: Array = download(data)
     if cut.whole:
-        own = array
+        local = array
     elif cut.padded:
-        own = _padded(array, cut.axis, over)
+        local = _padded(array, cut.axis, over)
     else:
         what = f"elements or blocks along axis {cut.axis}"
         length = divided(data.shape[cut.axis] // cut.pieces, over, what)
         starts = [(piece * over.ranks + over.place) * length for piece in range(cut.pieces)]
         parts = [_rows(array, cut.axis, start, start + length) for start in starts]
-        own = parts[0] if cut.pieces == 1 else np.concatenate(parts, cut.axis)
-    return tensor_over(np.ascontiguousarray(own), data.dtype, device)
+        local = parts[0] if cut.pieces == 1 else np.concatenate(parts, cut.axis)
+    return tensor_over(np.ascontiguousarray(local), data.dtype, device)
 
 
 def _padded(array: Array, axis: int, over: Axis) -> Array:
     import numpy as np
 
     each = -(-array.shape[axis] // over.ranks)
-    own = _rows(array, axis, over.place * each, (over.place + 1) * each)
-    missing = each - own.shape[axis]
+    local = _rows(array, axis, over.place * each, (over.place + 1) * each)
+    missing = each - local.shape[axis]
     if not missing:
-        return own
-    shape: Shape = (*own.shape[:axis], missing, *own.shape[axis + 1 :])
-    return np.concatenate([own, np.zeros(shape, own.dtype)], axis)
+        return local
+    shape: Shape = (*local.shape[:axis], missing, *local.shape[axis + 1 :])
+    return np.concatenate([local, np.zeros(shape, local.dtype)], axis)
 
 
 def _rows(array: Array, axis: int, start: int, stop: int) -> Array:

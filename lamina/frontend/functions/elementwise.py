@@ -64,9 +64,10 @@ def variant(
 ) -> Callable[P, R]:
     """The public function `name`: `function` of its name and of `which`."""
     source: Any = function  # called by its public name, which messages of TypeError have
-    own = FunctionType(source.__code__, source.__globals__, name, source.__defaults__)
-    own.__kwdefaults__, own.__annotations__ = source.__kwdefaults__, source.__annotations__
-    return public(partial(public(own, name, doc), name, which), name, doc)
+    named = FunctionType(source.__code__, source.__globals__, name, source.__defaults__)
+    named.__kwdefaults__ = source.__kwdefaults__
+    named.__annotations__ = source.__annotations__
+    return public(partial(public(named, name, doc), name, which), name, doc)
 
 
 def named(
@@ -82,17 +83,23 @@ def operands(
     """`values` as nodes of one shape, `beside`'s included, and one dtype, what `dtype` makes of the
     promoted one; and their device. Python scalars are constants without a buffer; anything else
     that is not a tensor goes through `asarray`."""
-    like = [beside, *(one for one in values if isinstance(one, Tensor))][-1]
-    given: list[Any] = []
-    for one in values:
-        if not isinstance(one, Tensor) and (like is None or not is_scalar(one)):
-            like = one = as_tensor(one, like)
-        given.append(one)
-    tensors = [one for one in (beside, *given) if isinstance(one, Tensor)]
-    shape = broadcast_shapes(what, *(one.shape for one in tensors))
-    target = dtype(common_dtype(what, *given))
-    nodes = [full(shape, fitting(what, one, target), target) if is_scalar(one)
-             else expand(cast(one.node, target), shape) for one in given]  # fmt: skip
+    like = [beside, *(value for value in values if isinstance(value, Tensor))][-1]
+    scalars_and_tensors: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor) or (like is not None and is_scalar(value)):
+            scalars_and_tensors.append(value)
+        else:
+            like = as_tensor(value, like)
+            scalars_and_tensors.append(like)
+    tensors = [value for value in (beside, *scalars_and_tensors) if isinstance(value, Tensor)]
+    shape = broadcast_shapes(what, *(tensor.shape for tensor in tensors))
+    target = dtype(common_dtype(what, *scalars_and_tensors))
+    nodes = []
+    for value in scalars_and_tensors:
+        if is_scalar(value):
+            nodes.append(full(shape, fitting(what, value, target), target))
+        else:
+            nodes.append(expand(cast(value.node, target), shape))
     return nodes, common_device(what, *tensors)
 
 
@@ -112,8 +119,10 @@ class Family(NamedTuple):
         nodes, device = operands(what, values, self.dtype)
         dtype = nodes[0].dtype
         if dtype.is_complex and of_complex is not None:
-            found = of_complex(*cx.parts(*nodes))
-            return Tensor.of(found if isinstance(found, Node) else Node(Op.COMPLEX, found), device)
+            computed = of_complex(*cx.parts(*nodes))  # a node, or its real and imaginary part
+            if not isinstance(computed, Node):
+                computed = Node(Op.COMPLEX, computed)
+            return Tensor.of(computed, device)
         if dtype.is_complex and not self.of_complex:
             raise DTypeError(f"{dtype.name} is not supported; take real() or abs()", operation=what)
         narrow = self.wide and dtype.is_small
@@ -404,9 +413,9 @@ def nan_to_num(
     """x with NaN and the infinities replaced; an infinity defaults to the greatest number."""
     if not x.dtype.is_float:
         return REALS("nan_to_num", _same, x)
-    most = finfo(x.dtype).max
-    low = masked_fill(x, equal(x, -math.inf), -most if neginf is None else neginf)
-    both = masked_fill(low, equal(x, math.inf), most if posinf is None else posinf)
+    largest = finfo(x.dtype).max
+    low = masked_fill(x, equal(x, -math.inf), -largest if neginf is None else neginf)
+    both = masked_fill(low, equal(x, math.inf), largest if posinf is None else posinf)
     return masked_fill(both, isnan(x), nan)
 
 

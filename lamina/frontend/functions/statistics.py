@@ -112,8 +112,11 @@ def _median(what: str, x: Tensor, axis: int | None, keepdims: bool, skip: bool) 
 
 def _elements_at(rows: Tensor, place: Tensor, axes: tuple[int, ...], keepdims: bool) -> TopK:
     """The element of each row (..., n) at a place (..., 1), and the place."""
-    found = (take_along_axis(rows, place, axis=-1), place)
-    return TopK(*(_with_axes(squeeze(one, -1), axes, keepdims) for one in found))
+    value = take_along_axis(rows, place, axis=-1)
+    return TopK(
+        _with_axes(squeeze(value, -1), axes, keepdims),
+        _with_axes(squeeze(place, -1), axes, keepdims),
+    )
 
 
 def median(x: Data, axis: int | None = None, keepdims: bool = False) -> Any:
@@ -138,7 +141,9 @@ def mode(x: Data, axis: int = -1, keepdims: bool = False) -> TopK:
     first = over.argmax(over.sum(same, axis=-1), axis=-1, keepdims=True)
     value = take_along_axis(ordered, first, axis=-1)
     place = size - 1 - over.argmax((rows == value)[..., ::-1].cast(int64), axis=-1)
-    return TopK(*(_with_axes(one, axes, keepdims) for one in (squeeze(value, -1), place)))
+    return TopK(
+        _with_axes(squeeze(value, -1), axes, keepdims), _with_axes(place, axes, keepdims)
+    )
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -167,13 +172,13 @@ def _quantile(
     size, missing = rows.shape[-1], _missing(rows)
     last = clip(size - 1 - missing, 0, None) if skip else where(missing > 0, 0, size - 1)
     rank = last.cast(exact) * reshape(fraction, (-1,))
-    found = _at_rank(ordered, rank, interpolation).cast(rows.dtype)
+    quantiles = _at_rank(ordered, rank, interpolation).cast(rows.dtype)
     if not skip:
-        found = where(missing > 0, math.nan, found)
+        quantiles = where(missing > 0, math.nan, quantiles)
     if not fraction.ndim:
-        return _with_axes(squeeze(found, -1), axes, keepdims)
-    front = moveaxis(found, -1, 0)
-    return _with_axes(front, tuple(one + 1 for one in axes), keepdims)
+        return _with_axes(squeeze(quantiles, -1), axes, keepdims)
+    quantiles_first = moveaxis(quantiles, -1, 0)
+    return _with_axes(quantiles_first, tuple(axis + 1 for axis in axes), keepdims)
 
 
 def _at_rank(ordered: Tensor, rank: Tensor, interpolation: str) -> Tensor:
@@ -190,8 +195,10 @@ def _at_rank(ordered: Tensor, rank: Tensor, interpolation: str) -> Tensor:
         share = rank.round() - low  # halves to the even rank
     place = low.cast(int64)
     following = clip(place + 1, None, ordered.shape[-1] - 1)
-    a, b = (take_along_axis(ordered, one, axis=-1) for one in (place, following))
-    return where(share == 0, a, where(share == 1, b, a + (b - a) * share))
+    below = take_along_axis(ordered, place, axis=-1)
+    above = take_along_axis(ordered, following, axis=-1)
+    between = below + (above - below) * share
+    return where(share == 0, below, where(share == 1, above, between))
 
 
 def quantile(
@@ -256,8 +263,9 @@ def cov(
     if not rows.dtype.is_float and not rows.dtype.is_complex:
         rows = FLOATS("cov", lambda a: a, rows)
     weight = ones(rows.shape[-1], dtype=real_of(rows.dtype), device=rows.device)
-    for one in (fweights, aweights):
-        weight = weight if one is None else weight * one.cast(weight.dtype)
+    for factor in (fweights, aweights):
+        if factor is not None:
+            weight = weight * factor.cast(weight.dtype)
     total = over.sum(weight)
     distance = rows - over.sum(rows * weight, axis=-1, keepdims=True) / total
     lost: Any = correction
@@ -288,10 +296,10 @@ def bincount(x: Data, weights: Tensor | None = None, minlength: int = 0) -> Tens
                          "needed", operation="bincount")  # fmt: skip
     length = integer("bincount", minlength, 0)
     if x.size:
-        least, greatest = (int(one) for one in aminmax(x))
-        if least < 0:
-            raise ArgumentError(f"{least} is negative", operation="bincount")
-        length = max(length, greatest + 1)
+        smallest, largest = map(int, aminmax(x))
+        if smallest < 0:
+            raise ArgumentError(f"{smallest} is negative", operation="bincount")
+        length = max(length, largest + 1)
     counted = _counts("bincount", x, length, weights)
     return counted if weights is None else counted.cast(weights.dtype)
 
@@ -338,8 +346,8 @@ def _edges(x: Tensor, bins: int, limits: tuple[float, float] | None) -> Tensor:
     if ends is not None and not -math.inf < ends[0] <= ends[1] < math.inf:
         raise ArgumentError(f"range={limits}; two finite numbers are needed, the "
                             "smaller one first", operation="histogram")  # fmt: skip
-    low, high = aminmax(x) if limits is None and x.size else (limits or (0.0, 1.0))
-    low, high = (as_tensor(one, x).cast(x.dtype) for one in (low, high))
+    edges = aminmax(x) if limits is None and x.size else (limits or (0.0, 1.0))
+    low, high = (as_tensor(edge, x).cast(x.dtype) for edge in edges)
     flat = low == high
     low, high = where(flat, low - 0.5, low), where(flat, high + 0.5, high)
     place = Tensor.of(build.cast(build.iota(bins + 1, int64), x.dtype), x.device)
