@@ -161,7 +161,7 @@ def test_a_complaint_of_the_compiler_says_where(device: metal.Device) -> None:
     (Tensor([1.0]) + 1.0).realize()
     prelude, _, body = device.gpu._built[-1][0].partition(f"\n{KERNELS}\n")
     broken = Source(prelude, {"map0_1": body.replace("EACH_THREAD(u32", "EACH_THREAD(u33")})
-    with pytest.raises(CompileError, match=r"(?s)metal: kernel map0_1:\d+:.*u33.*\(u33\)B"):
+    with pytest.raises(CompileError, match=r"(?s)metal: kernel map0_1:\d+:.*u33.*\(u33\)\(B"):
         device.library(broken)
     broken = Source(prelude.replace("typedef float f32;", "typedef flat f32;"), {"map0_1": body})
     with pytest.raises(CompileError, match=r"(?s)metal: .*:\d+:.*flat"):
