@@ -55,6 +55,7 @@ class Case(NamedTuple):
 
 
 ROWS = 4099  # so many that each thread has several elements
+MANY = 1 << 19
 def joined_apart(x: Tensor, z: Tensor, w: Tensor) -> Tensor:
     """Neighbours of a result that are so in memory only by fours."""
     k = lm.arange(z.shape[0], dtype=lm.int64)
@@ -65,7 +66,7 @@ CASES = [
     Case(rotated, [(ROWS, 2 * HALF), (ROWS, HALF), (ROWS, HALF)]),
     Case(padded, [(ROWS, 128)]),
     Case(joined, [(ROWS, 64), (ROWS, 32)]),
-    Case(joined_apart, [(9 * ROWS * 1024,), (ROWS * 1024,), (ROWS * 1024,)], has_runs=None),
+    Case(joined_apart, [(9 * MANY,), (MANY,), (MANY,)], has_runs=None),
     Case(joined_unaligned, [(ROWS, 64), (ROWS, 32)], has_runs=False),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
