@@ -425,6 +425,17 @@ def views_of(program: Program) -> list[BufferView]:
     return list(dict.fromkeys([*program.outputs, *launched]))
 
 
+def numbered(program: RandomProgram) -> list[Node]:
+    """The sinks of a program, whose leaves are inputs by their place."""
+    inputs = list(program.leaves)
+    memo: dict[Node, Node] = {}
+    for node in toposort(program.sinks):
+        src = tuple(memo[operand] for operand in node.src)
+        arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
+        memo[node] = Node(node.op, src, arg)
+    return [memo[sink] for sink in program.sinks]
+
+
 def memory_of(program: Program, inputs: Mapping[int, Array]) -> dict[BufferView, Array]:
     """Flat arrays over the memory of each view: copies of the inputs, and garbage elsewhere."""
     sizes = [program.arena, *(one.nbytes for one in program.outputs)]

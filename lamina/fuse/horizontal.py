@@ -31,10 +31,10 @@ MAX_STEPS_AHEAD = 16
 
 @dataclass
 class _Step:
-    """The launches of a step, and the memory that these read and write."""
+    """The launches of a step, the memory that these read or write, and what of it they write."""
 
     launches: list[Launch]
-    read: set[Memory] = field(default_factory=set)
+    touched: set[Memory] = field(default_factory=set)
     written: set[Memory] = field(default_factory=set)
 
     @classmethod
@@ -46,23 +46,22 @@ class _Step:
 
     def add(self, launch: Launch) -> None:
         self.launches.append(launch)
-        for view, parameter in zip(launch.arguments, launch.kernel.parameters, strict=True):
-            (self.written if parameter.written else self.read).add(view.memory)
+        self.touched.update(view.memory for view in launch.arguments)
+        self.written.update(view.memory for view in launch.written)
 
     def is_independent_of(self, other: "_Step") -> bool:
         """Whether the steps compute the same in either order, and at the same time: neither writes
         memory that the other one reads or writes."""
-        touched = other.read | other.written
-        return self.written.isdisjoint(touched) and other.written.isdisjoint(self.read)
+        return self.written.isdisjoint(other.touched) and other.written.isdisjoint(self.touched)
 
     @property
     def may_join(self) -> bool:
         """Whether the step is one kernel of loops, which is short and makes small arrays."""
         if len(self.launches) != 1 or not isinstance(self.launches[0].kernel, Kernel):
             return False
-        views = self.launches[0].arguments
-        made = [view for view in views if view.kind == "scratch" and view.memory in self.written]
-        is_short = sum(view.nbytes for view in views) <= SHORT_BYTES
+        (launch,) = self.launches
+        made = [view for view in launch.written if view.kind == "scratch"]
+        is_short = sum(view.nbytes for view in launch.arguments) <= SHORT_BYTES
         return is_short and sum(view.nbytes for view in made) <= MAX_SCRATCH_BYTES
 
 

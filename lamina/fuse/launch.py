@@ -55,6 +55,12 @@ class Launch:
     arguments: tuple[BufferView, ...]
     values: tuple[Node, ...] = field(default=(), compare=False)
 
+    @property
+    def written(self) -> list[BufferView]:
+        """The arguments that the kernel writes."""
+        pairs = zip(self.arguments, self.kernel.parameters, strict=True)
+        return [view for view, parameter in pairs if parameter.written]
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

@@ -16,7 +16,7 @@ from lamina.fuse.axes import AxisPlan, Index, LoopAxes, Loops
 from lamina.fuse.lower import InMemory, Lowering, Obstacle, Source
 from lamina.graph import index as ix
 from lamina.ir.build import cast
-from lamina.ir.kernel import Store, bound_axes, free_axes_of
+from lamina.ir.kernel import Store, bound_axes, free_axes_of, loads_beneath
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -336,7 +336,7 @@ class LoweredMembers:
         is_inside = ix.inside(place, node.shape[axis])
         # Data may leave out most updates, of which nothing is read then. Indices leave out few, and
         # what is read without a condition is read once for all loops that do not move it.
-        is_by_data = any(node.op is Op.LOAD for node in toposort([is_inside]))
+        is_by_data = bool(loads_beneath([is_inside]))
         value = self._lowering.value(updates, index, is_inside if is_by_data else ix.TRUE)
         return Store(
             parameter=0,

@@ -54,9 +54,7 @@ def _runs_in_blocks(launch: Launch) -> bool:
 def _verify_independent(program: Program, step: Sequence[Launch]) -> None:
     """Raises VerifyError if one launch of a step writes bytes that another one reads or writes."""
     for first, second in permutations(step, 2):
-        pairs = zip(first.arguments, first.kernel.parameters, strict=True)
-        written = [view for view, parameter in pairs if parameter.written]
-        for one, other in product(written, second.arguments):
+        for one, other in product(first.written, second.arguments):
             if _share_bytes(program, one, other):
                 raise VerifyError(
                     f"kernels side by side: one writes {one}, which another reads or writes"

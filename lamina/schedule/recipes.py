@@ -18,7 +18,7 @@ def with_recipes(program: Program) -> Program:
     """`program` with a recipe for each of its outputs."""
     writers: dict[Memory, list[int]] = {}  # the numbers of the launches that write there
     for number, launch in enumerate(program.launches):
-        for view in _written(launch):
+        for view in launch.written:
             writers.setdefault(view.memory, []).append(number)
     recipes = tuple(_recipe_of(program.launches, writers, view) for view in program.outputs)
     return replace(program, recipes=recipes)
@@ -55,10 +55,4 @@ def _lines_of(views: Iterable[BufferView], places: dict[Memory, int]) -> list[st
         place = places.setdefault(view.memory, len(places))
         lines.append(f"{view.kind} {place} {view.dtype.name} {view.size} {view.offset}")
     return lines
-
-
-def _written(launch: Launch) -> list[BufferView]:
-    """The arguments that a launch writes."""
-    pairs = zip(launch.arguments, launch.kernel.parameters, strict=True)
-    return [view for view, parameter in pairs if parameter.written]
 

@@ -90,6 +90,7 @@ def test_neighbours_by_fours_are_no_run_of_eight() -> None:
     text = lowered(case, "sm_90a").planned.text
     assert "idiv" in text
     runs = re.findall(r"load_run_where<8>\([^;]*", text)
+    assert runs
     assert not any("idiv" in run for run in runs)
 
 

@@ -16,23 +16,20 @@ from lamina.fuse.program import Program, build_program
 from lamina.fuse.verify_memory import verify_memory
 from lamina.ir import build
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from tests.generators import Array, leaf
-from tests.programs import RandomProgram, differing, memory_of, merged, random_program, reference
+from tests.programs import (
+    RandomProgram,
+    differing,
+    memory_of,
+    merged,
+    numbered,
+    random_program,
+    reference,
+)
 
 TARGET = replace(OF_GPUS, max_horizontal=4)
-
-
-def numbered(program: RandomProgram) -> list[Node]:
-    """The sinks of a program, whose leaves are inputs by their place."""
-    inputs = list(program.leaves)
-    memo: dict[Node, Node] = {}
-    for node in toposort(program.sinks):
-        src = tuple(memo[operand] for operand in node.src)
-        arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
-        memo[node] = Node(node.op, src, arg)
-    return [memo[sink] for sink in program.sinks]
 
 
 def results_run_backwards(program: RandomProgram, built: Program) -> list[Array]:

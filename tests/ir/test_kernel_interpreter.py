@@ -19,23 +19,25 @@ from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
 from tests.generators import Array, leaf
-from tests.programs import RandomProgram, differing, memory_of, random_program, reference, views_of
+from tests.programs import (
+    RandomProgram,
+    differing,
+    memory_of,
+    numbered,
+    random_program,
+    reference,
+    views_of,
+)
 
 
 def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
     """The sinks of `program`, its kernels run one after the other."""
-    inputs = list(program.leaves)
-    memo: dict[Node, Node] = {}
-    for node in toposort(program.sinks):
-        src = tuple(memo[one] for one in node.src)
-        arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
-        memo[node] = Node(node.op, src, arg)
     target = replace(OF_GPUS, row_pitch=pitch) if pitch else FusionTarget()
-    built = build_program([memo[sink] for sink in program.sinks], target)
-    arrays = memory_of(built, dict(enumerate(map(program.leaves.__getitem__, inputs))))
+    built = build_program(numbered(program), target)
+    arrays = memory_of(built, dict(enumerate(program.leaves.values())))
     for launch in built.launches:
         run_kernel(launch.kernel, [arrays[view] for view in launch.arguments])
     return [
