@@ -6,7 +6,7 @@ other rules here are for CPUs or GPUs alone: `lamina/backends.py` says which.
 """
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from math import gcd
 from typing import NamedTuple
 
@@ -102,12 +102,15 @@ def uneven_in_parts(node: Node) -> Node | None:
     counts for as many more: of a sigmoid, which has 36, 29,128 elements are LONG."""
     if reduce_in_parts.apply(node):
         return None
-    node = _over_one_axis(node)
+    by_axes, node = node, _over_one_axis(node)
     shape = node.src[0].shape
     length = shape[node.arg.axes[0]]
     work = prod(shape) * max(_instructions(node) / CHEAP, 1.0)
     if work < LONG or prod(node.shape) >= PARTS or length < PARTS * SHORTEST_PART:
         return None
+    cut = _axis_after_repeats(by_axes)
+    if cut is not None:
+        return _over_later_axes_first(by_axes, cut)
     rest = length % PARTS
     whole = _of_slice(node, 0, length - rest)
     ends = [whole, _of_slice(node, length - rest, length)] if rest else [whole]
@@ -120,6 +123,42 @@ def uneven_in_parts(node: Node) -> Node | None:
     combined = totals[0] if len(totals) == 1 else monoid.combine(*totals)
     component: int = node.arg.component
     return combined[component]
+
+
+def _axis_after_repeats(node: Node) -> int | None:
+    """The first axis that a reduction over neighbouring axes had better reduce apart from those
+    before it: there one of the arrays that it reads begins to be repeated, or ends to be. As one
+    axis of 7 * 1000 elements both would find 7 scales, of which each is for 1000 elements, by a
+    division for each element, and have no vectors."""
+    shape = node.src[0].shape
+    inside = Group.ELEMENTWISE | Group.MOVEMENT
+    beneath = toposort(node.src, lambda operand: operand.op in inside)
+    copies = [each for each in beneath if each.op is Op.EXPAND]
+    behind = {elements for each in copies for elements in _elements_behind_ends(each)}
+    return next((axis for axis in node.arg.axes[1:] if prod(shape[axis:]) in behind), None)
+
+
+def _elements_behind_ends(copies: Node) -> list[int]:
+    """Of an EXPAND, how many elements are behind each place where axes that repeat meet such that
+    do not, as reshapes do not change that number: 1000 of (7, 1) to (7, 1000)."""
+    shape, source = copies.shape, copies.src[0].shape
+    source = (1,) * (len(shape) - len(source)) + source
+    long_axes = [axis for axis, size in enumerate(shape) if size > 1]
+    return [
+        prod(shape[axis:])
+        for before, axis in pairwise(long_axes)
+        if (source[before] == 1) != (source[axis] == 1)
+    ]
+
+
+def _over_later_axes_first(node: Node, cut: int) -> Node:
+    """A reduction that reduces the axes from `cut` on, and then those before it."""
+    monoid, axes, component = node.arg
+    later = tuple(axis for axis in axes if axis >= cut)
+    inner = [
+        Node(Op.REDUCE, node.src, Reduce(monoid, later, part)) for part in range(monoid.arity)
+    ]
+    return build.reduce(monoid, axes[: -len(later)], *inner, component=component)
 
 
 def _of_slice(node: Node, start: int, end: int) -> Node:

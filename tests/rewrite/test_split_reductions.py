@@ -3,14 +3,23 @@ of a GPU would read."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import lamina as lm
 from lamina.core.shape import Shape
-from lamina.graph.split_reductions import columns_in_parts, gradients_in_parts
+from lamina.graph.split_reductions import (
+    columns_in_parts,
+    gradients_in_parts,
+    uneven_in_parts,
+)
 from lamina.ir import build
-from lamina.ir.monoids import ADD
-from lamina.ir.node import Node
+from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import Kernel, divisor_of
+from lamina.ir.monoids import ADD, MAX, Monoid
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from tests.generators import leaf
 
@@ -89,3 +98,51 @@ def test_few_long_columns_are_reduced_in_parts(rows: int, columns: int, is_cut: 
 
 def test_axes_of_one_element_are_reduced_whole() -> None:
     assert columns_in_parts.apply(build.reduce(ADD, (1,), leaf(0, (8192, 1), lm.float32))) is None
+
+
+ROWS, LENGTH = 7, 40_003  # no equal parts of 64
+
+
+def scaled(repeated: Shape) -> Node:
+    """Rows of an image, times scales that are repeated: of each row, or of each column."""
+    scales = build.expand(leaf(1, repeated, lm.float32), (2, ROWS, LENGTH))
+    return leaf(0, (2, ROWS, LENGTH), lm.float32) * scales
+
+
+@pytest.mark.parametrize("monoid", [ADD, MAX])
+@pytest.mark.parametrize(
+    ("repeated", "inner"),
+    [((2, ROWS, 1), [2]), ((LENGTH,), [2]), ((2, 1, 1), [1]), ((ROWS, LENGTH), [1])],
+)
+def test_what_is_repeated_along_a_part_of_the_axes_is_not_divided_by(
+    monoid: Monoid, repeated: Shape, inner: list[int]
+) -> None:
+    """Rows that each have a scale are reduced apart. What is the same for all rows and columns, or
+    repeated for neither, makes them one axis."""
+    total = build.reduce(monoid, [1, 2], scaled(repeated))
+    parts = uneven_in_parts.apply(total)
+    assert parts is not None
+    if inner == [2]:
+        assert (parts.op, parts.shape) == (Op.REDUCE, (2,))
+        (rows,) = parts.src
+        assert (rows.op, rows.shape, rows.arg.axes) == (Op.REDUCE, (2, ROWS), (2,))
+    else:
+        assert all(node.shape != (2, ROWS) for node in toposort([parts]))
+    rng = np.random.default_rng(0)
+    leaves = [node for node in toposort([total]) if node.op is Op.BUFFER]
+    arrays = {node: rng.standard_normal(node.shape).astype(np.float32) for node in leaves}
+    left, right = evaluate([total, parts], arrays)
+    np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-2)
+
+
+def test_no_kernel_of_a_group_norm_divides_indices() -> None:
+    """Its gradients are sums over channels, of which each has a scale, and over places."""
+
+    def slopes(x: lm.Tensor, gain: lm.Tensor, bias: lm.Tensor, seed: lm.Tensor) -> Any:
+        return lm.gradient(lm.group_norm(x, 1, gain, bias), [x, gain, bias], seed)
+
+    image = lm.TensorSpec((2, 7, 201, 203))
+    lowered = lm.jit(slopes).lower(image, lm.TensorSpec((7,)), lm.TensorSpec((7,)), image)
+    for launch in lowered.planned.program.launches:
+        assert isinstance(launch.kernel, Kernel)
+        assert not any(divisor_of(node) for node in launch.kernel.nodes)
