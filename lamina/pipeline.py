@@ -148,7 +148,7 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
         sinks = rewrite(sinks, (rule,))
     if target.tiled_products:
         return lay_out(sinks, target.row_pitch)
-    return scatters_as_read(channels_last(sinks)) if target.lanes_are_neighbours else sinks
+    return channels_last(scatters_as_read(sinks)) if target.lanes_are_neighbours else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
@@ -329,10 +329,10 @@ PASSES = (
                 "lamina.graph.flip_bytes:flip_bytes_beside_tiles", "CPUs"),
         Subpass("lay_out", "stores factors with the axis last along which tiles read them",
                 "lamina.fuse.layout:lay_out", "CUDA"),
-        Subpass("channels_last", "stores images of convolutions with the channels last",
-                "lamina.fuse.channels_last:channels_last", "CPUs"),
         Subpass("scatters_as_read", "makes scatters into zeros in the order they are read",
                 "lamina.fuse.scatter_layout:scatters_as_read", "CPUs"),
+        Subpass("channels_last", "stores images that windows are taken of with the channels last",
+                "lamina.fuse.channels_last:channels_last", "CPUs"),
     )),
     Pass("fuse", "takes the graph; gives kernels, their order and their memory",
          "kernels", _fuse, (

@@ -11,20 +11,22 @@ and stored by convolutions, by those of each channel alone, by pooling and by su
 Only the order in memory changes. A node whose channels are to be the last axis is built over
 operands of that order, and the rest of the graph sees it permuted back. Which nodes are so begins
 with what windows of several channels are taken of (`_seeds`), and goes on to what is computed from
-these, and what they are computed from (`_Flow`): from the first convolution to the last one. Inputs
-and results keep their order: the kernels that read or store them transpose.
+these, and what they are computed from (`_Flow`): from the first convolution to the last one. Sums
+of inputs that have their channels last are another beginning. Inputs and results keep their order:
+the kernels that read or store them transpose.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from lamina.core.shape import prod, squeezed
 from lamina.fuse.layout import is_made_of_inputs
 from lamina.fuse.reorder import LastAxis, Rebuilder
 from lamina.fuse.users import Users, users_of
 from lamina.ir.build import inverse, moved_last, permute, reshape, stored_in_order
-from lamina.ir.node import Node, peel
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Pad, Reduce
 from lamina.ir.products import has_windows, product_of
 from lamina.ir.substitute import with_operands
@@ -39,7 +41,9 @@ MIN_REPEATS = 16
 # What changes indices and nothing else: the channels are traced through it.
 INDEXING = Group.MOVEMENT - {Op.PAD}
 # What has an order in memory of its own.
-COMPUTED = Group.ELEMENTWISE | {Op.PAD, Op.REDUCE}
+COMPUTED = Group.ELEMENTWISE | {Op.PAD, Op.REDUCE, Op.SCATTER}
+# Of these, what is read where it is made: padding is a condition, and a scatter has memory.
+NEVER_COPIED = frozenset({Op.PAD, Op.SCATTER})
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,21 @@ class Axis:
 
 def channels_last(sinks: Sequence[Node]) -> list[Node]:
     """The graph of `sinks` with the channels of images last in memory, where windows of them are
-    summed up."""
+    summed up, or where an input has them so."""
     users = users_of(sinks)
     flow = _Flow(users)
-    last_axis = flow.spread(_seeds(users))
+    last_axis = flow.spread(chain(_seeds(users), flow.sums_of_channels_last()))
     if not last_axis:
         return list(sinks)
-    stored = {node for node in last_axis if node.op is not Op.PAD and flow.is_stored(node)}
+    stored = {node for node in last_axis if node.op not in NEVER_COPIED and flow.is_stored(node)}
     gradients = _gradients_of_filters(users, last_axis)
-    return _ChannelsLast(last_axis | gradients, stored | gradients.keys()).rebuilt(users, sinks)
+    rebuilder = _ChannelsLast(last_axis | gradients, stored | gradients.keys())
+    results = rebuilder.rebuilt(users, sinks)
+    # A result in its own order is a copy of what is stored: others read that.
+    return [
+        Node(Op.CONTIGUOUS, (result,)) if sink in stored else result
+        for sink, result in zip(sinks, results, strict=True)
+    ]
 
 
 def _gradients_of_filters(users: Users, last_axis: LastAxis) -> dict[Node, int]:
@@ -105,10 +115,10 @@ def _kept(node: Node) -> list[int]:
 
 
 def traced(axis: Axis) -> Axis | None:
-    """The same axis of what lies beneath movement; None if it is moved along, cut or repeated
-    there, or is only a part of an axis."""
+    """The same axis of what lies beneath movement, and beneath gathers along other axes; None if it
+    is moved along, cut or repeated there, or is only a part of an axis."""
     node, number = axis.node, axis.number
-    while node.op in INDEXING:
+    while node.op in INDEXING or node.op is Op.GATHER:
         below = _below(node, number)
         if below is None:
             return None
@@ -134,8 +144,35 @@ def _below(node: Node, number: int) -> int | None:
             return number if node.arg[number] == range(source[number]) else None
         case Op.SHEAR:
             return None if number in (node.arg.axis, node.arg.by) else number
+        case Op.GATHER:
+            return None if number == node.arg else number
         case _:
             return None
+
+
+def _array_beneath(operand: Node) -> Node:
+    """The array that `operand` reads by movement and gathers."""
+    while operand.op in INDEXING or operand.op is Op.GATHER:
+        operand = operand.src[0]
+    return operand
+
+
+def _is_last_in_memory(axis: Axis) -> bool:
+    """Is it the last axis of every input that `axis` comes from by arithmetic alone, and is there
+    such an input?"""
+    has_input, waiting, seen = False, [axis], set[Axis]()
+    while waiting:
+        source = traced(waiting.pop())
+        if source is None or source in seen:  # None: all channels read the same there
+            continue
+        seen.add(source)
+        node = source.node
+        if node.op in Group.ELEMENTWISE:
+            waiting.extend(Axis(operand, source.number) for operand in node.src)
+        elif node.op is not Op.BUFFER or _is_image(source):
+            return False
+        has_input |= node.op is Op.BUFFER
+    return has_input
 
 
 def _seeds(users: Users) -> Iterator[Axis]:
@@ -186,9 +223,24 @@ class _Flow:
         for node in users:
             if self._has_order(node):
                 for operand in _operands_of(node):
-                    self.readers.setdefault(peel(operand, INDEXING), []).append(
+                    self.readers.setdefault(_array_beneath(operand), []).append(
                         _Read(node, operand)
                     )
+
+    def sums_of_channels_last(self) -> Iterator[Axis]:
+        """The channels of sums and extremes that are made of inputs with these last in memory, and
+        are themselves read by windows: a step of pooling windows that are not all as long, along
+        one axis after the other. Both steps have whole vectors of channels then."""
+        for total, reads in self.readers.items():
+            is_sum = total.op is Op.REDUCE and product_of(total, INDEXING) is None
+            if not is_sum or not any(_is_read_from_memory(read, total) for read in reads):
+                continue
+            for number, size in enumerate(total.shape):
+                axis = Axis(total, number)
+                if size < MIN_CHANNELS or not _is_image(axis):
+                    continue
+                if _is_last_in_memory(Axis(total.src[0], _kept(total)[number])):
+                    yield axis
 
     def spread(self, seeds: Iterable[Axis]) -> dict[Node, int]:
         """The axis to be last of all nodes that seeds reach; the first to reach a node decides.
@@ -244,6 +296,8 @@ def _in_operands(node: Node, number: int) -> int | None:
     """Which axis of `_operands_of` a node is its axis `number`; None where padding is added along
     that, or no axis of the products is."""
     if node.op is Op.PAD and (node.arg.before[number] or node.arg.after[number]):
+        return None
+    if node.op is Op.SCATTER and number == node.arg.axis:
         return None
     if node.op is not Op.REDUCE:
         return number
@@ -316,10 +370,13 @@ class _ChannelsLast(Rebuilder):
             below = _kept(node)[axis]
             operands = [self.operand(operand, below) for operand in node.src]
             return _reduce_in_order(node, operands, below)
-        if node.op is not Op.PAD:
+        if node.op not in (Op.PAD, Op.SCATTER):
             return Node(node.op, tuple(self._factors(node, axis)), node.arg)
         operands = [self.operand(operand, axis) for operand in node.src]
         order = moved_last(axis, len(node.shape))
+        if node.op is Op.SCATTER:
+            along = order.index(node.arg.axis)
+            return Node(Op.SCATTER, tuple(operands), node.arg._replace(axis=along))
         before = tuple(node.arg.before[axis] for axis in order)
         after = tuple(node.arg.after[axis] for axis in order)
         return Node(Op.PAD, tuple(operands), Pad(before, after, node.arg.value))

@@ -25,19 +25,20 @@ MAX_STATEMENTS = 256
 WITHOUT_STATEMENT = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | (Group.MOVEMENT - {Op.PAD})
 
 
-def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
+def element_costs(
+    order: Iterable[Node], values: Set[Node], free: Set[Node] = frozenset()
+) -> dict[Node, int]:
     """What one element of each node costs to compute where it is used, in additions.
 
     `order` has operands first; `values` are in memory. Each operation and each value that is read
     counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1
     more for reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing:
     with 1 for it, an addition of two inputs that is repeated would be stored like one of two
-    values.
+    values. What is `free` costs nothing, nor does what it is made of.
     """
-    regions = _short_regions(order, values)
-    cost_in_region = {
-        node: READ_COST if node in values else WEIGHT.get(node.op, 0) for node in regions
-    }
+    regions = _short_regions(order, values | free)
+    own_cost = {node: 0 if node in free else WEIGHT.get(node.op, 0) for node in regions}
+    cost_in_region = {node: READ_COST if node in values else own_cost[node] for node in regions}
     costs: dict[Node, int] = {}
     for node, region in regions.items():
         costs_of_others = [cost_in_region[other] for other in region if other is not node]

@@ -92,6 +92,65 @@ def test_what_the_derivative_of_a_maximum_repeats_has_its_channels_last() -> Non
         assert [axis.arg.size for axis, step in steps.items() if step == 1] == [32]
 
 
+def pooled(pool: Callable[..., Tensor], windows: tuple[int, int], of_slopes: bool) -> Any:
+    """A pool of images that are in memory with their channels last."""
+
+    def function(x: Tensor, seed: Tensor) -> Any:
+        y = pool(lm.permute_dims(x, (0, 3, 1, 2)), windows)
+        return [y, *lm.gradient(y, [x], seed)] if of_slopes else y
+
+    return function
+
+
+POOLS = [lm.adaptive_avg_pool2d, lm.adaptive_max_pool2d]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_steps_between_channels_last_have_whole_vectors_of_channels(pool: Any) -> None:
+    """Windows along rows, whose sums or maxima are read by windows along columns."""
+    shapes = (2, 9, 10, 48), (2, 48, 4, 3)
+    function = pooled(pool, (4, 3), of_slopes=True)
+    lowered = lm.jit(function).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    steps = [
+        store for launch in lowered.planned.program.launches
+        if isinstance(launch.kernel, Kernel) for store in launch.kernel.stores
+        if points(store.axes) in (2 * 48 * 4 * 10, 2 * 48 * 9 * 3) and len(store.axes) > 1
+    ]  # fmt: skip
+    assert steps
+    for store in steps:
+        strides, _ = ix.terms_of(store.index)
+        assert [axis.arg.size for axis, stride in strides.items() if stride == 1] == [48]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("of_slopes", [False, True])
+def test_pools_of_channels_last_hold_the_same_values(pool: Any, of_slopes: bool) -> None:
+    shapes = (2, 7, 5, 16), (2, 16, 3, 2)
+    leaves, sinks = graph_of(pooled(pool, (3, 2), of_slopes=of_slopes), shapes)
+    laid = channels_last(sinks)
+    assert laid != sinks
+    rng = np.random.default_rng(0)
+    arrays = {node: rng.integers(-2, 3, node.shape).astype(np.float32) for node in leaves}
+    for before, after in zip(evaluate(sinks, arrays), evaluate(laid, arrays), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_others_read_a_result_in_the_order_that_it_was_given() -> None:
+    """A maximum that is a result, too, is read as vectors of channels for its place."""
+    shapes = (2, 9, 10, 48), (2, 48, 4, 3)
+    function = pooled(lm.adaptive_max_pool2d, (4, 3), of_slopes=True)
+    lowered = lm.jit(function).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    sums = [
+        launch.kernel for launch in lowered.planned.program.launches
+        if isinstance(launch.kernel, Kernel) and launch.kernel.of(Op.LOOP_REDUCE)
+    ]  # fmt: skip
+    for kernel in sums:
+        for load in kernel.of(Op.LOAD):
+            strides, _ = ix.terms_of(load.src[0])
+            channels = [strides[axis] for axis in strides if axis.arg.size == 48]
+            assert channels == [1]
+
+
 def contraction_of(kernel: Kernel) -> Node | None:
     return contraction((store.value for store in kernel.stores), kernel.row_axes)
 
@@ -135,6 +194,10 @@ def two(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
         (lambda x, w: lm.conv2d(x, w), [(4, 32, 9, 9), (48, 32, 3, 3)]),  # of an input
         (lambda x, w: lm.conv2d(lm.relu(x), w, padding=1), [(4, 32, 9, 9), (48, 32, 3, 3)]),
         (lambda x: lm.softmax(x, 1).sum(0), [(4, 32, 9, 9)]),
+        # Windows of an input with its channels first.
+        (lambda x: lm.adaptive_avg_pool2d(x, (4, 5)), [(4, 32, 9, 9)]),
+        # Nothing but the result comes after the sum.
+        (lambda x: lm.permute_dims(x, (0, 3, 1, 2)).sum(2), [(4, 9, 9, 32)]),
     ],
 )  # fmt: skip
 def test_other_graphs_stay_as_they_are(function: Any, shapes: list[Shape]) -> None:
@@ -159,6 +222,8 @@ X = leaf(0, (2, 16, 6, 7), lm.float32)
         (build.shear(X, 2, 3, 1), 1, 1),
         (build.shear(X, 2, 3, 1), 2, None),
         (build.shear(X, 2, 3, 1), 3, None),
+        (Node(Op.GATHER, (X, leaf(1, (2, 16, 3, 7), lm.int64)), 2), 1, 1),
+        (Node(Op.GATHER, (X, leaf(1, (2, 16, 3, 7), lm.int64)), 2), 2, None),
     ],
 )
 def test_an_axis_is_traced_through_movement(node: Node, number: int, beneath: int | None) -> None:

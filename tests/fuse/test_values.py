@@ -15,7 +15,7 @@ from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import users_of
 from lamina.fuse.values import choose_values
 from lamina.ir import build
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from tests.generators import leaf
@@ -54,6 +54,22 @@ def test_an_exponential_of_a_difference_costs_as_the_docstring_says() -> None:
     reductions = {node for node in users if node.op is Op.REDUCE}
     (exponential,) = (node for node in users if node.op is Op.EXP)
     assert element_costs(users, reductions)[exponential] == 14
+
+
+@pytest.mark.parametrize(("order", "is_stored"), [((0, 1, 2), True), ((0, 2, 1), False)])
+def test_what_is_made_of_indices_costs_nothing_if_all_lanes_share_it(
+    order: tuple[int, ...], is_stored: bool
+) -> None:
+    """A mask of a row and a column, 14 additions or more, whose result two reductions read. It is
+    the same for all lanes if it is repeated along the last axis."""
+    shape = tuple((5, K, N)[axis] for axis in order)
+    row, column = (build.broadcasted_iota((5, N), axis) for axis in (0, 1))
+    mask = row * 3 // 7 + column * 4 // 9 < column * 2 // 3 + (column + 1) * 5 // 11
+    repeated = build.expand(build.reshape(mask, (5, 1, N)), (5, K, N))
+    x = leaf(0, shape, float32)
+    masked = build.permute(repeated, order).select(x, x.lift(0.0))
+    sinks = [build.reduce(monoid, [1], masked) for monoid in (ADD, MAX)]
+    assert (masked in choose_values(sinks, CPU).regions) == is_stored
 
 
 def test_the_kernels_of_the_example() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, NamedTuple
 
-from lamina.core.dtypes import int32, int64
+from lamina.core.dtypes import DType, int32, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend.arguments import integer, sizes_of
@@ -274,9 +274,24 @@ def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSize
     """Means over a grid of `output_size` windows; None keeps the size of an axis. Window i of n
     along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
     result = batched(what, exact(what, x).node, rank)
+    stretches: dict[int, _Stretches] = {}
     for grid in _grids(what, rank, x, output_size):
-        result = grid.divided(reduce(ADD, grid.axes, grid.of(result, 0.0)))
-    return unbatched(cast(result, x.dtype), x)
+        result = reduce(ADD, grid.axes, grid.of(result, 0.0))
+        stretches |= grid.stretches
+    return unbatched(cast(_divided(result, stretches), x.dtype), x)
+
+
+def _divided(total: Node, stretches: dict[int, "_Stretches"]) -> Node:
+    """`total`, the sums of windows along some axes, by the numbers of their elements."""
+    even = prod(each.size // each.count for each in stretches.values() if each.even)
+    uneven = {axis: each for axis, each in stretches.items() if not each.even and each.longest > 1}
+    if not uneven:
+        return total / float(even)
+    shape = (1, 1, *total.shape[2:])
+    elements = full(shape, float(even), total.dtype)
+    for axis, each in uneven.items():
+        elements = elements * build.broadcast_in_dim(each.lengths(total.dtype), axis, shape)
+    return total / expand(elements, total.shape)
 
 
 def adaptive_max_pool(
@@ -304,13 +319,16 @@ def _adaptive_max_values(what: str, rank: int, x: Tensor, output_size: AdaptiveS
     # the first row that has one.
     for grid in reversed(_grids(what, rank, x, output_size)):
         inside, axes = grid.of(result, *MAX.identity((x.dtype,))), grid.axes
-        result = reduce(MAX, axes, inside)
-        if x.dtype.is_float:
-            elements = prod(inside.shape[axis] for axis in axes)  # of a window
-            number = _along(iota(elements, int32), axes, inside.shape)
-            first = _first(axes, inside, result, number)
-            chosen = _sum_of_chosen(axes, inside, first, number)
-            result = Node(Op.CUSTOM_DERIVATIVE, (result, chosen))
+        top = reduce(MAX, axes, inside)
+        if not x.dtype.is_float:
+            result = top
+            continue
+        elements = prod(inside.shape[axis] for axis in axes)  # of a window
+        number = _along(iota(elements, int32), axes, inside.shape)
+        first = _first(axes, inside, top, number)
+        # What is outside is never the first: the derivative need not ask again.
+        chosen = _sum_of_chosen(axes, grid.reached(result), first, number)
+        result = Node(Op.CUSTOM_DERIVATIVE, (top, chosen))
     return unbatched(result, x)
 
 
@@ -389,30 +407,38 @@ class _Stretches:
         first = number * self.size // self.count
         return first, -(-(number + 1) * self.size // self.count)
 
-    def of(self, x: Node, axis: int, outside: Any) -> Node:
-        """`x` with the windows along `axis` and their elements along a new axis after it; what
-        fills the shorter windows up is `outside`."""
-        if self.even:
-            return reshape(x, resized(x.shape, axis, self.count, self.size // self.count))
+    def reached(self, x: Node, axis: int) -> Node:
+        """`x` with the windows along `axis` and their elements along a new axis after it, of all as
+        many as the longest has."""
         shape = resized(x.shape, axis, self.count, self.longest)
+        if self.even:
+            return reshape(x, shape)
         if self.longest == 1:  # as many windows are there for each element
             repeated = resized(x.shape, axis, self.size, self.count // self.size)
             return reshape(build.broadcast_over(x, (axis + 1,), repeated), shape)
-        first, last = self._ends()
-        index = build.broadcast_in_dim(first, axis, shape) + build.broadcasted_iota(shape, axis + 1)
-        inside = index < build.broadcast_in_dim(last, axis, shape)
-        flat = reshape(index, resized(x.shape, axis, self.count * self.longest))
-        elements = reshape(Node(Op.GATHER, (x, flat), axis), shape)
+        flat = resized(x.shape, axis, self.count * self.longest)
+        index = reshape(self._index(shape, axis), flat)
+        return reshape(Node(Op.GATHER, (x, index), axis), shape)
+
+    def _index(self, shape: Shape, axis: int) -> Node:
+        """The place of each element of `shape`, which `reached` gives, along `axis` of its array:
+        beyond the end for some of the last window."""
+        first, _ = self._ends()
+        return build.broadcast_in_dim(first, axis, shape) + build.broadcasted_iota(shape, axis + 1)
+
+    def of(self, x: Node, axis: int, outside: Any) -> Node:
+        """The same; what fills the shorter windows up is `outside`."""
+        elements = self.reached(x, axis)
+        if self.even or self.longest == 1:
+            return elements
+        shape, (_, last) = elements.shape, self._ends()
+        inside = self._index(shape, axis) < build.broadcast_in_dim(last, axis, shape)
         return select(inside, elements, full(shape, outside, x.dtype))
 
-    def divided(self, total: Node, axis: int) -> Node:
-        """`total`, the sums of the windows along `axis`, by their lengths."""
-        if self.longest == 1:
-            return total
-        if self.even:
-            return total / float(self.size // self.count)
+    def lengths(self, dtype: DType) -> Node:
+        """How many elements each window has: a vector."""
         first, last = self._ends()
-        return total / build.broadcast_in_dim(cast(last - first, total.dtype), axis, total.shape)
+        return cast(last - first, dtype)
 
 
 @dataclass(frozen=True)
@@ -427,20 +453,17 @@ class _Grid:
         along the axes 2 and 3 they are 3 and 5."""
         return tuple(axis + number for number, axis in enumerate(self.stretches, 1))
 
+    def reached(self, x: Node) -> Node:
+        """`x` with the elements of windows along `axes`: see `_Stretches.reached`."""
+        for axis, along in reversed(self.stretches.items()):
+            x = along.reached(x, axis)
+        return x
+
     def of(self, x: Node, outside: Any) -> Node:
-        """`x` with the elements of windows along `axes`: see `_Stretches.of`."""
+        """The same, filled up: see `_Stretches.of`."""
         for axis, along in reversed(self.stretches.items()):
             x = along.of(x, axis, outside)
         return x
-
-    def divided(self, total: Node) -> Node:
-        """`total`, the sums of the windows, by the numbers of their elements."""
-        if all(along.even for along in self.stretches.values()):
-            elements = prod(along.size // along.count for along in self.stretches.values())
-            return total / float(elements)
-        for axis, along in self.stretches.items():
-            total = along.divided(total, axis)
-        return total
 
 
 max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool, variant)
