@@ -32,6 +32,7 @@ from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod, squeezed
 from lamina.errors import GradientError
 from lamina.graph.exponents import shares_of
+from lamina.graph.moved_products import product_of_moved
 from lamina.graph.places import is_true
 from lamina.graph.recompute import Recomputed
 from lamina.ir import build
@@ -211,10 +212,12 @@ def _windows_at(g: Node, ranges: Sequence[range], shape: Shape) -> Node:
     among anything.
     """
     grown = _grown(ranges, g.shape, shape)
-    for factor in g.src if g.op is Op.MUL else ():
+    product = product_of_moved(g)
+    factors = () if product is None else product.src
+    for number, factor in enumerate(factors):
         if _is_repeated(factor, grown):
-            moved = _placed(g.src[factor is g.src[0]], ranges, shape)
-            return moved * build.expand(factor.src[0], moved.shape)
+            placed = _placed(factors[1 - number], ranges, shape)
+            return placed * build.expand(factor.src[0], placed.shape)
     if g.op is Op.WHERE and constant_of(g.src[2]) == 0:
         values = _placed(g.src[1], ranges, shape)
         condition = _among_anything(g.src[0], ranges, shape)

@@ -11,6 +11,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, backends, pipeline
 from lamina.core.target import Target, cpu_target
+from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 
 
@@ -128,4 +129,41 @@ def test_values_of_results_in_turns(columns: int, channels: int, cores: int) -> 
         torch.nn.functional.conv_transpose2d(images, weights, stride=2)
     )
     ours = lm.jit(upsampled)(Tensor(x), Tensor(w)).numpy()
+    np.testing.assert_allclose(ours, right.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def of_each_channel(images: Tensor, weights: Tensor) -> Tensor:
+    """A transposed convolution of 3 x 3 with a filter for each channel, whose results lie in turns
+    and add up several elements."""
+    return lm.conv_transpose2d(images, weights, None, 2, 1, 1, images.shape[1])
+
+
+def of_one_channel(images: Tensor, weights: Tensor) -> Tensor:
+    """One channel convolved to several, which are rows for a register tile."""
+    return lm.conv_transpose2d(images, weights, None, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "channels", "filters"),
+    [(of_each_channel, 9, (9, 1, 3, 3)), (of_one_channel, 1, (1, 20, 3, 3))],
+)
+def test_sums_of_phases_have_whole_vectors(
+    function: Callable[[Tensor, Tensor], Tensor],
+    channels: int,
+    filters: tuple[int, ...],
+    cores: int,
+) -> None:
+    """And not one lane for each of the two phases."""
+    shape = (2, channels, 14, 33)
+    sums = [nest for nest in nests_of(function, shape, filters) if nest.kernel.of(Op.LOOP_REDUCE)]
+    assert sums
+    assert [elements(nest, "vector") for nest in sums] == [16] * len(sums)
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x = random.standard_normal(shape, dtype=np.float32)
+    w = random.standard_normal(filters, dtype=np.float32)
+    images, weights = (torch.from_numpy(array).double() for array in (x, w))
+    groups = channels if function is of_each_channel else 1
+    right = torch.nn.functional.conv_transpose2d(images, weights, None, 2, 1, 1, groups)
+    ours = lm.jit(function)(Tensor(x), Tensor(w)).numpy()
     np.testing.assert_allclose(ours, right.numpy(), rtol=1e-4, atol=1e-4)

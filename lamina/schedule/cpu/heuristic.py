@@ -97,6 +97,7 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     pair = _interleaved_pair(plan, reduction)
     if pair is not None:
         plan.bind(pair.short, "unroll")
+        reduction = pair.tiled
     elif reduction is None:
         squares = cheapest_squares(plan)
         if squares is not None and _squares_gain(plan, squares):
@@ -219,34 +220,49 @@ def _read_row(plan: CpuPlanner) -> Node | None:
 @dataclass(frozen=True)
 class _InterleavedPair:
     """Two row axes of a result whose vectors along `vector` are stored with their lanes in turns,
-    one vector for each element of `short`: i and j of ``y[2 * i + j]`` with 2 elements j."""
+    one vector for each element of `short`: i and j of ``y[2 * i + j]`` with 2 elements j.
+
+    tiled: the product that gets a register tile, if any
+    """
 
     vector: Node
     short: Node
+    tiled: Node | None
 
 
 def _interleaved_pair(plan: CpuPlanner, reduction: Node | None) -> _InterleavedPair | None:
-    """The first pair of rows to interleave. None if several axes are reduced, or if no pair lies so
-    in the result, is short enough to unroll, and gains by vectors along the outer axis."""
-    if reduction is not None and len(bound_axes(reduction)) != 1:
-        return None
+    """The first pair of rows to interleave. None if no pair lies so in the result, is short enough
+    to unroll, and gains by vectors along the outer axis.
+
+    reduction: the product, if any, whose operands are used again
+    """
     strides, _ = ix.terms_of(plan.kernel.stores[0].index)
     for short, vector in permutations(plan.rows, 2):
         size = short.arg.size
         is_pair = strides.get(short) == 1 and strides.get(vector) == size
         if not is_pair or size > plan.knobs.unroll:
             continue
-        has_tile = reduction is None or _leaves_tile_rows(plan, reduction, vector, short)
-        if has_tile and _interleaving_gains(plan, vector):
-            return _InterleavedPair(vector, short)
+        has_tile = reduction is not None and _leaves_tile_rows(plan, reduction, vector, short)
+        tiled = reduction if has_tile else None
+        # A product without a tile may be blocks of dot products, which read neighbours.
+        if reduction is not tiled and _collects_lanes(plan, vector):
+            continue
+        if _interleaving_gains(plan, vector):
+            return _InterleavedPair(vector, short, tiled)
     return None
 
 
 def _leaves_tile_rows(plan: CpuPlanner, reduction: Node, vector: Node, short: Node) -> bool:
-    """Are there rows for the height of a product's register tile beside `short`, which is
-    unrolled?"""
+    """Are there rows for the height of a product's register tile beside `short`, which is unrolled?
+    In the adjoint of windows that move by two elements, with a filter for each channel, there are
+    none: places and phases use all operands."""
     reused = plan.reused_rows(reduction, vector)
     return bool(reused) and reused[-1] is not short  # the tile's rows are along the last one
+
+
+def _collects_lanes(plan: CpuPlanner, vector: Node) -> bool:
+    """Do lanes along `vector` lie apart in what is read, or do data say where they lie?"""
+    return any(ix.suits(vector, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
 
 
 def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
@@ -257,8 +273,7 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
     compute f in an eighth of the instructions."""
     # A load whose lanes lie apart, or that data decide, has to be made up for by arithmetic: by
     # loops inside the rows. Without any, collecting its lanes costs as much as vectors save.
-    collects_lanes = any(ix.suits(vector, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
-    if collects_lanes and not plan.inner():
+    if _collects_lanes(plan, vector) and not plan.inner():
         return False
     kernel, width = plan.kernel, plan.width
     rows = [[row] for row in plan.rows if row is not vector]
