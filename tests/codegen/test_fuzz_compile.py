@@ -53,7 +53,8 @@ def batch(first_seed: int, size: int, max_nodes: int) -> RandomProgram:
 def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small thresholds let small arrays run in parallel and in kernels of their own.
     rng = random.Random(number)
-    knobs = CpuKnobs(chunk_operations=rng.choice([1, 8, 64, 1 << 15]))
+    size = rng.choice([1, 8, 64, 1 << 12])
+    knobs = CpuKnobs(shared_instructions=size, chunk_instructions=size)
     monkeypatch.setattr(kernel_group, "SMALL_KERNEL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
         knobs = replace(

@@ -302,7 +302,7 @@ def test_each_worker_reads_what_its_chunks_touch(
 def test_the_dominant_demand_has_a_name() -> None:
     spec = lm.TensorSpec((1 << 24,))
     assert lowered(lambda x: x + 1, spec).dominant == "DRAM"
-    assert lowered(lambda x: lm.sin(x), lm.TensorSpec((1 << 12,))).dominant == "instructions"
+    assert lowered(lambda x: lm.sin(x), lm.TensorSpec((1 << 16,))).dominant == "instructions"
     text = str(lowered(lambda x: x + 1, spec))
     assert text.startswith(tuple("123456789"))
     assert ": DRAM " in text

@@ -17,7 +17,7 @@ from itertools import permutations
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, needed_again, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
@@ -71,7 +71,7 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     loops = [loop for operand in packed for loop in (operand.staged_in, operand.computed_in)]
     packing_loops = [loop for loop in loops if loop is not None]
     if not kernel.blocks:
-        _parallelize(plan, _operations(kernel), packing_loops)
+        _parallelize(plan, packing_loops)
     for axis in dot_axes(plan.kernel):
         plan.bind(axis, "dot")
     # Nothing else may follow what lays memory out along loops: see `moves.apply`.
@@ -283,15 +283,14 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
     return in_turns * distance_factor(plan, vector) < fewest
 
 
-def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:
-    """Bind row axes to threads from the outside in until there are chunks enough, one for
-    `knobs.chunk_operations` operations and `knobs.max_chunks` at most. A loop in which an operand
-    is packed is the last one, and whole: what is inside shares the panel.
+def _parallelize(plan: CpuPlanner, packed_loops: list[Node]) -> None:
+    """Bind row axes to threads from the outside in until there are chunks enough. A loop in which
+    an operand is packed is the last one, and whole: what is inside shares the panel.
 
     64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
     into 4 parallel blocks of 25, as 64 // 16 = 4.
     """
-    wanted = min(operations // plan.knobs.chunk_operations, plan.knobs.max_chunks)
+    wanted = _chunks(plan)
     chunks, nest = 1, plan.nest
     # Only the outermost part of a split axis: its parts inside are tiles of fixed size.
     heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]
@@ -308,18 +307,14 @@ def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) ->
             break
 
 
-def _operations(kernel: Kernel) -> int:
-    """Operations of the whole kernel, roughly: one for each element that is stored, and for it one
-    for each step of the reductions beneath it.
+def _chunks(plan: CpuPlanner) -> int:
+    """The chunks of a kernel that threads take: one for each thread where that is worth handing
+    over, and more of them where each would be long, so that a thread that is late has fewer.
 
-    A product of 64 x 128 by 128 x 32 has 64 * 32 * (1 + 128). Where the elements of a row share a
-    reduction, that is too many, as each counts all of its steps: a softmax over (64, 128), with two
-    reductions, counts 64 * 128 * (1 + 2 * 128).
+    With 2 threads a kernel of 2**13 instructions has 2 chunks (2**13 // `shared_instructions`), one
+    of 2**16 has 2 as well, and one of 2**20 has 32 (2**20 // `chunk_instructions`).
     """
-    operations = 0
-    for store in kernel.stores:
-        nodes = toposort([store.value])
-        reductions = [node for node in nodes if node.op is Op.LOOP_REDUCE]
-        steps = sum(points(bound_axes(reduction)) for reduction in reductions)
-        operations += points(store.axes) * (1 + steps)
-    return operations
+    vectors = [axis for axis in plan.nest.order if plan.nest.bound(axis) == "vector"]
+    count = int(instructions(plan.kernel, vectors, plan.width))
+    shares = min(count // plan.knobs.shared_instructions, plan.target.multiprocessors)
+    return min(max(count // plan.knobs.chunk_instructions, shares), plan.knobs.max_chunks)

@@ -80,7 +80,8 @@ def _vectors_of_strip(plan: CpuPlanner, vector: Node) -> int:
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     steps = sum(points(bound_axes(reduction)) for reduction in reductions)
     rows = points(plan.rows)
-    threads = min(plan.target.multiprocessors, rows * steps // plan.knobs.chunk_operations)
+    in_vectors = 2 * rows * steps // plan.width  # a load and an addition for each vector
+    threads = min(plan.target.multiprocessors, in_vectors // plan.knobs.shared_instructions)
     columns: int = vector.arg.size
     sharing = max(threads * columns // rows, 1)  # threads, which share other rows first
     vectors = columns // plan.width
