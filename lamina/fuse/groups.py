@@ -29,7 +29,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
-from lamina.core.shape import Shape, prod
+from lamina.core.shape import Shape, prod, squeezed
 from lamina.fuse.costs import MAX_STATEMENTS, weight_of, with_statements
 from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.target import FusionTarget
@@ -70,6 +70,19 @@ class Relation(NamedTuple):
     array: Node | None
 
 
+def _loops_of_reduction(node: Node) -> tuple[tuple[int, bool], ...]:
+    """The sizes of the axes of what it reduces, and which of these it reduces, but for those of
+    size 1, which are no loops."""
+    sizes = enumerate(node.src[0].shape)
+    return tuple((size, axis in node.arg.axes) for axis, size in sizes if size != 1)
+
+
+def _long_ranges(shrink: Node) -> tuple[range, ...]:
+    """The ranges of a SHRINK, but for those of axes of size 1, which it leaves whole."""
+    pairs = zip(shrink.arg, shrink.src[0].shape, strict=True)
+    return tuple(kept for kept, size in pairs if size != 1)
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """A value that is to join a kernel, and what computing it takes."""
@@ -99,9 +112,8 @@ class _Candidate:
         that it computes again. Kernels that compute the same sum again share that work, whatever
         their extents are. Components of one scan have the first one in common."""
         node = self.node
-        is_reduction = node.op is Op.REDUCE
-        extent = (node.src[0].shape, node.arg.axes) if is_reduction else node.shape
-        slices = frozenset(inner.arg for inner in self.region if inner.op is Op.SHRINK)
+        extent = _loops_of_reduction(node) if node.op is Op.REDUCE else squeezed(node.shape)
+        slices = frozenset(_long_ranges(inner) for inner in self.region if inner.op is Op.SHRINK)
         relations: list[Relation | Node] = list(self.recomputed)
         for array in self.arrays.union(self.users):
             relations.append(Relation(extent, slices, array))

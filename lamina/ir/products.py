@@ -154,14 +154,20 @@ def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]
     Each has two operands, loads or factors of its MUL, of which each varies along an axis of `rows`
     that the other does not vary along. In ``sum_k a[i, k] * b[k, j]`` only `a` varies along i, and
     is used again for each j; only `b` varies along j. Factors count beside loads for the sake of
-    ``sum_k (place[k] == i) * b[k, j]``: its first factor varies along i, though no load does."""
+    ``sum_k (place[k] == i) * b[k, j]``: its first factor varies along i, though no load does. One
+    that the steps change has to be used again: in ``sum_k a[i, j, k] * s[i] * t[j]`` none is."""
     row_axes = frozenset(rows)
     for reduction in toposort(values):
-        if reduction.op is Op.LOOP_REDUCE:
-            outer = row_axes.difference(bound_axes(reduction))
-            operands = loads_beneath(reduction.src)
-            if reduction.src[0].op is Op.MUL:
-                operands += reduction.src[0].src
-            varied = {free_axes(operand) & outer for operand in operands}
-            if any(left - right and right - left for left in varied for right in varied):
-                yield reduction
+        if reduction.op is not Op.LOOP_REDUCE:
+            continue
+        steps = frozenset(bound_axes(reduction))
+        outer = row_axes - steps
+        operands = loads_beneath(reduction.src)
+        if reduction.src[0].op is Op.MUL:
+            operands += reduction.src[0].src
+        axes_of = {free_axes(operand) for operand in operands}
+        is_used_again = any(axes & steps and outer - axes for axes in axes_of)
+        varied = {axes & outer for axes in axes_of}
+        differ = any(left - right and right - left for left in varied for right in varied)
+        if is_used_again and differ:
+            yield reduction

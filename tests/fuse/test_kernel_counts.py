@@ -65,6 +65,20 @@ def test_reductions_over_one_extent_share_a_kernel() -> None:
     assert len(program(rows_of_maxima()).launches) == 1
 
 
+def test_axes_of_size_one_are_no_loops_that_keep_reductions_apart() -> None:
+    """Also of slices. Scales of rows and of images make no product of a sum, as no element of the
+    array is used again."""
+    x = leaf(0, (4, 5, 900), float32)
+    scales = [
+        build.expand(leaf(number, shape, float32), x.shape)
+        for number, shape in ((1, (4, 1, 1)), (2, (5, 1)))
+    ]
+    scaled = build.slice_axis(x * scales[0] * scales[1], 2, 0, 800)
+    whole = build.slice_axis(build.reshape(x, (4, 1, 5, 900)), 3, 0, 800)
+    sinks = build.reduce(ADD, (2,), scaled), build.reduce(MAX, (3,), whole)
+    assert len(program(*sinks).launches) == 1
+
+
 def test_results_that_read_one_array_share_a_kernel() -> None:
     found = program(X + 1.0, X * 2.0, X * X)
     assert len(found.launches) == 1

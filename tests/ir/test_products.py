@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lamina.core.dtypes import DType, bfloat16, float32
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Group, Load, LoopReduce, Op
 from lamina.ir.products import (
     READ_THROUGH,
     array_read,
+    contraction,
     has_windows,
     product_of,
     reuses_both_factors,
@@ -28,6 +30,27 @@ def factors(dtype: DType = float32) -> tuple[Node, Node]:
     left = build.expand(build.reshape(leaf(0, (ROWS, STEPS), dtype), (ROWS, STEPS, 1)), box)
     right = build.expand(build.reshape(leaf(1, (STEPS, COLUMNS), dtype), (1, STEPS, COLUMNS)), box)
     return left, right
+
+
+def loaded(parameter: int, *axes: Node) -> Node:
+    index = axes[0]
+    for axis in axes[1:]:
+        index = ix.add(ix.scale(index, axis.arg.size), axis)
+    return Node(Op.LOAD, (index,), Load(parameter, float32))
+
+
+def test_a_contraction_uses_what_its_steps_change_again() -> None:
+    row, column, step = ix.axis(0, ROWS), ix.axis(1, COLUMNS), ix.axis(2, STEPS, reduce=True)
+    array, scale, other = loaded(0, row, column, step), loaded(1, row), loaded(2, column)
+    vector = loaded(3, column, step)
+    for products, is_contraction in (
+        (loaded(4, row, step) * vector, True),
+        (scale * vector, True),  # each element of the vector is used for all rows
+        (array * scale * other, False),
+        (array * vector, False),  # both vary along the columns
+    ):
+        total = Node(Op.LOOP_REDUCE, (products, step), LoopReduce(ADD))
+        assert (contraction([total], [row, column]) is total) == is_contraction
 
 
 def test_a_sum_adds_up_its_multiplication() -> None:
