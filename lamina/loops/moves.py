@@ -137,7 +137,8 @@ class Split(Move):
         size = axis.arg.size
         # If `axis` is itself a sub-loop, the new axes are among those that it belongs to. These
         # have one extent, so that only the outermost of them may end within a block.
-        split = nest.sub_loops(axis)
+        split = nest.sub_loops_to_split(axis, factor)
+        others = nest.splits_without(nest.sub_loops(axis))
         fits = split.axes[0] is axis or size % factor == 0
         self.require(fits, f"a sub-loop of {size} is not split evenly")
         blocks = -(-size // factor)  # rounded up
@@ -145,7 +146,6 @@ class Split(Move):
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
         new = (outer, inner)
         sub_loops = SubLoops(substituted(split.axes, (axis,), new), split.extent)
-        others = nest.splits_without(split)
         nest = self.reindexed(nest, {axis: ix.row_major(new)}, new)
         return replace(nest, splits=(*others, sub_loops))
 

@@ -17,7 +17,15 @@ from typing import NamedTuple
 from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, loads_beneath, points
+from lamina.ir.kernel import (
+    Kernel,
+    Parameter,
+    Store,
+    bound_axes,
+    free_axes,
+    loads_beneath,
+    points,
+)
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -150,6 +158,18 @@ class Nest:
             if axis in split.axes:
                 return split
         return SubLoops((axis,), axis.arg.size)
+
+    def sub_loops_to_split(self, axis: Node, factor: int) -> SubLoops:
+        """The sub-loops that the parts of `axis` are among, once it is split by `factor`; it alone
+        where it does not split evenly, and is a sub-loop of an even split. Those are loops like all
+        others, and each iteration of the loops around `axis` has the uneven end: 3000 columns are 2
+        panels of 1500, and each of these 93 vectors of 16 and one of 12. Steps that run in order
+        stay one loop."""
+        split = self.sub_loops(axis)
+        is_even = split.extent == points(split.axes)
+        if axis.arg.size % factor and is_even and axis not in serial_axes(self.kernel):
+            return SubLoops((axis,), axis.arg.size)
+        return split
 
     def splits_without(self, split: SubLoops) -> tuple[SubLoops, ...]:
         """All splits but `split`; all of them if that is an axis that was never split."""
@@ -336,6 +356,12 @@ def is_of_constants(kernel: Kernel, value: Node) -> bool:
     is_constant = all(kernel.parameters[load.arg.parameter].constant for load in loads)
     has_loops = any(bound_axes(node) for node in beneath)
     return bool(loads) and is_constant and not has_loops
+
+
+def is_far(array: Parameter) -> bool:
+    """Does memory alone hold `array` when a kernel of a CPU begins? It is too large for caches, or
+    has constants, as those of other kernels have come after them."""
+    return array.nbytes >= UNCACHED or array.constant
 
 
 def bypasses_caches(kernel: Kernel, parameter: int) -> bool:

@@ -41,12 +41,15 @@ class CpuKnobs:
     strip_vectors: int = 8
     # Steps of a block of a product's reduction, each of which reads a cache line far from the one
     # before; a reduction of 4096 such steps is 64 blocks of 64, and the result accumulates them.
-    # Blocks that have `accumulated_columns`, too, have 1/8 to 1/2 as many steps: 8 to 32.
+    # Blocks that have `accumulated_columns`, too, have 1/8 to 1/2 as many steps: 8 to 32, or a
+    # divisor of all steps up to twice that.
     block_lines: int = 64
-    # Columns of a panel, or half as many, for which the result accumulates blocks of a reduction;
-    # an even number of panels, so that two cores share them. 1 x 4096 times 4096 x 4096 took 1.2 ms
-    # with 8 panels of 512, 1.6 ms with others (measured).
-    accumulated_columns: int = 512
+    # Columns of a panel for which the result accumulates blocks of a reduction, divided by the rows
+    # of the result: 8192 sums of float32 are 32 KiB. Two blocks of 8 rows, one that is read and one
+    # that is asked for, fill half of a second-level cache of 1 MiB. One core of a Zen 4 read panels
+    # of 4096, 8192 and 16,384 columns as fast as whole memory. A quarter of that where a cache
+    # holds the array: 4 rows by 1024 rows of 3072 columns took 0.14 ms, and 0.18 in panels of 1536.
+    accumulated_columns: int = 8192
     # Columns of a panel of a packed operand that holds all steps of a reduction, halved while there
     # are not two of them: 64 for 200 columns. That of a block of steps has up to 4 times as many.
     panel_columns: int = 128

@@ -38,8 +38,9 @@ from lamina.loops.moves import (
     Stage,
     apply,
 )
-from lamina.loops.nest import BINDINGS
+from lamina.loops.nest import BINDINGS, Nest
 from lamina.loops.text import parse, to_text
+from lamina.loops.verify import verify_nest
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.knobs import CpuKnobs
 from tests.generators import leaf
@@ -196,6 +197,17 @@ def test_sums_accumulate_in_the_result(rest: str) -> None:
         text = f"accumulate(a{axis})"
         with using(schedule=text) as options, pytest.raises(FormatError, match="over"):
             run(program, options)
+
+
+def test_each_sub_loop_of_an_even_split_has_an_uneven_end() -> None:
+    """45 columns are 5 panels of 9, and each of these two vectors of 4 lanes and a scalar."""
+    text = f"split(a{COLUMN}, 9) -> a7, a8; split(a8, 4) -> a9, a10; bind(a10, vector)"
+    with using(schedule=text) as options:
+        source = pipeline.compile_source([PROGRAM.sinks[0]], options)
+        (nest,) = (plan.nest for plan in source.plans.values())
+        assert isinstance(nest, Nest)
+        verify_nest(nest)
+        assert disagreement(PROGRAM, options) is None
 
 
 def test_no_part_of_a_sum_is_added_before_the_maximum_of_all_parts() -> None:

@@ -270,12 +270,15 @@ def test_running_values_down_columns_ask_for_nothing_ahead(
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_of_accumulated_sums_that_use_rows_again_the_next_rows_are_asked_for(
-    texts: list[str], rows: int
+@pytest.mark.parametrize("is_far", [True, False])
+def test_of_sums_that_memory_adds_up_the_next_rows_are_asked_for(
+    texts: list[str], rows: int, is_far: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others leave the processor room to ask for them itself."""
+    """A cache that holds the array is near enough without."""
     a, b = _array(rows, 256), _array(256, 1024)
+    if is_far:
+        monkeypatch.setattr(loop_nest, "UNCACHED", b.nbytes)
     found = (lm.asarray(a) @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, a @ b, atol=2e-3)
     (text,) = texts
-    assert ("AHEAD(" in text) == (rows == 8)
+    assert ("AHEAD(" in text) == is_far

@@ -48,7 +48,7 @@ def elements(nest: Nest, binding: str) -> int:
         (96, {1: 6, 2: 3}),
         (208, {1: 7, 2: 7}),  # of 13
         (288, {1: 6, 2: 5}),  # of 18
-        (4096, {1: 8, 2: 8}),
+        (1008, {1: 8, 2: 8}),
     ],
 )
 def test_sums_down_columns_have_vectors_side_by_side(

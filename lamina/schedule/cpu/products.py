@@ -209,7 +209,8 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> BlockSizes:
     rows = product.row.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
-        return BlockSizes(block.columns, block.steps)
+        has_panels = block.columns < product.vector.arg.size
+        return BlockSizes(block.columns if has_panels else None, block.steps)
     lines = plan.knobs.block_lines
     is_distant = plan.reads_distant_lines(product.reduction, product.row, lines)
     return BlockSizes(_columns_of_long_rows(plan, product), lines if is_distant else None)

@@ -9,9 +9,10 @@ from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, neede
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Accumulate
-from lamina.loops.nest import Axes, scans_along, serial_axes, sums_bytes
+from lamina.loops.nest import Axes, is_far, scans_along, serial_axes, sums_bytes
 from lamina.schedule.cost.footprint import region
 from lamina.schedule.cpu.planner import CacheBlock, CpuPlanner
+from lamina.schedule.planner import loads_along
 
 # Bytes of a row from which on their products are added up in words of four: two words. An estimate.
 MIN_BYTES = 8
@@ -36,6 +37,17 @@ MORE_OF_WINDOW = 1.5
 # and rows of windows up to 12 fit. Not measured.
 SUMS_OF_WINDOW = 12
 
+# Columns that a processor reads from memory in the time in which it begins with the next row of a
+# panel. Of rows of 16,384 elements one core of a Zen 4 read panels of 512 columns in 1.5 times the
+# time of whole rows, of 1024 in 1.25, and of 2048 in 1.1. What the third-level cache has comes
+# sooner: two cores read 1024 rows of 4096 columns in panels of 2048 and of 512 in 0.12 ms and 0.14.
+START_IN_MEMORY = 256
+START_IN_CACHE = 64
+
+# The fewest columns of a panel. An estimate: of fewer, a processor begins with rows for longer than
+# it reads them.
+MIN_PANEL = 256
+
 # Bytes of a page of memory: weights of 49,152 rows of 612 bytes were read at 9.0 GB/s by one core
 # where two rows at a time lay in two pages, at 4.7 to 6.5 where they were neighbours (measured).
 PAGE = 4096
@@ -52,7 +64,7 @@ def schedule_row_vectors(plan: CpuPlanner, vector: Node) -> bool:
           k
             8 vectors of 16 columns     unrolled, each with a sum in a register
 
-    Of x with 4096 x 4096 elements, whose rows are far apart, blocks of 8 rows and 512 columns are
+    Of x with 4096 x 4096 elements, whose rows are far apart, blocks of 8 rows and 2048 columns are
     added to the result one after the other: `accumulated_block`.
     """
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
@@ -94,16 +106,20 @@ def _accumulate_blocks(plan: CpuPlanner, reduction: Node, vector: Node, block: C
     """Add up the steps of a reduction block by block in the result, along panels of the axis
     `vector`, which has the columns.
 
-    The loops, outermost first::
+    The loops, outermost first, for 4096 columns and 2 threads::
 
-        panels of 512 columns
+        panels of 2048 columns
           blocks of 8 steps               the result accumulates their sums
-            32 vectors of 16 columns
+            128 vectors of 16 columns
               8 steps                     unrolled
     """
-    panels, columns = plan.split(vector, block.columns)
+    loops: list[Node] = []
+    columns = vector
+    if block.columns < vector.arg.size:
+        panels, columns = plan.split(vector, block.columns)
+        loops.append(panels)
     outer_steps, step = plan.split(bound_axes(reduction)[0], block.steps)
-    plan.reorder([panels, outer_steps, columns])
+    plan.reorder([*loops, outer_steps, columns])
     plan.vectorize(columns)
     plan.bind(step, "unroll")
     plan.do(Accumulate(outer_steps.arg.number))
@@ -118,32 +134,58 @@ def accumulated_block(
 
     reuse: how often a loaded element is used
 
-    For the sums down the columns of an array of 512 x 4096, with `reuse` 1: 512 columns and 8
-    steps.
+    For the sums down the columns of an array of 512 x 4096, with `reuse` 1 and two threads: 2048
+    columns and 8 steps.
     """
-    columns = _accumulated_columns(plan, vector.arg.size)
-    steps = _accumulated_steps(plan, reuse)
-    if not columns or not plan.reads_distant_lines(reduction, vector, steps):
+    steps = _accumulated_steps(plan, bound_axes(reduction)[0].arg.size, reuse)
+    if steps is None or not plan.reads_distant_lines(reduction, vector, steps):
         return None
-    return CacheBlock(columns, steps)
+    columns = _accumulated_columns(plan, reduction, vector, reuse)
+    return None if columns is None else CacheBlock(columns, steps)
 
 
-def _accumulated_columns(plan: CpuPlanner, size: int) -> int:
-    """Columns of a block of an axis of `size`: 512 (`knobs.accumulated_columns`), or 256, where
-    these leave an even number of panels, which two cores share; 0 if neither does. 4096 are 8
-    panels of 512, and 1536 are 6 of 256."""
-    widest = plan.knobs.accumulated_columns
-    for columns in (widest, max(widest // 2, 1)):
-        if size % (2 * columns) == 0:
-            return columns
-    return 0
+def _accumulated_columns(
+    plan: CpuPlanner, reduction: Node, vector: Node, reuse: int
+) -> int | None:
+    """Columns of a panel, of those that divide all columns: those with which the busiest thread is
+    done first. None if none divide them, or if strips of a few vectors, of which there are more for
+    threads to share, are done before.
+
+    A processor reads along a row ahead of the program, and begins anew with each row of a panel.
+    One thread has all of 4096 columns, and reads memory from end to end; two have 2048 each.
+    """
+    size: int = vector.arg.size
+    threads = plan.target.multiprocessors
+    reused = plan.reused_rows(reduction, vector)
+    outside = points([row for row in plan.rows if row is not vector and row not in reused])
+    loads = loads_along(reduction, vector)
+    in_memory = any(is_far(plan.kernel.parameters[load.arg.parameter]) for load in loads)
+    start = START_IN_MEMORY if in_memory else START_IN_CACHE
+    widest = plan.knobs.accumulated_columns if in_memory else plan.knobs.accumulated_columns // 4
+    widest = max(widest // reuse, MIN_PANEL)
+    strip = plan.knobs.strip_vectors * plan.width
+
+    def time_of_busiest(columns: int) -> float:
+        """In the time of one thread that reads everything from end to end."""
+        chunks = outside * ceil(size / columns)
+        starts = 1 + (columns % plan.width).bit_count()  # one for each shorter vector
+        return ceil(chunks / threads) / chunks * (1 + starts * start / columns)
+
+    numbers = range(1, max(size // MIN_PANEL, 1) + 1)
+    divisors = (size // panels for panels in numbers if size % panels == 0)
+    fitting = [columns for columns in divisors if columns <= widest]
+    columns = min((*fitting, strip), key=time_of_busiest)
+    return columns if columns in fitting else None
 
 
-def _accumulated_steps(plan: CpuPlanner, reuse: int) -> int:
-    """Steps of a block: the more, the more often a loaded element is used, a power of two between 8
-    and 32 (1/8 and 1/2 of `knobs.block_lines`). With 20 uses there are 16."""
+def _accumulated_steps(plan: CpuPlanner, size: int, reuse: int) -> int | None:
+    """Steps of a block, of those that divide a reduction of `size` steps: the more, the more often
+    a loaded element is used, from a power of two between 8 and 32 (1/8 and 1/2 of
+    `knobs.block_lines`) up to twice that. With 20 uses there are 16 of 4096 steps, and 18 of 3006.
+    None if none divide it."""
     min_steps, max_steps = max(plan.knobs.block_lines // 8, 1), max(plan.knobs.block_lines // 2, 1)
-    return min(max(power_of_two_up_to(reuse), min_steps), max_steps)
+    fewest = min(max(power_of_two_up_to(reuse), min_steps), max_steps)
+    return next((steps for steps in range(fewest, 2 * fewest + 1) if size % steps == 0), None)
 
 
 def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:

@@ -11,7 +11,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Parameter, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import LINE, UNCACHED, is_of_constants
+from lamina.loops.nest import LINE, UNCACHED, is_far, is_of_constants
 from lamina.targets.kernel import KernelPrinter
 from lamina.targets.language import Point
 
@@ -67,8 +67,8 @@ class Prefetches:
         # unrolled axes, rows for a load of columns, that the load does not depend on.
         is_reused = not self.printer.unrolled.keys() <= free_axes(load)
         if is_reused:
-            self._print_of_sums_in_memory(load, place)
             self._print_of_factor(load, point, place)
+        self._print_of_sums_in_memory(load, place)
         is_decoded = self._is_decoded_in_order(load) and self._begins_line(load, point)
         if is_decoded or self._is_large_map(load):
             self._print(place, TWO_PAGES // load.dtype.itemsize, ALL_CACHES)
@@ -76,7 +76,11 @@ class Prefetches:
     def _print_of_sums_in_memory(self, load: Node, place: str) -> None:
         """Where sums are accumulated in memory, print prefetches of what the next iteration of the
         loop around the rows reads: ``AHEAD(p0 + 4096 * k + 16 * i, 4096, 2);``, 4096 elements
-        ahead. All rows come before that, so the nearest cache is left to them."""
+        ahead. All rows come before that, so the nearest cache is left to them. What the third-level
+        cache holds is as fast without: 2048 x 1024 numbers took two cores of a Zen 4 70 us, and 92
+        with prefetches."""
+        if not is_far(self._array(load)):
+            return
         terms, _ = ix.terms_of(load.src[0])
         for axis in self._accumulating_loops():
             if axis in terms:
