@@ -326,7 +326,7 @@ def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
     sums = decisions.atom.n // 2  # of a thread: 128 threads have 64 rows
     slices = asked
     if slices is None:
-        is_long = bool(_long_nodes(nest.kernel, decisions.reduction))
+        is_long = has_long_results(nest.kernel, decisions.reduction)
         slices = sums // (LONG_SLICE_SUMS if is_long else SLICE_SUMS)
     steps = decisions.steps.count
     lead = min(decisions.depth, MAX_LEAD)
@@ -349,6 +349,11 @@ def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
 def _nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
     """The nodes that `roots` reach by paths that do not enter `node`, operands first."""
     return toposort(roots, lambda other: other is not node)
+
+
+def has_long_results(kernel: Kernel, reduction: Node) -> bool:
+    """Do results take long arithmetic after the sums of `reduction`?"""
+    return bool(_long_nodes(kernel, reduction))
 
 
 def _long_nodes(kernel: Kernel, reduction: Node) -> set[Node]:
