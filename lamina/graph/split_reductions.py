@@ -300,11 +300,44 @@ def _arrays_beneath(nodes: Sequence[Node]) -> set[Node]:
 def long_columns_in_parts(node: Node) -> Node | None:
     """Long wide columns are added up in parts on a CPU: its kernels read a few whole rows at a time
     and add these in memory, a series of additions whose rounding errors grow with its length."""
-    shape = node.src[0].shape
-    columns = prod(shape[node.arg.axes[-1] + 1 :])
-    if columns < WIDE or prod(shape) < LARGE or reuses_both_factors(node):
+    if prod(node.src[0].shape) < LARGE or reuses_both_factors(node) or _columns(node) < WIDE:
         return None
     return _in_parts_of_at_most(node, COLUMN_PART)
+
+
+def _columns(node: Node) -> int:
+    """The elements that lie in memory between neighbours along the last axis that `node` reduces:
+    1000 for (64, 1000) over axis 0, and for a vector of 64 elements times such a matrix, whose
+    product has the reduced axis last."""
+    axis = node.arg.axes[-1]
+    factors = node.src[0].src if node.src[0].op is Op.MUL else node.src
+    return max(_elements_after(factor, axis) for factor in factors)
+
+
+def _elements_after(operand: Node, axis: int) -> int:
+    """The elements after `axis` in the memory that `operand` is read from, as far as transposes
+    lead there: 1000 for the last axis of a transposed (64, 1000). 0 for what is repeated."""
+    while operand.op in (Op.CAST, Op.PERMUTE, Op.RESHAPE):
+        (array,) = operand.src
+        if operand.op is Op.PERMUTE:
+            axis = operand.arg[axis]
+        elif operand.op is Op.RESHAPE:
+            place = _same_axis(operand.shape, array.shape, axis)
+            if place is None:
+                break
+            axis = place
+        operand = array
+    return 0 if operand.op is Op.EXPAND else prod(operand.shape[axis + 1 :])
+
+
+def _same_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int | None:
+    """The axis of `other`, an array of as many elements, that walks the same ones as `axis` of
+    `shape`: 0 for the axis 1 of (1, 64, 1000) in (64, 1000). None if there is none."""
+    after, size = prod(shape[axis + 1 :]), shape[axis]
+    for place, other_size in enumerate(other):
+        if other_size == size and prod(other[place + 1 :]) == after:
+            return place
+    return None
 
 
 @on(Op.REDUCE)

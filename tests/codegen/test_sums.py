@@ -81,6 +81,13 @@ def test_wide_columns_that_memory_adds_up(value: float) -> None:
         assert error(columns.sum(axis=0), rows * rounded(value)) <= bound
 
 
+@pytest.mark.parametrize("value", [0.1, 0.7, 1.3])
+def test_a_vector_times_wide_columns(value: float) -> None:
+    ones = Tensor(np.ones((1, 1 << 13), np.float32))
+    columns = Tensor(np.full((1 << 13, 1 << 12), value, np.float32))
+    assert error(ones @ columns, (1 << 13) * rounded(value)) <= 2e-6
+
+
 def test_wide_columns_over_two_axes() -> None:
     """As the derivative of a bias over batches and their steps."""
     columns = Tensor(np.full((4, 2048, 1 << 10), 0.1, np.float32))
