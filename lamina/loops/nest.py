@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from lamina.core.dtypes import DType, bool_, int8, int32, int64, uint8
+from lamina.core.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import (
@@ -405,6 +405,16 @@ def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
     nbytes = lanes * dtype.itemsize
     is_register = lanes >= 4 and dtype.itemsize in (4, 8) and nbytes <= LINE
     return NEAR_STRIDES.get(stride or 0, 0) if is_register else 0
+
+
+def least_run(lanes: int, dtype: DType) -> int:
+    """The fewest neighbours in a row of squares that registers transpose before they are stored, of
+    vectors with so many lanes, which lie apart: one for each lane, or half as many of float32 and
+    float64 with 64 bytes a vector, as processors store some lanes of these under a mask. 14 vectors
+    are then 64 shuffles and 16 stores, and lane by lane 224 stores and as many instructions to get
+    each element out of its vector."""
+    stores_parts = dtype in (float32, float64) and lanes * dtype.itemsize == LINE
+    return lanes // 2 if stores_parts else lanes
 
 
 def is_transposed(kernel: Kernel, store: Store) -> bool:

@@ -282,3 +282,27 @@ def test_of_sums_that_memory_adds_up_the_next_rows_are_asked_for(
     np.testing.assert_allclose(found, a @ b, atol=2e-3)
     (text,) = texts
     assert ("AHEAD(" in text) == is_far
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "is_part"),
+    [
+        ("float32", 14, True),
+        ("float32", 18, True),  # two tiles of 9 rows
+        ("float32", 6, False),  # fewer than half of the lanes
+        ("float64", 6, True),
+        ("float64", 37, False),  # whole squares, which overlap
+    ],
+)
+def test_tiles_of_fewer_rows_than_lanes_are_stored_in_squares(
+    texts: list[str], dtype: str, columns: int, is_part: bool
+) -> None:
+    """Of a convolution with vectors along the channels, which lie apart in its result."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(columns)
+    images = random.standard_normal((2, 24, 5, columns)).astype(dtype)
+    filters = random.standard_normal((64, 24, 3, 3)).astype(dtype)
+    found = lm.conv2d(lm.asarray(images), lm.asarray(filters), padding=1).numpy()
+    right = torch.nn.functional.conv2d(torch.tensor(images), torch.tensor(filters), padding=1)
+    np.testing.assert_allclose(found, right.numpy(), rtol=1e-4, atol=1e-4)
+    assert any("store_first_" in text for text in texts) == is_part

@@ -9,7 +9,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.nest import MIN_SQUARE, near_reads
+from lamina.loops.nest import MIN_SQUARE, least_run, near_reads
 from lamina.schedule.cost.body import Access, Work
 from lamina.schedule.cost.conditions import is_masked
 
@@ -110,7 +110,7 @@ class BodyAxes:
     def _in_squares(self, access: Access, condition: Node) -> tuple[Access, list[Work]] | None:
         """The stores of `access` and the shuffles before them where registers transpose squares of
         unrolled points: see `lamina/targets/c/squares.py`. 28 points of 16 lanes are two squares,
-        32 vectors. None where lanes are stored one by one."""
+        32 vectors, and 14 points are one square. None where lanes are stored one by one."""
         vectors = self.vectors & free_axes(access.index)
         is_strided = all(ix.suits(axis, access.index) == ix.STRIDED for axis in vectors)
         dtype = self.kernel.parameters[access.parameter].dtype
@@ -120,7 +120,7 @@ class BodyAxes:
             return None
         copies = {axis: axis.arg.size for axis in self.unrolled}
         length = points(ix.run_of(access.index, copies))
-        if length < access.lanes:
+        if length < least_run(access.lanes, dtype):
             return None
         of_run = ceil(length / access.lanes) * access.lanes
         stored = replace(access, copies=access.copies // length * of_run)

@@ -66,7 +66,7 @@ static double lamina_clock(void) {
 #define TRANSPOSED(kind, name, lanes, ...) kind name[lanes]; transpose_##kind(name, __VA_ARGS__);
 #define TURNED(kind, name, lanes, ...) \
     kind name[lanes]; \
-    turn_##kind(name, (const kind[]){__VA_ARGS__});
+    turn_##kind(name, (const kind[lanes]){__VA_ARGS__});
 #define AT(number, offset) ((u8 *)buffers[number] + offset)
 #define ON_BLOCK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
 #define ROW_BLOCKS(name, bytes, steps, ...) \

@@ -30,7 +30,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Store, free_axes, loads_beneath, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.loops.nest import MIN_SQUARE, Nest, bypasses_caches, near_reads
+from lamina.loops.nest import MIN_SQUARE, Nest, bypasses_caches, least_run, near_reads
 from lamina.targets.c.operations import ELEMENTS, CLanguage
 from lamina.targets.c.prefetches import Prefetches
 from lamina.targets.c.squares import squares
@@ -389,7 +389,8 @@ class CPrinter(KernelPrinter):
         if not (is_plain and is_apart) or is_of_bytes or store.value.dtype is bool_:
             return []
         copies = {axis: part.copies for axis, part in self.unrolled.items()}
-        return squares(ready, copies, access.lanes)
+        least = least_run(access.lanes, store.value.dtype)
+        return squares(ready, copies, access.lanes, least)
 
     def _store_square(self, store: Store, square: Sequence[Ready]) -> None:
         """Transpose the vectors of a square, and store each column: see `squares.py`."""
@@ -404,7 +405,12 @@ class CPrinter(KernelPrinter):
         start = self.index_text(store.index, square[0][2])
         for lane in range(lanes):
             place = f"{start} + {stride * lane}" if lane else start
-            self.print_store_line(store, self._vector_line(store, kind, place, f"{name}[{lane}]"))
+            line = self._vector_line(store, kind, place, f"{name}[{lane}]")
+            if len(square) < lanes:
+                array = f"p{store.parameter}"
+                first = f"{array} + {place}, {len(square)}, {name}[{lane}]"
+                line = f"store_first_{kind}({first});"
+            self.print_store_line(store, line)
 
     def _vector_line(self, store: Store, kind: str, start: str, text: str) -> str:
         """The line that stores a vector from the element `start` on, past the caches if it may."""

@@ -11,7 +11,8 @@ neighbours:
     ...
 
 More points than lanes are several squares, of which the last one overlaps: 28 points are squares of
-16 from 0 and from 12 on.
+16 from 0 and from 12 on. Fewer points are rows whose last lanes are not stored: 14 places of a tile
+with 16 channels are ``store_first_f32x16(p1 + 3136 * c + 14 * i, 14, columns_17[0]);`` and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +24,21 @@ from lamina.targets.language import Point
 from lamina.targets.values import Ready
 
 
-def squares(ready: Sequence[Ready], copies: Mapping[Node, int], lanes: int) -> list[list[Ready]]:
-    """The squares that one store makes at all of its points, each of so many vectors in the order
-    in which they lie; none where fewer points are neighbours.
+def squares(
+    ready: Sequence[Ready], copies: Mapping[Node, int], lanes: int, least: int
+) -> list[list[Ready]]:
+    """The squares that one store makes at all of its points, each of as many vectors as these have
+    lanes, in the order in which they lie; of all points where these are fewer, and none where less
+    than `least` points are neighbours.
 
     copies: the unrolled axes, and how many points each has
     """
     store, _, _ = ready[0]
     run = ix.run_of(store.index, copies)
     length = prod(copies[axis] for axis in run)
-    if length < lanes:
+    if length < least:
         return []
-    firsts = [*range(0, length - lanes, lanes), length - lanes]
+    firsts = [*range(0, length - lanes, lanes), max(length - lanes, 0)]
     found = list[list[Ready]]()
     for neighbours in _runs(ready, run):
         found += [neighbours[first : first + lanes] for first in firsts]

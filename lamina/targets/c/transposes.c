@@ -76,6 +76,24 @@
         } \
         turn_##T##xN(columns, rows); \
     }
+/* The first `count` lanes, of a row that has fewer elements than vectors have lanes. */
+#if defined __AVX512F__ && (N == 16 || N == 8)
+#define FIRST(T, store) \
+    INLINE void store_first_##T##xN(T *p, int count, T##xN x) { \
+        BUILTIN(store)((void *)p, x, (1 << count) - 1); \
+    }
+#else
+#define FIRST(T, store) \
+    INLINE void store_first_##T##xN(T *p, int count, T##xN x) { \
+        for (int lane = 0; lane < count; lane++) p[lane] = x[lane]; \
+    }
+#endif
+#if N == 16
+FIRST(f32, ia32_storeups512_mask)
+#elif N == 8
+FIRST(f64, ia32_storeupd512_mask)
+#endif
+#undef FIRST
 TRANSPOSES(i8, i8) TRANSPOSES(i16, i16) TRANSPOSES(i32, i32) TRANSPOSES(i64, i64) TRANSPOSES(f32, i32)
 TRANSPOSES(u8, i8) TRANSPOSES(u16, i16) TRANSPOSES(u32, i32) TRANSPOSES(u64, i64) TRANSPOSES(f64, i64)
 #undef TRANSPOSES
