@@ -8,6 +8,8 @@ bind(a8, unroll)
 bind(a5, unroll)
 bind(a6, vector)
 bind(a3, parallel)
+split(a7, 2) -> a9, a10
+bind(a9, parallel)
 */
 
 /* p3[row, column] = max((sum_k p0[row, k] * p1[k, column]) + p2[column], 0) */
@@ -16,11 +18,12 @@ KERNEL(reduce0_60x70) {
     POINTER(const f32, 1);
     POINTER(const f32, 2);
     POINTER(f32, 3);
-    const i64 column_outer = chunk % 3;
+    const i64 batch_outer = chunk % 3;
+    const i64 column_outer = (chunk / 3) % 3;
     if (column_outer < 2) {
         const f32x16 load_87 = *(f32x16r *)(p2 + 32 * column_outer);
         const f32x16 load_90 = *(f32x16r *)(p2 + 32 * column_outer + 16);
-        for (i64 row_outer = 0; row_outer < 5; row_outer++) {
+        for (i64 batch_inner = 0; batch_inner < (batch_outer < 2 ? 2 : 1); batch_inner++) {
             f32x16 sum_4 = splat_f32x16(0.0f);
             f32x16 sum_7 = splat_f32x16(0.0f);
             f32x16 sum_10 = splat_f32x16(0.0f);
@@ -46,64 +49,64 @@ KERNEL(reduce0_60x70) {
             f32x16 sum_60 = splat_f32x16(0.0f);
             f32x16 sum_62 = splat_f32x16(0.0f);
             for (i64 k = 0; k < 100; k++) {
-                const f32 load_1 = p0[k + 1200 * row_outer];
+                const f32 load_1 = p0[k + 2400 * batch_outer + 1200 * batch_inner];
                 const f32x16 load_2 = HELD(f32x16, *(f32x16r *)(p1 + 70 * k + 32 * column_outer));
                 const f32x16 mul_3 = (load_1 * load_2);
                 sum_4 = (sum_4 + mul_3);
                 const f32x16 load_5 = HELD(f32x16, *(f32x16r *)(p1 + 70 * k + 32 * column_outer + 16));
                 const f32x16 mul_6 = (load_1 * load_5);
                 sum_7 = (sum_7 + mul_6);
-                const f32 load_8 = p0[k + 1200 * row_outer + 100];
+                const f32 load_8 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 100];
                 const f32x16 mul_9 = (load_8 * load_2);
                 sum_10 = (sum_10 + mul_9);
                 const f32x16 mul_11 = (load_8 * load_5);
                 sum_12 = (sum_12 + mul_11);
-                const f32 load_13 = p0[k + 1200 * row_outer + 200];
+                const f32 load_13 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 200];
                 const f32x16 mul_14 = (load_13 * load_2);
                 sum_15 = (sum_15 + mul_14);
                 const f32x16 mul_16 = (load_13 * load_5);
                 sum_17 = (sum_17 + mul_16);
-                const f32 load_18 = p0[k + 1200 * row_outer + 300];
+                const f32 load_18 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 300];
                 const f32x16 mul_19 = (load_18 * load_2);
                 sum_20 = (sum_20 + mul_19);
                 const f32x16 mul_21 = (load_18 * load_5);
                 sum_22 = (sum_22 + mul_21);
-                const f32 load_23 = p0[k + 1200 * row_outer + 400];
+                const f32 load_23 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 400];
                 const f32x16 mul_24 = (load_23 * load_2);
                 sum_25 = (sum_25 + mul_24);
                 const f32x16 mul_26 = (load_23 * load_5);
                 sum_27 = (sum_27 + mul_26);
-                const f32 load_28 = p0[k + 1200 * row_outer + 500];
+                const f32 load_28 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 500];
                 const f32x16 mul_29 = (load_28 * load_2);
                 sum_30 = (sum_30 + mul_29);
                 const f32x16 mul_31 = (load_28 * load_5);
                 sum_32 = (sum_32 + mul_31);
-                const f32 load_33 = p0[k + 1200 * row_outer + 600];
+                const f32 load_33 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 600];
                 const f32x16 mul_34 = (load_33 * load_2);
                 sum_35 = (sum_35 + mul_34);
                 const f32x16 mul_36 = (load_33 * load_5);
                 sum_37 = (sum_37 + mul_36);
-                const f32 load_38 = p0[k + 1200 * row_outer + 700];
+                const f32 load_38 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 700];
                 const f32x16 mul_39 = (load_38 * load_2);
                 sum_40 = (sum_40 + mul_39);
                 const f32x16 mul_41 = (load_38 * load_5);
                 sum_42 = (sum_42 + mul_41);
-                const f32 load_43 = p0[k + 1200 * row_outer + 800];
+                const f32 load_43 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 800];
                 const f32x16 mul_44 = (load_43 * load_2);
                 sum_45 = (sum_45 + mul_44);
                 const f32x16 mul_46 = (load_43 * load_5);
                 sum_47 = (sum_47 + mul_46);
-                const f32 load_48 = p0[k + 1200 * row_outer + 900];
+                const f32 load_48 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 900];
                 const f32x16 mul_49 = (load_48 * load_2);
                 sum_50 = (sum_50 + mul_49);
                 const f32x16 mul_51 = (load_48 * load_5);
                 sum_52 = (sum_52 + mul_51);
-                const f32 load_53 = p0[k + 1200 * row_outer + 1000];
+                const f32 load_53 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1000];
                 const f32x16 mul_54 = (load_53 * load_2);
                 sum_55 = (sum_55 + mul_54);
                 const f32x16 mul_56 = (load_53 * load_5);
                 sum_57 = (sum_57 + mul_56);
-                const f32 load_58 = p0[k + 1200 * row_outer + 1100];
+                const f32 load_58 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1100];
                 const f32x16 mul_59 = (load_58 * load_2);
                 sum_60 = (sum_60 + mul_59);
                 const f32x16 mul_61 = (load_58 * load_5);
@@ -181,34 +184,34 @@ KERNEL(reduce0_60x70) {
             const f32x16 max_134 = max_f32x16(add_133, splat_f32x16(0.0f));
             const f32x16 add_135 = (sum_86 + load_90);
             const f32x16 max_136 = max_f32x16(add_135, splat_f32x16(0.0f));
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer) = max_89;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 16) = max_92;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 70) = max_94;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 86) = max_96;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 140) = max_98;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 156) = max_100;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 210) = max_102;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 226) = max_104;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 280) = max_106;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 296) = max_108;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 350) = max_110;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 366) = max_112;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 420) = max_114;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 436) = max_116;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 490) = max_118;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 506) = max_120;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 560) = max_122;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 576) = max_124;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 630) = max_126;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 646) = max_128;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 700) = max_130;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 716) = max_132;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 770) = max_134;
-            *(f32x16u *)(p3 + 32 * column_outer + 840 * row_outer + 786) = max_136;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner) = max_89;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 16) = max_92;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 70) = max_94;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 86) = max_96;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 140) = max_98;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 156) = max_100;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 210) = max_102;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 226) = max_104;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 280) = max_106;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 296) = max_108;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 350) = max_110;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 366) = max_112;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 420) = max_114;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 436) = max_116;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 490) = max_118;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 506) = max_120;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 560) = max_122;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 576) = max_124;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 630) = max_126;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 646) = max_128;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 700) = max_130;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 716) = max_132;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 770) = max_134;
+            *(f32x16u *)(p3 + 32 * column_outer + 1680 * batch_outer + 840 * batch_inner + 786) = max_136;
         }
     }
     if (column_outer == 2) {
-        for (i64 row_outer = 0; row_outer < 5; row_outer++) {
+        for (i64 batch_inner = 0; batch_inner < (batch_outer < 2 ? 2 : 1); batch_inner++) {
             f32x4 sum_140 = splat_f32x4(0.0f);
             f32x4 sum_143 = splat_f32x4(0.0f);
             f32x4 sum_146 = splat_f32x4(0.0f);
@@ -222,41 +225,41 @@ KERNEL(reduce0_60x70) {
             f32x4 sum_170 = splat_f32x4(0.0f);
             f32x4 sum_173 = splat_f32x4(0.0f);
             for (i64 k = 0; k < 100; k++) {
-                const f32 load_137 = p0[k + 1200 * row_outer];
+                const f32 load_137 = p0[k + 2400 * batch_outer + 1200 * batch_inner];
                 const f32x4 load_138 = HELD(f32x4, *(f32x4r *)(p1 + 70 * k + 32 * column_outer + 16 * 0));
                 const f32x4 mul_139 = (load_137 * load_138);
                 sum_140 = (sum_140 + mul_139);
-                const f32 load_141 = p0[k + 1200 * row_outer + 100];
+                const f32 load_141 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 100];
                 const f32x4 mul_142 = (load_141 * load_138);
                 sum_143 = (sum_143 + mul_142);
-                const f32 load_144 = p0[k + 1200 * row_outer + 200];
+                const f32 load_144 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 200];
                 const f32x4 mul_145 = (load_144 * load_138);
                 sum_146 = (sum_146 + mul_145);
-                const f32 load_147 = p0[k + 1200 * row_outer + 300];
+                const f32 load_147 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 300];
                 const f32x4 mul_148 = (load_147 * load_138);
                 sum_149 = (sum_149 + mul_148);
-                const f32 load_150 = p0[k + 1200 * row_outer + 400];
+                const f32 load_150 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 400];
                 const f32x4 mul_151 = (load_150 * load_138);
                 sum_152 = (sum_152 + mul_151);
-                const f32 load_153 = p0[k + 1200 * row_outer + 500];
+                const f32 load_153 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 500];
                 const f32x4 mul_154 = (load_153 * load_138);
                 sum_155 = (sum_155 + mul_154);
-                const f32 load_156 = p0[k + 1200 * row_outer + 600];
+                const f32 load_156 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 600];
                 const f32x4 mul_157 = (load_156 * load_138);
                 sum_158 = (sum_158 + mul_157);
-                const f32 load_159 = p0[k + 1200 * row_outer + 700];
+                const f32 load_159 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 700];
                 const f32x4 mul_160 = (load_159 * load_138);
                 sum_161 = (sum_161 + mul_160);
-                const f32 load_162 = p0[k + 1200 * row_outer + 800];
+                const f32 load_162 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 800];
                 const f32x4 mul_163 = (load_162 * load_138);
                 sum_164 = (sum_164 + mul_163);
-                const f32 load_165 = p0[k + 1200 * row_outer + 900];
+                const f32 load_165 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 900];
                 const f32x4 mul_166 = (load_165 * load_138);
                 sum_167 = (sum_167 + mul_166);
-                const f32 load_168 = p0[k + 1200 * row_outer + 1000];
+                const f32 load_168 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1000];
                 const f32x4 mul_169 = (load_168 * load_138);
                 sum_170 = (sum_170 + mul_169);
-                const f32 load_171 = p0[k + 1200 * row_outer + 1100];
+                const f32 load_171 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1100];
                 const f32x4 mul_172 = (load_171 * load_138);
                 sum_173 = (sum_173 + mul_172);
             }
@@ -297,22 +300,22 @@ KERNEL(reduce0_60x70) {
             const f32x4 max_208 = max_f32x4(add_207, splat_f32x4(0.0f));
             const f32x4 add_209 = (sum_185 + load_186);
             const f32x4 max_210 = max_f32x4(add_209, splat_f32x4(0.0f));
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer) = max_188;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 70) = max_190;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 140) = max_192;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 210) = max_194;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 280) = max_196;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 350) = max_198;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 420) = max_200;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 490) = max_202;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 560) = max_204;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 630) = max_206;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 700) = max_208;
-            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 770) = max_210;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner) = max_188;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 70) = max_190;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 140) = max_192;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 210) = max_194;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 280) = max_196;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 350) = max_198;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 420) = max_200;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 490) = max_202;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 560) = max_204;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 630) = max_206;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 700) = max_208;
+            *(f32x4u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 770) = max_210;
         }
     }
     if (column_outer == 2) {
-        for (i64 row_outer = 0; row_outer < 5; row_outer++) {
+        for (i64 batch_inner = 0; batch_inner < (batch_outer < 2 ? 2 : 1); batch_inner++) {
             f32x2 sum_214 = splat_f32x2(0.0f);
             f32x2 sum_217 = splat_f32x2(0.0f);
             f32x2 sum_220 = splat_f32x2(0.0f);
@@ -326,41 +329,41 @@ KERNEL(reduce0_60x70) {
             f32x2 sum_244 = splat_f32x2(0.0f);
             f32x2 sum_247 = splat_f32x2(0.0f);
             for (i64 k = 0; k < 100; k++) {
-                const f32 load_211 = p0[k + 1200 * row_outer];
+                const f32 load_211 = p0[k + 2400 * batch_outer + 1200 * batch_inner];
                 const f32x2 load_212 = HELD(f32x2, *(f32x2r *)(p1 + 70 * k + 32 * column_outer + 16 * 0 + 4));
                 const f32x2 mul_213 = (load_211 * load_212);
                 sum_214 = (sum_214 + mul_213);
-                const f32 load_215 = p0[k + 1200 * row_outer + 100];
+                const f32 load_215 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 100];
                 const f32x2 mul_216 = (load_215 * load_212);
                 sum_217 = (sum_217 + mul_216);
-                const f32 load_218 = p0[k + 1200 * row_outer + 200];
+                const f32 load_218 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 200];
                 const f32x2 mul_219 = (load_218 * load_212);
                 sum_220 = (sum_220 + mul_219);
-                const f32 load_221 = p0[k + 1200 * row_outer + 300];
+                const f32 load_221 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 300];
                 const f32x2 mul_222 = (load_221 * load_212);
                 sum_223 = (sum_223 + mul_222);
-                const f32 load_224 = p0[k + 1200 * row_outer + 400];
+                const f32 load_224 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 400];
                 const f32x2 mul_225 = (load_224 * load_212);
                 sum_226 = (sum_226 + mul_225);
-                const f32 load_227 = p0[k + 1200 * row_outer + 500];
+                const f32 load_227 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 500];
                 const f32x2 mul_228 = (load_227 * load_212);
                 sum_229 = (sum_229 + mul_228);
-                const f32 load_230 = p0[k + 1200 * row_outer + 600];
+                const f32 load_230 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 600];
                 const f32x2 mul_231 = (load_230 * load_212);
                 sum_232 = (sum_232 + mul_231);
-                const f32 load_233 = p0[k + 1200 * row_outer + 700];
+                const f32 load_233 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 700];
                 const f32x2 mul_234 = (load_233 * load_212);
                 sum_235 = (sum_235 + mul_234);
-                const f32 load_236 = p0[k + 1200 * row_outer + 800];
+                const f32 load_236 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 800];
                 const f32x2 mul_237 = (load_236 * load_212);
                 sum_238 = (sum_238 + mul_237);
-                const f32 load_239 = p0[k + 1200 * row_outer + 900];
+                const f32 load_239 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 900];
                 const f32x2 mul_240 = (load_239 * load_212);
                 sum_241 = (sum_241 + mul_240);
-                const f32 load_242 = p0[k + 1200 * row_outer + 1000];
+                const f32 load_242 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1000];
                 const f32x2 mul_243 = (load_242 * load_212);
                 sum_244 = (sum_244 + mul_243);
-                const f32 load_245 = p0[k + 1200 * row_outer + 1100];
+                const f32 load_245 = p0[k + 2400 * batch_outer + 1200 * batch_inner + 1100];
                 const f32x2 mul_246 = (load_245 * load_212);
                 sum_247 = (sum_247 + mul_246);
             }
@@ -401,21 +404,21 @@ KERNEL(reduce0_60x70) {
             const f32x2 max_282 = max_f32x2(add_281, splat_f32x2(0.0f));
             const f32x2 add_283 = (sum_259 + load_260);
             const f32x2 max_284 = max_f32x2(add_283, splat_f32x2(0.0f));
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 4) = max_262;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 74) = max_264;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 144) = max_266;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 214) = max_268;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 284) = max_270;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 354) = max_272;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 424) = max_274;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 494) = max_276;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 564) = max_278;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 634) = max_280;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 704) = max_282;
-            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 840 * row_outer + 774) = max_284;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 4) = max_262;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 74) = max_264;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 144) = max_266;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 214) = max_268;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 284) = max_270;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 354) = max_272;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 424) = max_274;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 494) = max_276;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 564) = max_278;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 634) = max_280;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 704) = max_282;
+            *(f32x2u *)(p3 + 32 * column_outer + 16 * 0 + 1680 * batch_outer + 840 * batch_inner + 774) = max_284;
         }
     }
 }
 RUN {
-    LAUNCH(0, parallel(3, reduce0_60x70, b), AT(2, 0), AT(3, 0), AT(4, 0), AT(1, 0))
+    LAUNCH(0, parallel(9, reduce0_60x70, b), AT(2, 0), AT(3, 0), AT(4, 0), AT(1, 0))
 }

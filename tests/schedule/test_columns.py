@@ -25,10 +25,11 @@ def parallel_chunks(nest: Nest) -> int:
 
 
 def nest_of_product(target: Target, columns: int, monkeypatch: pytest.MonkeyPatch) -> Nest:
-    """The nest of a vector of 2**16 elements times a matrix of so many columns."""
+    """The nest of two rows of 2**16 elements times a matrix of so many columns: one kernel, where a
+    single row is taken in parts."""
     for module in (pipeline, backends):
         monkeypatch.setattr(module, "target_of", lambda options: target)
-    specs = lm.TensorSpec((1, 1 << 16)), lm.TensorSpec((1 << 16, columns))
+    specs = lm.TensorSpec((2, 1 << 16)), lm.TensorSpec((1 << 16, columns))
     lowered = lm.jit(lambda x, w: x @ w).lower(*specs, device="cpu")
     ((_, plan),) = lowered.planned.plans.items()
     assert isinstance(plan.nest, Nest)
@@ -37,7 +38,7 @@ def nest_of_product(target: Target, columns: int, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("cores", "columns", "chunks"),
-    [(1, 4096, 1), (2, 4096, 2), (2, 5504, 2), (2, 3000, 2), (4, 4096, 4), (2, 32768, 4)],
+    [(1, 4096, 1), (2, 4096, 2), (2, 5504, 2), (2, 3000, 2), (4, 4096, 4), (2, 32768, 8)],
 )
 def test_threads_have_panels_as_wide_as_can_be(
     cores: int, columns: int, chunks: int, monkeypatch: pytest.MonkeyPatch
