@@ -18,7 +18,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
-from lamina.ir.products import product_of, reuses_both_factors
+from lamina.ir.products import product_of, reuses_both_factors, varies
 from lamina.ir.substitute import substitute
 
 # All numbers are estimates unless they say otherwise: chosen for two cores and for an H200, by the
@@ -66,7 +66,9 @@ MIN_PARTS = 4  # fewer are not worth a second reduction
 # Sums whose rounding errors would grow with their length: elements of a part.
 COLUMN_PART = 1 << 9  # of a column: a CPU adds 2**6 blocks of 8 rows in memory
 PRODUCT_PART = 1 << 16  # of a sum of products: registers of a GPU's tiles add up every step
-WIDE = 512  # columns from which on a CPU adds whole rows in memory
+# The fewest columns of a panel, whose rows a CPU adds up in memory. An estimate: of fewer, a
+# processor begins with rows for longer than it reads them.
+MIN_PANEL = 256
 LARGE = 1 << 22  # elements of the operand from which on these are taken in parts
 MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they need to be
 
@@ -300,7 +302,7 @@ def _arrays_beneath(nodes: Sequence[Node]) -> set[Node]:
 def long_columns_in_parts(node: Node) -> Node | None:
     """Long wide columns are added up in parts on a CPU: its kernels read a few whole rows at a time
     and add these in memory, a series of additions whose rounding errors grow with its length."""
-    if prod(node.src[0].shape) < LARGE or reuses_both_factors(node) or _columns(node) < WIDE:
+    if prod(node.src[0].shape) < LARGE or reuses_both_factors(node) or _columns(node) < MIN_PANEL:
         return None
     return _in_parts_of_at_most(node, COLUMN_PART)
 
@@ -308,26 +310,35 @@ def long_columns_in_parts(node: Node) -> Node | None:
 def _columns(node: Node) -> int:
     """The elements that lie in memory between neighbours along the last axis that `node` reduces:
     1000 for (64, 1000) over axis 0, and for a vector of 64 elements times such a matrix, whose
-    product has the reduced axis last."""
-    axis = node.arg.axes[-1]
-    factors = node.src[0].src if node.src[0].op is Op.MUL else node.src
-    return max(_elements_after(factor, axis) for factor in factors)
+    product has the reduced axis last. Of a slice those of the slice; 0 where all is repeated."""
+    pending = [(operand, node.arg.axes[-1]) for operand in node.src]
+    seen, columns = set(pending), 0
+    while pending:
+        operand, axis = pending.pop()
+        beneath = _beneath_along(operand, axis)
+        if beneath is None:
+            columns = max(columns, prod(operand.shape[axis + 1 :]))
+            continue
+        pending += [each for each in beneath if each not in seen]
+        seen.update(beneath)
+    return columns
 
 
-def _elements_after(operand: Node, axis: int) -> int:
-    """The elements after `axis` in the memory that `operand` is read from, as far as transposes
-    lead there: 1000 for the last axis of a transposed (64, 1000). 0 for what is repeated."""
-    while operand.op in (Op.CAST, Op.PERMUTE, Op.RESHAPE):
-        (array,) = operand.src
-        if operand.op is Op.PERMUTE:
-            axis = operand.arg[axis]
-        elif operand.op is Op.RESHAPE:
-            place = _same_axis(operand.shape, array.shape, axis)
-            if place is None:
-                break
-            axis = place
-        operand = array
-    return 0 if operand.op is Op.EXPAND else prod(operand.shape[axis + 1 :])
+def _beneath_along(node: Node, axis: int) -> list[tuple[Node, int]] | None:
+    """The operands that `node`, arithmetic or movement, reads along `axis`, each with its axis:
+    axis 0 of (64, 1000) for axis 1 of its transpose. Without those that an EXPAND repeats along it.
+    None if `node` is an array, or other movement."""
+    if node.op in Group.ELEMENTWISE:
+        return [(operand, axis) for operand in node.src]
+    if node.op is Op.PERMUTE:
+        return [(node.src[0], node.arg[axis])]
+    if node.op is Op.EXPAND:
+        added = len(node.shape) - len(node.src[0].shape)  # axes in front
+        return [(node.src[0], axis - added)] if varies(node, axis) else []
+    if node.op is Op.RESHAPE:
+        place = _same_axis(node.shape, node.src[0].shape, axis)
+        return None if place is None else [(node.src[0], place)]
+    return None
 
 
 def _same_axis(shape: Sequence[int], other: Sequence[int], axis: int) -> int | None:

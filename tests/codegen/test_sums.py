@@ -88,6 +88,14 @@ def test_a_vector_times_wide_columns(value: float) -> None:
     assert error(ones @ columns, (1 << 13) * rounded(value)) <= 2e-6
 
 
+@pytest.mark.parametrize("columns", [300, 400])
+def test_wide_columns_of_a_slice(columns: int) -> None:
+    """Rows of 1100 elements are far apart, however many of each are added up."""
+    x = Tensor(np.full((2, 1 << 13, 1100), 0.1, np.float32))
+    total = lm.jit(lambda x: x[:, :, :columns].sum(axis=1))
+    assert error(total(x), (1 << 13) * rounded(0.1)) <= 2e-6
+
+
 def test_wide_columns_over_two_axes() -> None:
     """As the derivative of a bias over batches and their steps."""
     columns = Tensor(np.full((4, 2048, 1 << 10), 0.1, np.float32))

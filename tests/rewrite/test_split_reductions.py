@@ -13,6 +13,7 @@ from lamina.core.shape import Shape
 from lamina.graph.split_reductions import (
     columns_in_parts,
     gradients_in_parts,
+    long_columns_in_parts,
     uneven_in_parts,
 )
 from lamina.ir import build
@@ -133,6 +134,25 @@ def test_what_is_repeated_along_a_part_of_the_axes_is_not_divided_by(
     arrays = {node: rng.standard_normal(node.shape).astype(np.float32) for node in leaves}
     left, right = evaluate([total, parts], arrays)
     np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-2)
+
+
+def test_columns_are_those_of_the_array_that_is_read() -> None:
+    """Of (8192, 2, 600) over axis 0."""
+    shape = (8192, 2, 600)
+    repeated = build.expand(leaf(0, (1, 2, 600), lm.float32), shape)
+    of_each_row = build.expand(leaf(0, (8192, 1, 1), lm.float32), shape)
+    each_twice = build.expand(leaf(0, (8192, 1, 600), lm.float32), shape)
+    turned = build.permute(leaf(0, (2, 600, 8192), lm.float32), (2, 0, 1))
+    whole = [repeated, -repeated, -of_each_row, turned, -turned]
+    assert not any(map(is_in_parts, whole))
+    assert is_in_parts(each_twice)
+    assert is_in_parts(-each_twice)
+    assert is_in_parts(build.select(turned < turned.lift(0.0), each_twice, repeated))
+
+
+def is_in_parts(x: Node) -> bool:
+    """Is the sum of `x` over axis 0 taken in parts, as long columns are?"""
+    return long_columns_in_parts.apply(build.reduce(ADD, (0,), x)) is not None
 
 
 def test_no_kernel_of_a_group_norm_divides_indices() -> None:

@@ -5,6 +5,7 @@ from math import ceil
 
 from lamina.core.integers import power_of_two_from, power_of_two_up_to
 from lamina.graph import index as ix
+from lamina.graph.split_reductions import MIN_PANEL
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -43,10 +44,6 @@ SUMS_OF_WINDOW = 12
 # sooner: two cores read 1024 rows of 4096 columns in panels of 2048 and of 512 in 0.12 ms and 0.14.
 START_IN_MEMORY = 256
 START_IN_CACHE = 64
-
-# The fewest columns of a panel. An estimate: of fewer, a processor begins with rows for longer than
-# it reads them.
-MIN_PANEL = 256
 
 # Bytes of a page of memory: weights of 49,152 rows of 612 bytes were read at 9.0 GB/s by one core
 # where two rows at a time lay in two pages, at 4.7 to 6.5 where they were neighbours (measured).
