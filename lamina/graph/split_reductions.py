@@ -131,18 +131,26 @@ def _axis_after_repeats(node: Node) -> int | None:
     """The first axis that a reduction over neighbouring axes had better reduce apart from those
     before it: there one of the arrays that it reads begins to be repeated, or ends to be. As one
     axis of 7 * 1000 elements both would find 7 scales, of which each is for 1000 elements, by a
-    division for each element, and have no vectors."""
-    shape = node.src[0].shape
+    division for each element, and have no vectors.
+
+    None where fewer than SHORTEST_PART elements would be reduced at a time: of 400,003 places of 3
+    channels each, 3 numbers added up for each place would be 400,003 results in memory. So none of
+    axes with others between them: with as many elements each `reduce_in_parts` takes them."""
+    shape, axes = node.src[0].shape, tuple[int, ...](node.arg.axes)
     inside = Group.ELEMENTWISE | Group.MOVEMENT
     beneath = toposort(node.src, lambda operand: operand.op in inside)
     copies = [each for each in beneath if each.op is Op.EXPAND]
     behind = {elements for each in copies for elements in _elements_behind_ends(each)}
-    return next((axis for axis in node.arg.axes[1:] if prod(shape[axis:]) in behind), None)
+    for number, axis in enumerate(axes[1:], 1):
+        reduced = prod([shape[later] for later in axes[number:]])
+        if reduced >= SHORTEST_PART and prod(shape[axis:]) in behind:
+            return axis
+    return None
 
 
 def _elements_behind_ends(copies: Node) -> list[int]:
-    """Of an EXPAND, how many elements are behind each place where axes that repeat meet such that
-    do not, as reshapes do not change that number: 1000 of (7, 1) to (7, 1000)."""
+    """For an EXPAND, the number of elements behind each border between a repeated and a
+    non-repeated axis. Reshapes do not change it. (7, 1) to (7, 1000): 1000."""
     shape, source = copies.shape, copies.src[0].shape
     source = (1,) * (len(shape) - len(source)) + source
     long_axes = [axis for axis, size in enumerate(shape) if size > 1]

@@ -11,6 +11,7 @@ import pytest
 import lamina as lm
 from lamina.core.shape import Shape
 from lamina.graph.split_reductions import (
+    PARTS,
     columns_in_parts,
     gradients_in_parts,
     long_columns_in_parts,
@@ -112,28 +113,49 @@ def scaled(repeated: Shape) -> Node:
 
 @pytest.mark.parametrize("monoid", [ADD, MAX])
 @pytest.mark.parametrize(
-    ("repeated", "inner"),
-    [((2, ROWS, 1), [2]), ((LENGTH,), [2]), ((2, 1, 1), [1]), ((ROWS, LENGTH), [1])],
+    ("repeated", "is_cut"),
+    [((2, ROWS, 1), True), ((LENGTH,), True), ((2, 1, 1), False), ((ROWS, LENGTH), False)],
 )
 def test_what_is_repeated_along_a_part_of_the_axes_is_not_divided_by(
-    monoid: Monoid, repeated: Shape, inner: list[int]
+    monoid: Monoid, repeated: Shape, is_cut: bool
 ) -> None:
     """Rows that each have a scale are reduced apart. What is the same for all rows and columns, or
     repeated for neither, makes them one axis."""
     total = build.reduce(monoid, [1, 2], scaled(repeated))
     parts = uneven_in_parts.apply(total)
     assert parts is not None
-    if inner == [2]:
+    if is_cut:
         assert (parts.op, parts.shape) == (Op.REDUCE, (2,))
         (rows,) = parts.src
         assert (rows.op, rows.shape, rows.arg.axes) == (Op.REDUCE, (2, ROWS), (2,))
+        of_rows = uneven_in_parts.apply(rows)
+        assert of_rows is not None
+        assert (2, ROWS, PARTS) in reduced_shapes(of_rows)
     else:
-        assert all(node.shape != (2, ROWS) for node in toposort([parts]))
+        assert (2, PARTS) in reduced_shapes(parts)
+        assert (2, ROWS) not in reduced_shapes(parts)
     rng = np.random.default_rng(0)
     leaves = [node for node in toposort([total]) if node.op is Op.BUFFER]
     arrays = {node: rng.standard_normal(node.shape).astype(np.float32) for node in leaves}
     left, right = evaluate([total, parts], arrays)
     np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-2)
+
+
+def reduced_shapes(node: Node) -> set[Shape]:
+    """The shapes of all results of reductions that `node` is computed from."""
+    return {each.shape for each in toposort([node]) if each.op is Op.REDUCE}
+
+
+def test_few_channels_are_not_added_up_apart() -> None:
+    """Of 3 channels of 400,003 places each place would be a result in memory."""
+    places = 400_003
+    scales = build.expand(leaf(1, (3,), lm.float32), (2, places, 3))
+    total = build.reduce(ADD, [1, 2], leaf(0, (2, places, 3), lm.float32) * scales)
+    parts = uneven_in_parts.apply(total)
+    assert parts is not None
+    shapes = reduced_shapes(parts)
+    assert (2, PARTS) in shapes
+    assert (2, places) not in shapes
 
 
 def test_columns_are_those_of_the_array_that_is_read() -> None:
