@@ -22,7 +22,8 @@ def product_of_moved(x: Node) -> Node | None:
     as products of arrays that are moved by themselves: EXPANDs of these, where they are repeated.
     None where there is no such product.
 
-    Zeros of the padding are those of a factor, and meet the other one: 0 * inf is NaN."""
+    Zeros of the padding are those of a factor, and meet the other one: 0 * inf is NaN. A condition
+    in place of that would be tested for each product."""
     moves: list[Node] = []  # the last one first
     product = x
     while product.op in (Op.RESHAPE, Op.PERMUTE, Op.PAD):
@@ -64,8 +65,8 @@ def _moved(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
 
 
 def _padded(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
-    """Factors with zeros along each padded axis: those that are not repeated along it, or along an
-    axis of size 1 the smallest one. None where all are repeated, and where the padding is not 0."""
+    """Pads, for each axis, the factors that vary along it. Along an axis of size 1 only the smaller
+    factor. None where all are repeated, and where the padding is not 0."""
     before, after, value = move.arg
     smallest = min(factors, key=lambda factor: prod(factor.shape))
     margins = {factor: ([0] * len(before), [0] * len(after)) for factor in factors}
@@ -83,6 +84,8 @@ def _padded(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
 def _reshaped(factor: Node, move: Node) -> Node | None:
     """`factor`, repeated along the axes that those along which it is repeated are split into or
     joined to. None where these are joined with axes along which it varies."""
+    if not move.src[0].shape:
+        return build.reshape(factor, move.shape)
     sizes: list[int] = []
     for old_axes, new_axes in _groups(move.src[0].shape, move.shape):
         old = [factor.shape[axis] for axis in old_axes]
