@@ -16,6 +16,7 @@ from lamina.frontend.functions import pooling
 from lamina.frontend.jit import jit
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import toposort
+from lamina.ir.ops import Op
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
 
@@ -160,6 +161,29 @@ def test_the_first_of_equal_elements_has_the_derivative(
     y = getattr(pooling, name)(ours, kernel, **options)
     (slope,) = gradient(y, [ours], Tensor(seed))
     np.testing.assert_allclose(slope.numpy(), expected.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(3, 3), (3, 7), (9, 2)])
+def test_an_infinite_derivative_of_a_maximum_stays_at_one_place(size: tuple[int, int]) -> None:
+    """Windows of 7 elements overlap: what one of them reads, but has not as its maximum, gets what
+    its neighbour sends, and no 0 * inf."""
+    torch = pytest.importorskip("torch")
+    x, seed = distinct(1, 2, 7, 7), np.ones((1, 2, *size))
+    seed[0, 1, 1, 1] = np.inf
+    leaf = torch.tensor(x, requires_grad=True)
+    torch.nn.functional.adaptive_max_pool2d(leaf, size).backward(torch.tensor(seed))
+    ours = Tensor(x, requires_grad=True)
+    (slope,) = gradient(pooling.adaptive_max_pool2d(ours, size), [ours], Tensor(seed))
+    assert leaf.grad is not None
+    np.testing.assert_array_equal(slope.numpy(), leaf.grad.numpy())
+
+
+@pytest.mark.parametrize("size", [None, (7, None), (21, 14)])
+def test_windows_of_one_element_divide_by_nothing(size: Any) -> None:
+    x = Tensor(np.ones((1, 1, 7, 7)))
+    means = pooling.adaptive_avg_pool2d(x, size)
+    assert all(node.op is not Op.DIV for node in toposort([means.node]))
+    np.testing.assert_array_equal(means.numpy(), 1.0)
 
 
 def test_the_first_of_equal_elements_has_the_derivative_of_adaptive_windows() -> None:

@@ -286,7 +286,7 @@ def _divided(total: Node, stretches: dict[int, "_Stretches"]) -> Node:
     even = prod(each.size // each.count for each in stretches.values() if each.even)
     uneven = {axis: each for axis, each in stretches.items() if not each.even and each.longest > 1}
     if not uneven:
-        return total / float(even)
+        return total if even == 1 else total / float(even)
     shape = (1, 1, *total.shape[2:])
     elements = full(shape, float(even), total.dtype)
     for axis, each in uneven.items():
@@ -347,7 +347,8 @@ def _first(axes: Sequence[int], x: Node, top: Node, number: Node) -> Node:
 
 def _sum_of_chosen(axes: Sequence[int], x: Node, first: Node, number: Node) -> Node:
     """The element of `x` over `axes` whose `number` is `first`: a sum, so that the derivative is
-    where that element is."""
+    where that element is. By a factor that was a bool a derivative is selected: an infinite one
+    makes no NaN elsewhere."""
     is_first = number.eq(broadcast_over(first, axes, x.shape))
     return reduce(ADD, axes, x * cast(is_first, x.dtype))
 
@@ -427,7 +428,7 @@ class _Stretches:
         return build.broadcast_in_dim(first, axis, shape) + build.broadcasted_iota(shape, axis + 1)
 
     def of(self, x: Node, axis: int, outside: Any) -> Node:
-        """The same; what fills the shorter windows up is `outside`."""
+        """As `reached`, with `outside` in place of elements beyond a window's end."""
         elements = self.reached(x, axis)
         if self.even or self.longest == 1:
             return elements
@@ -460,7 +461,7 @@ class _Grid:
         return x
 
     def of(self, x: Node, outside: Any) -> Node:
-        """The same, filled up: see `_Stretches.of`."""
+        """As `reached`, with `outside` in place of elements beyond a window's end."""
         for axis, along in reversed(self.stretches.items()):
             x = along.of(x, axis, outside)
         return x
