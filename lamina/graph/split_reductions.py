@@ -134,9 +134,11 @@ def _axis_after_repeats(node: Node) -> int | None:
     division for each element, and have no vectors.
 
     None where fewer than SHORTEST_PART elements would be reduced at a time: of 400,003 places of 3
-    channels each, 3 numbers added up for each place would be 400,003 results in memory. So none of
-    axes with others between them: with as many elements each `reduce_in_parts` takes them."""
-    shape, axes = node.src[0].shape, tuple[int, ...](node.arg.axes)
+    channels each, 3 numbers added up for each place would be 400,003 results in memory.
+    With so many elements behind the first axis, axes that are no neighbours do not get here:
+    `reduce_in_parts` takes these."""
+    shape = node.src[0].shape
+    axes: tuple[int, ...] = node.arg.axes
     inside = Group.ELEMENTWISE | Group.MOVEMENT
     beneath = toposort(node.src, lambda operand: operand.op in inside)
     copies = [each for each in beneath if each.op is Op.EXPAND]
