@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina.core.dtypes import float32
 from lamina.core.target import cpu_target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Op
+from lamina.ir.ops import BufferRef, Load, Op
 from lamina.loops import nest as loop_nest
 from lamina.runtime.buffer import Buffer
 from lamina.schedule.cpu import maps
 from lamina.targets.c import prefetches
+from lamina.targets.c.operations import CLanguage
+from lamina.targets.c.printer import CPrinter
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 
@@ -306,3 +310,21 @@ def test_tiles_of_fewer_rows_than_lanes_are_stored_in_squares(
     right = torch.nn.functional.conv2d(torch.tensor(images), torch.tensor(filters), padding=1)
     np.testing.assert_allclose(found, right.numpy(), rtol=1e-4, atol=1e-4)
     assert any("store_first_" in text for text in texts) == is_part
+
+
+@pytest.mark.parametrize(("rows", "is_streamed"), [(8, False), (16, True)])
+def test_rows_of_fewer_elements_than_lanes_are_not_streamed(
+    monkeypatch: pytest.MonkeyPatch, rows: int, is_streamed: bool
+) -> None:
+    """Vectors of 16 lanes, of which each is stored to a cache line of its own."""
+    monkeypatch.setattr(loop_nest, "UNCACHED_TRANSPOSE", 64)
+    lane, row = ix.axis(0, 16), ix.axis(1, rows)
+    across = Node(Op.LOAD, (ix.affine({row: 16, lane: 1}, 0),), Load(0, float32))
+    store = Store(1, ix.affine({lane: 16, row: 1}, 0), across, (lane, row))
+    parameters = Parameter(float32, 16 * rows), Parameter(float32, 256, written=True)
+    binding = {lane: "vector", row: "unroll"}
+    nest = loop_nest.Nest(Kernel(parameters, (store,), 2), (lane, row), binding)
+    text, _ = CPrinter(nest, "f", CLanguage()).print()
+    assert text.count("store_first_f32x16(") == (0 if is_streamed else 16)
+    assert text.count("STREAM(") == (16 if is_streamed else 0)
+    assert ("const _Bool lines" in text) == is_streamed

@@ -405,11 +405,12 @@ class CPrinter(KernelPrinter):
         start = self.index_text(store.index, square[0][2])
         for lane in range(lanes):
             place = f"{start} + {stride * lane}" if lane else start
-            line = self._vector_line(store, kind, place, f"{name}[{lane}]")
+            column = f"{name}[{lane}]"
             if len(square) < lanes:
-                array = f"p{store.parameter}"
-                first = f"{array} + {place}, {len(square)}, {name}[{lane}]"
-                line = f"store_first_{kind}({first});"
+                first = f"p{store.parameter} + {place}"
+                line = f"store_first_{kind}({first}, {len(square)}, {column});"
+            else:
+                line = self._vector_line(store, kind, place, column)
             self.print_store_line(store, line)
 
     def _vector_line(self, store: Store, kind: str, start: str, text: str) -> str:
