@@ -135,8 +135,9 @@ class Split(Move):
         factor = self.factor
         self.require(factor > 0, "the factor is positive")
         size = axis.arg.size
-        # If `axis` is itself a sub-loop, the new axes are among those that it belongs to. These
-        # have one extent, so that only the outermost of them may end within a block.
+        # The new axes are among the sub-loops that `axis` belongs to, or its own where it leaves
+        # an even split. Those of one split have one extent, so that only the outermost of them may
+        # end within a block.
         split = nest.sub_loops_to_split(axis, factor)
         others = nest.splits_without(nest.sub_loops(axis))
         fits = split.axes[0] is axis or size % factor == 0

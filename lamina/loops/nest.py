@@ -152,7 +152,7 @@ class Nest:
     pipelining: Pipelining = Pipelining()
 
     def sub_loops(self, axis: Node) -> SubLoops:
-        """The sub-loops that `axis` is one of. If it was never split, that is itself alone, and the
+        """The sub-loops that `axis` is one of. If it is in no split, that is itself alone, and the
         extent is its size."""
         for split in self.splits:
             if axis in split.axes:
@@ -160,11 +160,11 @@ class Nest:
         return SubLoops((axis,), axis.arg.size)
 
     def sub_loops_to_split(self, axis: Node, factor: int) -> SubLoops:
-        """The sub-loops that the parts of `axis` are among, once it is split by `factor`; it alone
-        where it does not split evenly, and is a sub-loop of an even split. Those are loops like all
-        others, and each iteration of the loops around `axis` has the uneven end: 3000 columns are 2
-        panels of 1500, and each of these 93 vectors of 16 and one of 12. Steps that run in order
-        stay one loop."""
+        """The sub-loops that `axis` is split within. An axis of an even split that `factor` does
+        not divide leaves that split: each iteration of the loops around it then has its own uneven
+        end. 3000 columns are 2 panels of 1500, and each of these 93 vectors of 16 and one of 12.
+        The other axes of that split are then in none, as if they had never been one axis. Axes of
+        scans keep their split."""
         split = self.sub_loops(axis)
         is_even = split.extent == points(split.axes)
         if axis.arg.size % factor and is_even and axis not in serial_axes(self.kernel):
@@ -172,11 +172,11 @@ class Nest:
         return split
 
     def splits_without(self, split: SubLoops) -> tuple[SubLoops, ...]:
-        """All splits but `split`; all of them if that is an axis that was never split."""
+        """All splits but `split`; all of them if that is an axis in no split."""
         return tuple(other for other in self.splits if other != split)
 
     def is_head(self, axis: Node) -> bool:
-        """Is `axis` the outermost of its sub-loops, or never split?"""
+        """Is `axis` the outermost of its sub-loops, or in no split?"""
         return self.sub_loops(axis).axes[0] is axis
 
     def bound(self, axis: Node) -> str:
@@ -410,9 +410,10 @@ def near_reads(stride: int | None, dtype: DType, lanes: int) -> int:
 def least_run(lanes: int, dtype: DType) -> int:
     """The fewest neighbours in a row of squares that registers transpose before they are stored, of
     vectors with so many lanes, which lie apart: one for each lane, or half as many of float32 and
-    float64 with 64 bytes a vector, as processors store some lanes of these under a mask. 14 vectors
-    are then 64 shuffles and 16 stores, and lane by lane 224 stores and as many instructions to get
-    each element out of its vector."""
+    float64 with 64 bytes a vector, as processors store some lanes of these under a mask. The CPU
+    heuristics have such vectors with AVX-512 alone (`CpuPlanner`); float64 has 4 lanes with AVX2.
+    14 vectors are then 64 shuffles and 16 stores, and lane by lane 224 stores and as many
+    instructions to get each element out of its vector."""
     stores_parts = dtype in (float32, float64) and lanes * dtype.itemsize == LINE
     return lanes // 2 if stores_parts else lanes
 

@@ -38,7 +38,7 @@ from lamina.loops.moves import (
     Stage,
     apply,
 )
-from lamina.loops.nest import BINDINGS, Nest
+from lamina.loops.nest import BINDINGS, Nest, SubLoops
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -208,6 +208,27 @@ def test_each_sub_loop_of_an_even_split_has_an_uneven_end() -> None:
         assert isinstance(nest, Nest)
         verify_nest(nest)
         assert disagreement(PROGRAM, options) is None
+        panels, outer, lanes = (nest.axis(number) for number in (7, 9, 10))
+        assert nest.sub_loops(panels) == SubLoops((panels,), 5)
+        assert nest.sub_loops(lanes) == SubLoops((outer, lanes), 9)
+        assert [nest.is_head(axis) for axis in (panels, outer, lanes)] == [True, True, False]
+
+
+def test_blocks_of_an_even_split_are_divided_apart_from_what_is_in_them() -> None:
+    """45 columns are 9 blocks of 5, and these 2 chunks of 4 blocks and one of a single block."""
+    text = (
+        f"split(a{COLUMN}, 5) -> a7, a8; split(a7, 4) -> a9, a10; bind(a9, parallel); "
+        "bind(a8, parallel)"
+    )
+    with using(schedule=text) as options:
+        source = pipeline.compile_source([PROGRAM.sinks[0]], options)
+        (nest,) = (plan.nest for plan in source.plans.values())
+        assert isinstance(nest, Nest)
+        assert disagreement(PROGRAM, options) is None
+        outer, inner, columns = (nest.axis(number) for number in (9, 10, 8))
+        assert nest.sub_loops(outer) == SubLoops((outer, inner), 9)
+        assert nest.sub_loops(columns) == SubLoops((columns,), 5)
+        assert [nest.is_head(axis) for axis in (outer, inner, columns)] == [True, False, True]
 
 
 def test_no_part_of_a_sum_is_added_before_the_maximum_of_all_parts() -> None:
