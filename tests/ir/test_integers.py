@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.core.integers import first_divisor, power_of_two_from, power_of_two_up_to
+from lamina.core.integers import divisors, first_divisor, power_of_two_from, power_of_two_up_to
 
 POWERS = [2**exponent for exponent in range(40)]
 
@@ -27,3 +27,12 @@ def test_the_first_divisor_is_the_first_of_those_that_divide(
 ) -> None:
     remaining = [number for number in candidates if size // number * number == size]
     assert first_divisor(size, candidates, -1) == (remaining[0] if remaining else -1)
+
+
+@given(st.integers(1, 5000))
+def test_divisors_are_all_that_leave_no_remainder(size: int) -> None:
+    assert divisors(size) == [number for number in range(1, size + 1) if size % number == 0]
+
+
+def test_divisors_of_a_long_axis_take_no_search_up_to_it() -> None:
+    assert divisors(2**60) == [2**exponent for exponent in range(61)]

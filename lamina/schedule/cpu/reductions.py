@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from math import ceil
 
-from lamina.core.integers import power_of_two_from, power_of_two_up_to
+from lamina.core.integers import divisors, power_of_two_from, power_of_two_up_to
 from lamina.graph import index as ix
 from lamina.graph.split_reductions import MIN_PANEL
 from lamina.ir.kernel import Kernel, bound_axes, free_axes, loads_beneath, needed_again, points
@@ -168,9 +168,9 @@ def _accumulated_columns(
         starts = 1 + (columns % plan.width).bit_count()  # one for each shorter vector
         return ceil(chunks / threads) / chunks * (1 + starts * start / columns)
 
-    numbers = range(1, max(size // MIN_PANEL, 1) + 1)
-    divisors = (size // panels for panels in numbers if size % panels == 0)
-    fitting = [columns for columns in divisors if columns <= widest]
+    narrowest = min(MIN_PANEL, size)
+    widest_first = reversed(divisors(size))
+    fitting = [columns for columns in widest_first if narrowest <= columns <= widest]
     columns = min((*fitting, strip), key=time_of_busiest)
     return columns if columns in fitting else None
 
