@@ -144,6 +144,7 @@ def test_others_read_a_result_in_the_order_that_it_was_given() -> None:
         launch.kernel for launch in lowered.planned.program.launches
         if isinstance(launch.kernel, Kernel) and launch.kernel.of(Op.LOOP_REDUCE)
     ]  # fmt: skip
+    assert sums
     for kernel in sums:
         for load in kernel.of(Op.LOAD):
             strides, _ = ix.terms_of(load.src[0])
