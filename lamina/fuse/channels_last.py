@@ -11,9 +11,10 @@ and stored by convolutions, by those of each channel alone, by pooling and by su
 Only the order in memory changes. A node whose channels are to be the last axis is built over
 operands of that order, and the rest of the graph sees it permuted back. Which nodes are so begins
 with what windows of several channels are taken of (`_seeds`), and goes on to what is computed from
-these, and what they are computed from (`_Flow`): from the first convolution to the last one. Sums
-of inputs that have their channels last are another beginning. Inputs and results keep their order:
-the kernels that read or store them transpose.
+these, and what they are computed from (`_Flow`): from the first convolution to the last one.
+Another beginning are sums of inputs that have their channels last, if another reduction reads them
+beneath movement, or if they are repeated. Inputs and results keep their order: what reads an input
+transposes it, and a result is a CONTIGUOUS copy of what is stored with its channels last.
 """
 
 from collections import deque
@@ -229,8 +230,9 @@ class _Flow:
 
     def sums_of_channels_last(self) -> Iterator[Axis]:
         """The channels of sums and extremes that are made of inputs with these last in memory, and
-        are themselves read by windows: a step of pooling windows that are not all as long, along
-        one axis after the other. Both steps have whole vectors of channels then."""
+        are themselves read beneath movement by a reduction, or repeated: as of a step of pooling
+        windows that are not all as long, along one axis after the other. Both steps have whole
+        vectors of channels then."""
         for total, reads in self.readers.items():
             is_sum = total.op is Op.REDUCE and product_of(total, INDEXING) is None
             if not is_sum or not any(_is_read_from_memory(read, total) for read in reads):

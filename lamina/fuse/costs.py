@@ -34,7 +34,8 @@ def element_costs(
     counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1
     more for reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing:
     with 1 for it, an addition of two inputs that is repeated would be stored like one of two
-    values. What is `free` costs nothing, nor does what it is made of.
+    values. What is in `free` costs nothing, and its operands are not
+    counted either.
     """
     regions = _short_regions(order, values | free)
     own_cost = {node: 0 if node in free else WEIGHT.get(node.op, 0) for node in regions}

@@ -78,7 +78,7 @@ def _loops_of_reduction(node: Node) -> tuple[tuple[int, bool], ...]:
 
 
 def _long_ranges(shrink: Node) -> tuple[range, ...]:
-    """The ranges of a SHRINK, but for those of axes of size 1, which it leaves whole."""
+    """The ranges of a SHRINK, but for axes of size 1: it leaves all or nothing of these."""
     pairs = zip(shrink.arg, shrink.src[0].shape, strict=True)
     return tuple(kept for kept, size in pairs if size != 1)
 

@@ -154,8 +154,9 @@ def contractions(values: Iterable[Node], rows: Iterable[Node]) -> Iterator[Node]
     Each has two operands, loads or factors of its MUL, of which each varies along an axis of `rows`
     that the other does not vary along. In ``sum_k a[i, k] * b[k, j]`` only `a` varies along i, and
     is used again for each j; only `b` varies along j. Factors count beside loads for the sake of
-    ``sum_k (place[k] == i) * b[k, j]``: its first factor varies along i, though no load does. One
-    that the steps change has to be used again: in ``sum_k a[i, j, k] * s[i] * t[j]`` none is."""
+    ``sum_k (place[k] == i) * b[k, j]``: its first factor varies along i, though no load does. At
+    least one operand that varies along the steps must be read for several rows: in
+    ``sum_k a[i, j, k] * s[i] * t[j]`` none is."""
     row_axes = frozenset(rows)
     for reduction in toposort(values):
         if reduction.op is not Op.LOOP_REDUCE:

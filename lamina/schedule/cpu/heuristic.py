@@ -58,9 +58,9 @@ RAGGED = 1.05
 # estimate: 16 lanes are added up in 4 halvings, each a shuffle and an addition.
 MIN_VECTORS = 4
 
-# A thread has at most so many times its share of a kernel's chunks, or a further axis is divided:
-# with 2 threads 7 chunks are 8 / 7 of it and too many, 11 are 12 / 11.
-MAX_UNEVEN = 1.1
+# The busiest thread may have 1.1 times its equal share of chunks; otherwise the next axis is
+# divided, too. 2 threads: 7 chunks are 4 + 3, 8/7 of a share, too many; 11 are 6 + 5, 12/11.
+MAX_IMBALANCE = 1.1
 
 
 def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
@@ -296,7 +296,7 @@ class _Chunks:
         be long, so that a thread that is late has fewer. With 2 threads a kernel of 2**13
         instructions has 2 chunks (2**13 // `shared_instructions`), one of 2**16 has 2 as well, one
         of 3 * 2**15 has 4 and one of 2**20 has 32 (2**20 // `chunk_instructions`)
-    most: as many as are worth handing over
+    most: so many that each has `shared_instructions`
     """
 
     wanted: int
@@ -312,7 +312,7 @@ class _Chunks:
         if chunks < self.wanted and self.wanted // chunks > 1:
             return self.wanted // chunks
         parts = self.threads // gcd(chunks, self.threads)
-        is_uneven = ceil(chunks / self.threads) * self.threads > MAX_UNEVEN * chunks
+        is_uneven = ceil(chunks / self.threads) * self.threads > MAX_IMBALANCE * chunks
         return parts if is_uneven and chunks * parts <= self.most else 1
 
 
@@ -323,13 +323,13 @@ def _parallelize(plan: CpuPlanner, packed_loops: list[Node]) -> None:
     64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
     into 4 parallel blocks of 25, as 64 // 16 = 4.
     """
-    wanted = _chunks(plan)
+    goal = _chunks(plan)
     chunks, nest = 1, plan.nest
     # Only the outermost part of a split axis: its parts inside are tiles of fixed size.
     heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]
     for axis in heads:
         loop = axis
-        parts = wanted.parts_of_next(chunks)
+        parts = goal.parts_of_next(chunks)
         if parts > 1:
             iterations = axis.arg.size // parts  # of one chunk
             if iterations > 1 and axis not in packed_loops:

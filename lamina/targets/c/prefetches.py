@@ -199,8 +199,8 @@ class Prefetches:
         before, `stride` elements after it?"""
         steps = prod(axis.arg.size for axis in self.nest.order if axis.arg.reduce)
         is_long = steps >= 2 * FAR_STEPS
-        is_far = abs(stride) * load.dtype.itemsize >= FAR_STRIDE
-        return is_long and is_far and self._is_distant(load)
+        is_apart = abs(stride) * load.dtype.itemsize >= FAR_STRIDE
+        return is_long and is_apart and self._is_distant(load)
 
     def _is_distant(self, load: Node) -> bool:
         """Is what it reads in no near cache when the kernel begins: an array that is larger than

@@ -27,9 +27,9 @@ from lamina.targets.values import Ready
 def squares(
     ready: Sequence[Ready], copies: Mapping[Node, int], lanes: int, least: int
 ) -> list[list[Ready]]:
-    """The squares that one store makes at all of its points, each of as many vectors as these have
-    lanes, in the order in which they lie; of all points where these are fewer, and none where less
-    than `least` points are neighbours.
+    """The squares that one store makes, of each run of points that are neighbours in memory. Each
+    square has `lanes` vectors in memory order. With fewer points there is one square of all of
+    them; with fewer than `least`, none.
 
     copies: the unrolled axes, and how many points each has
     """
