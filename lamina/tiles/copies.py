@@ -224,12 +224,17 @@ def _dimensions(
 def _is_readable(source: _Source) -> bool:
     """Whether the engine can walk the dimensions as the lines of a tile need it."""
     line, *others = source.dimensions
-    # A line has neighbours in memory, an element for each index of its axis.
-    is_line = line.index is source.axes[0] and line.stride == 1
+    # A line has neighbours in memory, an element for each index of its axis. It has no other axis:
+    # the 64 steps of 8 x 8 pixels, along two, are no line of 64 elements.
+    along, *walked = source.axes
+    is_line = line.index is along and line.stride == 1
+    has_one_axis = all(axis.arg.reduce != along.arg.reduce for axis in walked)
     goes_forward = all(dimension.stride >= 1 for dimension in others)  # no flipped array
     terms = {term for dimension in source.dimensions for term in ix.terms_of(dimension.index)[0]}
     has_size = all(term.op is Op.AXIS for term in terms)  # unlike an index that data say
-    if not (is_line and goes_forward and has_size) or len(source.dimensions) > MAX_DIMENSIONS:
+    if not (is_line and has_one_axis and goes_forward and has_size):
+        return False
+    if len(source.dimensions) > MAX_DIMENSIONS:
         return False
     if source.needs_im2col:
         # Besides those that lines walk, im2col mode has one more: `_indices_by_axis`.

@@ -135,6 +135,21 @@ def test_tiles_of_convolutions(case: Convolution, monkeypatch: pytest.MonkeyPatc
         assert_copied(tile)
 
 
+def test_steps_along_several_axes_are_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a filter's derivative, images with 8 x 8 pixels each, are 8 neighbours in memory
+    at a time where channels are the second axis."""
+
+    def form(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, ...]:
+        return tuple(lm.gradient(lm.conv2d(x, w, padding=1), [w], dy))
+
+    asked = asked_of(monkeypatch, form, (2, 8, 8, 8), (8, 8, 3, 3), (2, 8, 8, 8))
+    assert asked
+    for tile in asked:
+        steps = [axis for axis in tile.store.axes if axis.arg.reduce]
+        assert len(steps) == 3
+        assert tile.copy is None
+
+
 def convolved(x: Tensor, w: Tensor, **how: Any) -> Tensor:
     """A convolution along one to three axes, whose channels are the last axis."""
     axes = range(1, x.ndim - 1)

@@ -64,3 +64,23 @@ def test_few_channels_come_to_what_a_cpu_computes(device: cuda.Device, dtype: st
         got = [one.cast(lm.float32).numpy() for one in lm.jit(convolved)(*on_gpu)]
     for ours, exact in zip(got, want, strict=True):
         np.testing.assert_allclose(ours, exact, rtol=2**-7 if dtype == "bfloat16" else 1e-6)
+
+
+@pytest.mark.parametrize("side", [8, 16])
+def test_filters_of_small_images_come_to_what_a_cpu_computes(
+    device: cuda.Device, side: int
+) -> None:
+    """The steps of their derivative are images, rows and columns: rows of 8 columns of 16 bits are
+    chunks of the copy engine, but no lines of 64 steps."""
+    rng = np.random.default_rng(1)
+    shape = (2, 8, side, side)
+    given = [rng.integers(-2, 3, one).astype(np.float32) for one in (shape, (8, 8, 3, 3), shape)]
+
+    def derivative(x: Tensor, w: Tensor, dy: Tensor) -> Tensor:
+        return lm.gradient(lm.conv2d(x, w, padding=1), [w], dy)[0]
+
+    want = derivative(*[lm.asarray(one, device="cpu") for one in given]).numpy()
+    with options.using(device="cuda:0"):
+        on_gpu = [lm.asarray(one).cast(lm.float16) for one in given]
+        got = lm.jit(derivative)(*on_gpu).cast(lm.float32).numpy()
+    np.testing.assert_array_equal(got, want)
