@@ -13,7 +13,7 @@
 
 from dataclasses import dataclass
 from itertools import permutations
-from math import ceil, gcd
+from math import ceil
 
 from lamina.core.target import Target
 from lamina.graph import index as ix
@@ -57,10 +57,6 @@ RAGGED = 1.05
 # Steps of a reduction, in vectors, from which on adding up the lanes at its end is worth while. An
 # estimate: 16 lanes are added up in 4 halvings, each a shuffle and an addition.
 MIN_VECTORS = 4
-
-# The busiest thread may have 1.1 times its equal share of chunks; otherwise the next axis is
-# divided, too. 2 threads: 7 chunks are 4 + 3, 8/7 of a share, too many; 11 are 6 + 5, 12/11.
-MAX_IMBALANCE = 1.1
 
 
 def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
@@ -288,34 +284,6 @@ def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
     return in_turns * distance_factor(plan, vector) < fewest
 
 
-@dataclass(frozen=True)
-class _Chunks:
-    """How many chunks of a kernel threads should take.
-
-    wanted: one for each thread where that is worth handing over, and more of them where each would
-        be long, so that a thread that is late has fewer. With 2 threads a kernel of 2**13
-        instructions has 2 chunks (2**13 // `shared_instructions`), one of 2**16 has 2 as well, one
-        of 3 * 2**15 has 4 and one of 2**20 has 32 (2**20 // `chunk_instructions`)
-    most: so many that each has `shared_instructions`
-    """
-
-    wanted: int
-    most: int
-    threads: int
-
-    def parts_of_next(self, chunks: int) -> int:
-        """Into how many parts the next axis is divided if the axes around it give so many `chunks`:
-        1 if these are enough, and threads have equally many of them.
-
-        With 2 threads, of which 8 chunks are wanted, an axis inside of 3 chunks has 2 parts. So it
-        has if only 2 were wanted: of 3 chunks one thread would have 2."""
-        if chunks < self.wanted and self.wanted // chunks > 1:
-            return self.wanted // chunks
-        parts = self.threads // gcd(chunks, self.threads)
-        is_uneven = ceil(chunks / self.threads) * self.threads > MAX_IMBALANCE * chunks
-        return parts if is_uneven and chunks * parts <= self.most else 1
-
-
 def _parallelize(plan: CpuPlanner, packed_loops: list[Node]) -> None:
     """Bind row axes to threads from the outside in until there are chunks enough. A loop in which
     an operand is packed is the last one, and whole: what is inside shares the panel.
@@ -323,15 +291,16 @@ def _parallelize(plan: CpuPlanner, packed_loops: list[Node]) -> None:
     64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
     into 4 parallel blocks of 25, as 64 // 16 = 4.
     """
-    goal = _chunks(plan)
+    wanted, threads = _chunks(plan), plan.target.multiprocessors
     chunks, nest = 1, plan.nest
     # Only the outermost part of a split axis: its parts inside are tiles of fixed size.
     heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]
     for axis in heads:
         loop = axis
-        parts = goal.parts_of_next(chunks)
+        # 8 chunks are wanted of 5 rows for 8 threads: 2 parts of a row, so that none is idle.
+        parts = ceil(wanted / chunks) if chunks < threads else wanted // chunks
         if parts > 1:
-            iterations = axis.arg.size // parts  # of one chunk
+            iterations = ceil(axis.arg.size / parts)  # of one chunk
             if iterations > 1 and axis not in packed_loops:
                 loop, _ = plan.split(axis, iterations)
             plan.bind(loop, "parallel")
@@ -340,12 +309,18 @@ def _parallelize(plan: CpuPlanner, packed_loops: list[Node]) -> None:
             break
 
 
-def _chunks(plan: CpuPlanner) -> _Chunks:
-    """The chunks of a kernel, by the instructions of its vectors."""
+def _chunks(plan: CpuPlanner) -> int:
+    """The chunks of a kernel that threads should take: one for each thread where that is worth
+    handing over, and more of them where each would be long, so that a thread that is late has
+    fewer. Each thread has equally many: of 3 chunks on 2 threads one would have 2.
+
+    With 2 threads a kernel of 2**13 instructions has 2 chunks (2**13 // `shared_instructions`), one
+    of 2**16 has 2 as well, one of 3 * 2**15 has 4 and one of 2**20 has 32 (2**20 //
+    `chunk_instructions`).
+    """
     knobs, threads = plan.knobs, plan.target.multiprocessors
     vectors = [axis for axis in plan.nest.order if plan.nest.bound(axis) == "vector"]
     count = int(instructions(plan.kernel, vectors, plan.width))
-    most = min(count // knobs.shared_instructions, knobs.max_chunks)
+    shares = min(count // knobs.shared_instructions, threads)
     of_each_thread = ceil(count // knobs.chunk_instructions / threads)
-    wanted = min(max(of_each_thread * threads, min(most, threads)), knobs.max_chunks)
-    return _Chunks(wanted, most, threads)
+    return min(max(of_each_thread * threads, shares), knobs.max_chunks)
