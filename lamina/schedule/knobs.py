@@ -14,12 +14,13 @@ class CpuKnobs:
 
     # Vector instructions of a chunk that is worth handing to another thread. A kernel of twice as
     # many, 2**13, is shared by two threads; a shorter one stays with the calling thread. At 5
-    # instructions a nanosecond 2**12 take 0.8 us; handing over a chunk takes 0.3 us. A mish of 2048
-    # elements, 14,000 instructions, took 1.9 us in one chunk and 1.2 in two (measured).
+    # instructions a nanosecond 2**12 take 0.8 us; handing over a chunk takes 0.1 to 0.3 us. A call
+    # of a mish of 2048 elements, 14,000 instructions, took 5.8 us in one chunk and 4.5 us in two,
+    # of which 2.5 are the host's (measured).
     shared_instructions: int = 1 << 12
-    # Instructions of each thread from which on it gets a second chunk: 2**15 take 6 us. A mish of
-    # 16,384 elements took 13.6 us in 2 chunks, 15.1 in 4 and 15.3 in 8: a thread that takes another
-    # chunk in each call finds its elements in the other thread's cache (measured).
+    # Instructions of each thread from which on it gets a second chunk: 2**15 take 6 us. A call of a
+    # mish of 16,384 elements took 15.6 us in 2 chunks, 17.1 in 4 and 17.3 in 8: a thread that takes
+    # another chunk in each call finds its elements in the other thread's cache (measured).
     chunk_instructions: int = 1 << 15
     # Largest number of chunks. Threads take chunk after chunk, so there are more than threads.
     max_chunks: int = 256
