@@ -39,8 +39,6 @@ from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
 from lamina.ir.monoids import (
     ADD,
-    ARGMAX,
-    ARGMIN,
     LINEAR_RECURRENCE,
     LOG_SUM_EXP,
     MAX,
@@ -158,11 +156,10 @@ def _extreme(g: Node, z: Node, x: Node) -> Contributions:
 
 
 def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
-    """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
+    """dx_i = sum of g_k over the prefixes k whose extreme is x_i: of equal ones the last, as in
+    PyTorch."""
     (axis,) = z.arg.axes
-    monoid = ARGMAX if z.arg.monoid is MAX else ARGMIN
-    winner = Node(Op.SCAN, (x, build.broadcasted_iota(x.shape, axis)), Reduce(monoid, (axis,), 1))
-    return (put(g, winner, x.shape, axis),)
+    return (put(g, build.latest_extremes(x, z, axis), x.shape, axis),)
 
 
 def _expand(g: Node, z: Node, x: Node) -> Contributions:

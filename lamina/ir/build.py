@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from lamina.core.dtypes import DType, Scalar, int64
 from lamina.core.shape import Shape
-from lamina.ir.monoids import Monoid
+from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
@@ -175,6 +175,15 @@ def broadcasted_iota(shape: Shape, axis: int) -> Node:
     """The index along `axis` of each element: int64 of `shape`. (2, 3) and axis 1 give
     [[0, 1, 2], [0, 1, 2]]."""
     return broadcast_in_dim(iota(shape[axis], int64), axis, shape)
+
+
+def latest_extremes(x: Node, extremes: Node, axis: int) -> Node:
+    """Where along `axis` each of the running `extremes` of `x` came last, int64: of the maxima
+    [1, 2, 2, 2] of [1, 2, 0, 2], [0, 1, 1, 3]. A NaN is the extreme of all that come after it."""
+    is_extreme = x.eq(extremes) | ~x.eq(x)
+    places = broadcasted_iota(x.shape, axis)
+    of_extremes = select(is_extreme, places, places.lift(0))
+    return Node(Op.SCAN, (of_extremes,), Reduce(MAX, (axis,)))
 
 
 def dilate(x: Node, steps: Sequence[int]) -> Node:

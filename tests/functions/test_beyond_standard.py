@@ -26,11 +26,11 @@ def test_running_sums_of_the_flattened_array() -> None:
     assert lm.cumsum(lm.asarray([True, True])).tolist() == [1, 2]
 
 
-def test_running_extremes_and_where_they_first_came() -> None:
+def test_running_extremes_and_where_they_came_last() -> None:
     x = lm.asarray([[2.0, 1.0, 3.0, 3.0, 2.0]])
     values, places = lm.cummax(x, 1, return_indices=True)
     assert values.tolist() == [[2, 2, 3, 3, 3]]
-    assert places.tolist() == [[0, 0, 2, 2, 2]]
+    assert places.tolist() == [[0, 0, 2, 3, 3]]
     values, places = lm.cummin(x, 1, return_indices=True)
     assert values.tolist() == [[2, 1, 1, 1, 1]]
     assert places.tolist() == [[0, 1, 1, 1, 1]]

@@ -40,6 +40,23 @@ def test_values_and_slopes_are_pytorchs(name: str, shape: tuple[int, ...], axis:
     np.testing.assert_allclose(slope.numpy(), slope_wanted.numpy(), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_of_equal_extremes_the_last_is_pytorchs(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 8, (6, 40)).astype(np.float32)
+    values[4, 20], values[5, 7], values[5, 30] = np.nan, np.nan, np.nan
+    values[3, 0] = np.inf
+    weight = rng.normal(size=values.shape).astype(np.float32)
+    x = torch.tensor(values, requires_grad=True)
+    wanted = getattr(torch, name)(x, 1)
+    (slope_wanted,) = torch.autograd.grad(wanted.values, [x], torch.tensor(weight))
+    _, slope = with_slope(name, lm.asarray(values), lm.asarray(weight), 1)
+    places = getattr(lm, name)(lm.asarray(values), 1, return_indices=True).indices
+    np.testing.assert_array_equal(places.numpy(), wanted.indices.numpy())
+    np.testing.assert_allclose(slope.numpy(), slope_wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("spread", [1.0, 100.0, 1e4])
 def test_slopes_of_running_sums_of_exponentials_neither_overflow_nor_vanish(spread: float) -> None:
     torch = pytest.importorskip("torch")

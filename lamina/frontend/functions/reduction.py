@@ -330,13 +330,13 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def _first_extreme(what: str, monoid: Monoid, x: Tensor, axis: int | None) -> Tensor:
-    """The place of the first of the extremes of the first 1, 2, ... elements."""
+def _latest_extremes(what: str, monoid: Monoid, x: Tensor, axis: int | None) -> Tensor:
+    """The place of the last of the extremes of the first 1, 2, ... elements."""
     if not x.ndim:
         return Tensor.of(build.const(0, int64), x.device)
     along = normalize_axis(what, axis or 0, x.ndim)
-    parts = (x.node, build.broadcasted_iota(x.shape, along))
-    return Tensor.of(Node(Op.SCAN, parts, Reduce(monoid, (along,), 1)), x.device)
+    extremes = Node(Op.SCAN, (x.node,), Reduce(monoid, (along,)))
+    return Tensor.of(build.latest_extremes(x.node, extremes, along), x.device)
 
 
 def cummax(
@@ -344,9 +344,9 @@ def cummax(
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The greatest of the first 1, 2, ... elements along `axis`; NaN wins. With `return_indices`
-    a pair, of which the second says where each first came."""
+    a pair, of which the second says where each came last, as PyTorch does."""
     values = _cumulative("cummax", MAX, x, axis, dtype=dtype, include_initial=include_initial)
-    return TopK(values, _first_extreme("cummax", ARGMAX, x, axis)) if return_indices else values
+    return TopK(values, _latest_extremes("cummax", MAX, x, axis)) if return_indices else values
 
 
 def cummin(
@@ -354,9 +354,9 @@ def cummin(
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The smallest of the first 1, 2, ... elements along `axis`; NaN wins. With `return_indices`
-    a pair, of which the second says where each first came."""
+    a pair, of which the second says where each came last, as PyTorch does."""
     values = _cumulative("cummin", MIN, x, axis, dtype=dtype, include_initial=include_initial)
-    return TopK(values, _first_extreme("cummin", ARGMIN, x, axis)) if return_indices else values
+    return TopK(values, _latest_extremes("cummin", MIN, x, axis)) if return_indices else values
 
 
 # Sorting.

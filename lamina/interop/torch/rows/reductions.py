@@ -144,24 +144,6 @@ def _log_softmax_backward(upstream: Tensor, y: Tensor, axis: int, dtype: Any) ->
     return upstream - lm.exp(y) * lm.sum(upstream, axis=axis, keepdims=True)
 
 
-def _running_extreme(function: Callable[..., Tensor]) -> Row:
-    """The extremes of the first 1, 2, ... elements, and where each is: of equal ones the last, as
-    in PyTorch."""
-
-    def both(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        values = function(x, axis=axis)
-        is_extreme = x == values
-        if x.dtype.is_float:
-            is_extreme = lm.logical_or(is_extreme, lm.isnan(x))
-        shape = [1] * x.ndim
-        shape[axis] = -1
-        numbers = lm.reshape(lm.arange(x.shape[axis], dtype=lm.int64), tuple(shape))
-        places = lm.cummax(lm.where(is_extreme, numbers, 0), axis=axis)
-        return values, places
-
-    return _scan(both)
-
-
 ROWS: dict[str, Row] = {
     "aten.sum.default": _whole(lm.sum),
     "aten.sum.dim_IntList": _reduction(lm.sum),
@@ -195,8 +177,8 @@ ROWS: dict[str, Row] = {
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten.cumsum.default": _scan(lm.cumulative_sum),
     "aten.cumprod.default": _scan(lm.cumulative_prod),
-    "aten.cummax.default": _running_extreme(lm.cummax),
-    "aten.cummin.default": _running_extreme(lm.cummin),
+    "aten.cummax.default": _scan(lm.cummax, return_indices=True),
+    "aten.cummin.default": _scan(lm.cummin, return_indices=True),
     "aten.logcumsumexp.default": _scan(lm.logcumsumexp),
     "aten._softmax.default": _softmax(lm.softmax),
     "aten._log_softmax.default": _softmax(lm.log_softmax),
