@@ -62,7 +62,7 @@ class KernelPrinter(NestPrinter):
         """The text of `lines` and of every row: each group of parts of the rows is a block of text
         of its own, under the conditions on the index of a chunk by which it runs."""
         parts = self.partitioner.nest_parts(self.nest.kernel.row_axes)
-        for group in self.sharing_fills(parts):
+        for group in self.sharing_loops(parts):
             self.scopes = [Scope()]
             self.print_rows(group)
             # The parts of a group are alike in the axes of the launch, which have the conditions.

@@ -99,7 +99,7 @@ class NestPrinter(FillPrinter):
 
     def print_rows(self, group: Sequence[NestPart]) -> None:
         """Print everything that the kernel does for the rows of one part, or of a group of parts
-        that share what fills scratch memory."""
+        that share loops."""
         self.filled = frozenset()
         self.print_sharing(group, self._open_rows)
 
@@ -206,7 +206,7 @@ class NestPrinter(FillPrinter):
         if work.sums or work.scans:
             groups = [[part] for part in parts]
         else:
-            groups = self.sharing_fills(parts)
+            groups = self.sharing_loops(parts)
         for _, alike in groupby(groups, key=lambda group: _lanes(group[0])):
             for group in alike:
                 if len(group) == 1:
