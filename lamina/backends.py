@@ -30,6 +30,7 @@ from lamina.graph.split_reductions import (
     long_columns_in_parts,
     long_products_in_parts,
     scan_in_parts,
+    short_lines_last,
     uneven_in_parts,
 )
 from lamina.graph.steps_in_rows import steps_in_rows
@@ -149,15 +150,17 @@ def _graph_rules_of_cuda(options: Options) -> Sequence[Rule]:
     factors = (bytes_as_floats, gathered_windows) if has_tensor_cores else ()
     tiled_parts = () if rounds_factors else (tiled_products_in_parts(target.multiprocessors),)
     sums = (
-        products_apart, untiled_products_in_parts, columns_in_parts, *tiled_parts,
-        long_products_in_parts,
+        products_apart, untiled_products_in_parts, short_lines_last, columns_in_parts,
+        *tiled_parts, long_products_in_parts,
     )  # fmt: skip
     sorts = (whole_sorts, short_orders)
     return *factors, *sums, SCATTERS, scan_in_parts(), *sorts, as_nccl_combines
 
 
 def _graph_rules_of_metal(options: Options) -> Sequence[Rule]:
-    sums = (untiled_products_in_parts, columns_in_parts, long_products_in_parts)
+    sums = (
+        untiled_products_in_parts, short_lines_last, columns_in_parts, long_products_in_parts,
+    )  # fmt: skip
     return *sums, scan_in_parts(), whole_sorts
 
 

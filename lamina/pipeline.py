@@ -297,6 +297,8 @@ PASSES = (
         # GPUs: sums in parts, for all multiprocessors, and to round less.
         Subpass("untiled_products_in_parts", "takes products without tiles in parts",
                 "lamina.schedule.gpu.parts:untiled_products_in_parts", "GPUs"),
+        Subpass("short_lines_last", "reduces short lines in memory after the axes before them",
+                "lamina.graph.split_reductions:short_lines_last", "GPUs"),
         Subpass("columns_in_parts", "takes long columns in parts, for more blocks",
                 "lamina.graph.split_reductions:columns_in_parts", "GPUs"),
         Subpass("long_products_in_parts", "takes long float32 products in parts, which round less",

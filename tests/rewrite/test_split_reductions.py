@@ -10,17 +10,19 @@ import pytest
 
 import lamina as lm
 from lamina.core.shape import Shape
+from lamina.graph import split_reductions
 from lamina.graph.split_reductions import (
     PARTS,
     columns_in_parts,
     gradients_in_parts,
     long_columns_in_parts,
+    short_lines_last,
     uneven_in_parts,
 )
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, divisor_of
-from lamina.ir.monoids import ADD, MAX, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from tests.generators import leaf
@@ -96,6 +98,50 @@ def test_a_block_reads_few_elements_where_each_takes_many_bytes(
 def test_few_long_columns_are_reduced_in_parts(rows: int, columns: int, is_cut: bool) -> None:
     cut = columns_in_parts.apply(build.reduce(ADD, (0,), leaf(0, (rows, columns), lm.float32)))
     assert (cut is not None) is is_cut
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_cut"),
+    [
+        ((743, 601, 3, 5), True),
+        ((743, 601, 15, 1), True),
+        ((743, 601, 8, 8), False),  # a line of 64 elements is long enough for a warp
+        ((743, 601, 1, 1), False),  # neighbours are results
+        ((43, 601, 3, 5), False),  # so little that another kernel takes longer
+    ],
+)
+def test_short_lines_are_reduced_last(shape: Shape, is_cut: bool) -> None:
+    total = build.reduce(ADD, (0, 2, 3), leaf(0, shape, lm.float32))
+    cut = short_lines_last.apply(total)
+    assert (cut is not None) is is_cut
+    if cut is not None:
+        assert reduced_shapes(cut) == {shape[1:], (601,)}
+
+
+@pytest.mark.parametrize("monoid", [ADD, MAX, ARGMAX])
+def test_short_lines_reduced_last_give_the_same(
+    monoid: Monoid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_reductions, "LONG_OF_LINES", 1)
+    shape = (6, 4, 3, 5)
+    x = leaf(0, shape, lm.float32)
+    operands = [x]
+    if monoid is ARGMAX:
+        numbers = build.iota(6 * 4 * 3 * 5, lm.int64)
+        operands.append(build.reshape(numbers, shape))
+    for component in range(monoid.arity):
+        total = build.reduce(monoid, (0, 2, 3), *operands, component=component)
+        cut = short_lines_last.apply(total)
+        assert cut is not None
+        values = np.random.default_rng(1).integers(-9, 9, shape).astype(np.float32)
+        wanted, got = evaluate([total, cut], {x: values})
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_lines_of_images_with_the_channels_last_are_columns() -> None:
+    """Their neighbours are channels, results, whatever the order of axes in the program."""
+    image = build.permute(leaf(0, (743, 3, 5, 601), lm.float32), (0, 3, 1, 2))
+    assert short_lines_last.apply(build.reduce(ADD, (0, 2, 3), image)) is None
 
 
 def test_axes_of_one_element_are_reduced_whole() -> None:
