@@ -21,14 +21,20 @@ from lamina.core.recent import memoized
 from lamina.core.shape import prod
 from lamina.graph.scatter_runs import Updates, own_index, reduced
 from lamina.graph.scatter_sums import with_gains
+from lamina.graph.search import places_by_counting, places_in_sorted
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.substitute import rebuilt_in_order
 
 MAX_UPDATES = 1 << 16  # of an index that is computed at compile time, in about a millisecond
+# Seconds of an H200 for an update and a place that are compared to find where the windows of all
+# places begin and end: 44,758 updates and 22,379 places took 608 us.
+PAIR_SECONDS = 6e-13
+# Seconds of a step of a binary search, which waits for the one before: 250 clocks of a read from
+# the second-level cache. 2048 updates have 12 steps, 1.8 us.
+STEP_SECONDS = 1.5e-7
 # What gives the same numbers on every device.
 EXACT = (Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW}) | Group.MOVEMENT | {Op.IOTA, Op.CONST}
 
@@ -37,7 +43,7 @@ EXACT = (Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW}) | Group.MOVEMENT |
 class Windows:
     """How the updates of a scatter lie.
 
-    index: the place of each, of one axis, int64
+    index: the place of each, of one axis, int32
     longest: the most updates of a place
     """
 
@@ -60,9 +66,11 @@ def windows_of(scatter: Node) -> Windows | None:
     places = _known(index)
     if places is None or np.any(np.diff(places) < 0):
         return None
+    if places[0] < int32.min or places[-1] > int32.max:
+        return None
     inside = places[(places >= 0) & (places < base.shape[axis])]
     longest = int(np.bincount(inside).max(initial=0))
-    return Windows(index, max(longest, 1))
+    return Windows(build.cast(index, int32), max(longest, 1))
 
 
 @memoized(256)
@@ -125,18 +133,25 @@ def scatter_of_windows(scatter: Node) -> Node | None:
 def _update_numbers(updates: Updates, windows: Windows) -> Node:
     """Which updates each place reduces, along the axis and the next one, int32; -1 is none.
 
-    The starts of windows are counted, by a small kernel for all scatters by one index.
+    Where windows begin and end is found by a small kernel for all scatters by one index.
     """
-    places, count, longest = updates.places, updates.count, windows.longest
-    box = (places, count)
-    index, place = build.broadcast_in_dim(windows.index, 1, box), build.broadcasted_iota(box, 0)
-    start, end = (
-        build.reduce(ADD, (1,), build.cast(is_before, int32))
-        for is_before in (index < place, index < place + 1)
-    )
+    places, longest = updates.places, windows.longest
+    start, end = _updates_before(windows.index, places)
     box = (places, longest)
     step = build.cast(build.broadcasted_iota(box, 1), int32)
     number = build.broadcast_in_dim(start, 0, box) + step
     is_inside = number < build.broadcast_in_dim(end, 0, box)
     number = is_inside.select(number, number.lift(-1))
     return build.reshape(number, updates.along(updates.keys, places, longest))
+
+
+def _updates_before(index: Node, places: int) -> tuple[Node, Node]:
+    """How many updates come before those of each place, and before those of the next one, int32."""
+    (count,) = index.shape
+    place = build.iota(places, int32)
+    if count * places * PAIR_SECONDS < count.bit_length() * STEP_SECONDS:
+        start = places_by_counting(index, place)
+        return start, places_by_counting(index, place, from_right=True)
+    start = places_in_sorted(index, place, 0)
+    end = places_in_sorted(index, place, 0, from_right=True)
+    return build.cast(start, int32), build.cast(end, int32)

@@ -73,6 +73,23 @@ def test_a_window_is_as_long_as_the_most_updates_of_a_place(
     assert windows.longest == longest
 
 
+@pytest.mark.parametrize(("count", "is_counted"), [(96, True), (9000, False)])
+def test_many_updates_are_searched_for_where_windows_begin(count: int, is_counted: bool) -> None:
+    """9000 updates and 4500 places are 40 million pairs, and 14 steps of a search."""
+    node = scatter(resized(count, 0.5, 0.25), count // 2, float32, ADD, 1)
+    windows = scatter_of_windows(node)
+    assert windows is not None
+    reductions = [each for each in toposort([windows]) if each.op is Op.REDUCE]
+    sizes = [size for each in reductions for size in each.src[0].shape]
+    assert (count in sizes) is is_counted
+    assert_same(node, windows)
+
+
+def test_a_place_beyond_int32_has_no_windows() -> None:
+    index = build.iota(6, int64) * 2**40
+    assert scatter_of_windows(scatter(index, 6, float32, ADD, 1)) is None
+
+
 def test_a_negative_zero_that_nothing_is_added_to_stays_one() -> None:
     node = scatter(resized(4, 1.75), 7, float32, ADD, 1)
     windows = scatter_of_windows(node)
