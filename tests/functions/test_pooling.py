@@ -72,6 +72,14 @@ def test_adaptive_windows_read_little_beside_them() -> None:
         assert max(prod(node.shape) for node in toposort([result.node])) <= 1000 + 2 * count
 
 
+@pytest.mark.parametrize(("sizes", "wanted"), [((215, 7), (256, 1)), ((7, 215), (1, 256))])
+def test_the_axis_that_shrinks_most_is_averaged_first(
+    sizes: tuple[int, int], wanted: tuple[int, int]
+) -> None:
+    result = pooling.adaptive_avg_pool2d(Tensor(np.ones((1, 1, *sizes))), wanted)
+    assert max(prod(node.shape) for node in toposort([result.node])) == prod(sizes)
+
+
 def test_derivatives() -> None:
     x = distinct(1, 2, 5, 4)
     agree_with_differences(lambda a: pooling.max_pool2d(a, 2, 1, 1), x)

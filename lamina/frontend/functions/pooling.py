@@ -275,7 +275,9 @@ def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSize
     along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
     result = batched(what, exact(what, x).node, rank)
     stretches: dict[int, _Stretches] = {}
-    for grid in _grids(what, rank, x, output_size):
+    # What is between is smallest if the axis that shrinks most comes first: (215, 7) becomes
+    # (256, 1) by way of (215, 1), not of (256, 7).
+    for grid in sorted(_grids(what, rank, x, output_size), key=lambda grid: grid.growth):
         result = reduce(ADD, grid.axes, grid.of(result, 0.0))
         stretches |= grid.stretches
     return unbatched(cast(_divided(result, stretches), x.dtype), x)
@@ -453,6 +455,11 @@ class _Grid:
         """The axes of a window's elements, each of which follows that of the windows: of windows
         along the axes 2 and 3 they are 3 and 5."""
         return tuple(axis + number for number, axis in enumerate(self.stretches, 1))
+
+    @property
+    def growth(self) -> float:
+        """Windows for each element."""
+        return prod(along.count / max(along.size, 1) for along in self.stretches.values())
 
     def reached(self, x: Node) -> Node:
         """`x` with the elements of windows along `axes`: see `_Stretches.reached`."""
