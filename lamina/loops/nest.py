@@ -84,7 +84,7 @@ class Pipelining:
     here, is decided by the facts of the GPU (`lamina/tiles/decisions.py`).
 
     order: "whole" if a block has every `blocks`th tile, "stream_k" if blocks share the
-        steps of tiles
+        steps of tiles, or of the last ones
     blocks: how many
     depth: steps that the buffers in shared memory hold
     filler: who fills the buffers: "producer", warps of their own, or the "consumers" themselves

@@ -331,7 +331,7 @@ def _with_overlap(nest: Nest, decisions: ProductDecisions) -> ProductDecisions:
     steps = decisions.steps.count
     lead = min(decisions.depth, MAX_LEAD)
     runs_beside = decisions.has_producers and decisions.atom.kind != "tf32"
-    is_whole = decisions.division.steps >= steps
+    is_whole = decisions.division.is_whole(steps)
     divides_sums = sums % (slices * FEW_SUMS) == 0
     requirements = (
         (kept is not None, "no value of 16 bits stands for the sums"),

@@ -118,7 +118,7 @@ class _Lowering:
         product = Product(SUMS, LEFT, RIGHT)
         mma = Mma((product,), decisions.unit, adds=True, running=decisions.running)
         steps = self._steps((*self._transposes(), mma))
-        join = (Join(SUMS),) if decisions.division.steps < decisions.steps.count else ()
+        join = () if decisions.division.is_whole(decisions.steps.count) else (Join(SUMS),)
         return (Set(SUMS, 0.0), steps, *join, self._epilogue())
 
     def _transposes(self) -> tuple[Statement, ...]:

@@ -1,10 +1,12 @@
 """Which tiles, and which of their steps, each block has.
 
 In the order "whole" a block has every `blocks`th tile: tiles that are neighbours are computed at
-the same time. In the order "stream_k" there are fewer tiles than blocks. Each tile is cut into as
-many parts as there are blocks for every tile, and what is left of all tiles, their rests, is
-divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132 blocks: 72
-blocks have the first part of a tile each, and 60 blocks share the 72 rests.
+the same time. In the order "stream_k" blocks share the steps of fewer tiles than blocks. Each tile
+is cut into as many parts as there are blocks for every tile, and what is left of all tiles, their
+rests, is divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132
+blocks: 72 blocks have the first part of a tile each, and 60 blocks share the 72 rests. Of more
+tiles than blocks, each block first has as many whole ones as each can have: of 284 tiles 132 blocks
+have 2 each, and share the last 20.
 
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
@@ -40,13 +42,20 @@ def parts_of(loop: TileLoop, block: int) -> list[Part]:
     if loop.order == "whole":
         return [Part(tile, 0, loop.steps) for tile in range(number, loop.tiles, loop.blocks)]
     division = Division.of(loop)
-    part, tile = divmod(number, loop.tiles)
-    if part < division.parts:
-        first = division.start(part)
-        is_last = part + 1 == division.parts
-        end = division.begin if is_last else division.start(part + 1)
-        return [Part(tile, first, end - first)]
-    return list(_rests(loop, division, number - loop.tiles * division.parts))
+    whole = [Part(tile, 0, loop.steps) for tile in range(number, division.whole, loop.blocks)]
+    return [*whole, *_shares(loop, division, number)]
+
+
+def _shares(loop: TileLoop, division: "Division", number: int) -> Iterator[Part]:
+    """What block `number` has of the tiles that blocks share."""
+    part, tile = divmod(number, division.tiles)
+    if part >= division.parts:
+        yield from _rests(loop, division, number - division.tiles * division.parts)
+        return
+    first = division.start(part)
+    is_last = part + 1 == division.parts
+    end = division.begin if is_last else division.start(part + 1)
+    yield Part(division.whole + tile, first, end - first)
 
 
 def given_parts(loop: TileLoop, tile: int) -> list[Part]:
@@ -61,20 +70,22 @@ def given_parts(loop: TileLoop, tile: int) -> list[Part]:
 def _rests(loop: TileLoop, division: "Division", number: int) -> Iterator[Part]:
     """The parts of rests that block `number` of those that share them has."""
     rest = loop.steps - division.begin
-    every = loop.tiles * rest
+    every = division.tiles * rest
     at = min(number * division.each, every)
     end = min(at + division.each, every)
     while at < end:
         tile, within = divmod(at, rest)
         count = min(rest - within, end - at)
-        yield Part(tile, division.begin + within, count)
+        yield Part(division.whole + tile, division.begin + within, count)
         at += count
 
 
 @dataclass(frozen=True)
 class Division:
-    """How the steps of each tile are divided.
+    """How the steps of each tile are divided that blocks share.
 
+    whole: how many tiles come before these, of which each block has as many
+    tiles: that blocks share
     parts: of a tile, without its rest
     rest_blocks: blocks that share the rests of all tiles
     first_steps: of the first part. sooner: how many more the second one has. take: how many more
@@ -83,6 +94,8 @@ class Division:
     each: steps of rests that one block has
     """
 
+    whole: int
+    tiles: int
     parts: int
     rest_blocks: int
     first_steps: int
@@ -94,7 +107,11 @@ class Division:
     @staticmethod
     def of(loop: TileLoop) -> "Division":
         """The division of a loop whose blocks share steps."""
-        tiles, steps, blocks, share = loop.tiles, loop.steps, loop.blocks, loop.share
+        steps, blocks = loop.steps, loop.blocks
+        tiles_each, tiles = divmod(loop.tiles, blocks)
+        share = loop.share - tiles_each * steps
+        if tiles_each > 0:  # few tiles are shared by fewer blocks
+            blocks = min(blocks, -(-tiles * steps // share))
         parts = max(steps // share, 1)
         rest_blocks = max(blocks - tiles * parts, 0)
         is_free = loop.order == "equal"
@@ -103,12 +120,13 @@ class Division:
         sooner = (take if rest_blocks else 0) - give
         # Steps for which the blocks of rests write sums.
         rest_give = give * (rest_blocks + tiles) if rest_blocks else 0
-        whole = _start(parts, 0, sooner, take)
-        first_steps = -(-(tiles * (steps - whole) + rest_give) // blocks)  # rounded up
+        more = _start(parts, 0, sooner, take)  # steps of all parts beyond those of the first one
+        first_steps = -(-(tiles * (steps - more) + rest_give) // blocks)  # rounded up
         begin = min(_start(parts, first_steps, sooner, take), steps) if rest_blocks else steps
         rest = steps - begin
         each = max(-(-tiles * rest // max(rest_blocks, 1)), 1)
-        return Division(parts, rest_blocks, first_steps, sooner, take, begin, each)
+        whole = tiles_each * loop.blocks
+        return Division(whole, tiles, parts, rest_blocks, first_steps, sooner, take, begin, each)
 
     def start(self, part: int) -> int:
         """The first step of a part."""

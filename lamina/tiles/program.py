@@ -104,8 +104,8 @@ UNITS = {
 # Who fills tiles: the threads of a role, element by element, or the copy engine, which one thread
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
-# "whole": a block has every `blocks`th tile. "stream_k": blocks share the steps of all
-# tiles, of which there are fewer than blocks, and have fewer steps where they hand over sums or add
+# "whole": a block has every `blocks`th tile. "stream_k": blocks have as many whole tiles as each
+# can have, share the steps of the others, and have fewer steps where they hand over sums or add
 # them up. "equal": the same in equal parts, as one step of `fma` takes longer than to write and
 # read partial sums. "tickets": a block takes the next tile whenever it
 # has finished one.

@@ -169,7 +169,7 @@ def _loops(program: TileProgram) -> Checks:
         yield loop.order in ORDERS, f"an order is one of {', '.join(ORDERS)}, not {loop.order}"
         yield _count(loop.over) == loop.tiles, f"role {name}: variables do not number the tiles"
         yield (
-            (loop.share < loop.steps) == (loop.order in ("stream_k", "equal")),
+            (loop.share % loop.steps > 0) == (loop.order in ("stream_k", "equal")),
             f"{loop.share} steps of a block are not in the order {loop.order}",
         )
         yield from _tickets(program, loop)

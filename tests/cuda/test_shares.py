@@ -15,7 +15,7 @@ UNITS = DEFAULT_CUDA.multiprocessors
 
 
 @pytest.mark.parametrize(
-    ("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40), (15, 7)]
+    ("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40), (15, 7), (284, 27)]
 )
 def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
     for atom in ATOMS.values():
@@ -24,10 +24,18 @@ def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
         division = stream_k(atom, tiles, steps, UNITS)
         assert division.blocks <= UNITS
         assert tiles * steps <= division.blocks * division.steps
-        if tiles >= UNITS:
-            assert division.steps % steps == 0
-        else:
-            assert division.steps <= steps
+        assert division.steps <= -(-tiles // UNITS) * steps
+
+
+@pytest.mark.parametrize(("others", "is_shared"), [(1, True), (40, True), (125, False)])
+def test_blocks_share_the_last_of_many_tiles_where_that_takes_less_time(
+    others: int, is_shared: bool
+) -> None:
+    """Of float32, a step of which takes longer than to add sums up: each block has two tiles."""
+    steps = 81
+    division = stream_k(ATOMS["fma_f32_128x128"], 2 * UNITS + others, steps, UNITS)
+    assert (division.steps < 3 * steps) == is_shared
+    assert UNITS * division.steps >= (2 * UNITS + others) * steps
 
 
 @pytest.mark.parametrize("steps", [64, 512, 2048, 20000])

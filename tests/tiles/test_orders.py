@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lamina.schedule.gpu.atoms import ATOMS
-from lamina.schedule.gpu.stream_k import stream_k
+from lamina.schedule.gpu.stream_k import divisions
 from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
 from lamina.tiles.orders import Part, given_parts, parts_of
 from lamina.tiles.program import (
@@ -23,27 +23,28 @@ from lamina.tiles.values import (
 )
 from tests.cuda.test_shares import UNITS
 
-SIZES = [(72, 256), (18, 256), (8, 129), (131, 191), (1, 1), (300, 7)]
+SIZES = [(72, 256), (18, 256), (8, 129), (131, 191), (1, 1), (300, 7), (284, 27), (198, 64)]
 
 
 def tile_loop(tiles: int, steps: int, blocks: int, share: int, parted: str) -> TileLoop:
     """A loop over so many tiles, whose steps blocks share in the order `parted`."""
-    order = parted if share < steps else "whole"
+    order = parted if share % steps else "whole"
     return TileLoop(order, tiles, steps, blocks, share, (Extent("a", tiles),), ())
 
 
 def loops() -> list[TileLoop]:
-    """Of the sizes above and of some drawn ones, as the schedule divides them."""
+    """Of the sizes above and of some drawn ones, in each way that a schedule may divide them."""
     draw = random.Random(1)
     sizes = [*SIZES, *((draw.randint(1, 40), draw.randint(1, 60)) for _ in range(6))]
+    sizes += [(draw.randint(UNITS, 5 * UNITS), draw.randint(1, 60)) for _ in range(6)]
     atom = ATOMS["mma_bf16_64x64"]
-    divisions = {
+    divided = {
         (tiles, steps, division.blocks, division.steps)
         for tiles, steps in sizes
-        for division in [stream_k(atom, tiles, steps, UNITS)]
+        for division in divisions(atom, tiles, steps, UNITS)
     }
     orders = ("stream_k", "equal")
-    return [tile_loop(*one, order) for one in sorted(divisions) for order in orders]
+    return [tile_loop(*one, order) for one in sorted(divided) for order in orders]
 
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
@@ -61,6 +62,10 @@ int main() {
 """
 
 
+# The number of a tile, or that among the tiles that blocks share.
+TILE = r"(?:tile|\(tile - \d+\))"
+
+
 def walk_text(loop: TileLoop) -> str:
     """The walk of all blocks through a loop."""
     text = text_of_loop(loop)
@@ -73,7 +78,7 @@ def walk_text(loop: TileLoop) -> str:
         (place_of,) = (
             found[1]
             for line in lines
-            if (found := re.match(r"const u32 place = tile \* \d+ \+ \((.*)\);", line))
+            if (found := re.match(rf"const u32 place = {TILE} \* \d+ \+ \((.*)\);", line))
         )
         own.append(f"sums = first > 0 ? {place_of} : others;")
     return "\n".join([

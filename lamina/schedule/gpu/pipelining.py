@@ -38,8 +38,8 @@ MAX_SLICES = 16  # of a tile of 256 columns: 8 sums of a thread each
 @dataclass(frozen=True)
 class Order(Move):
     """Which tiles each of `blocks` has. In the order "whole", each `blocks`th one from its own
-    number on; in the order "stream_k" a part of the steps of a tile, of which there are fewer
-    than blocks."""
+    number on; in the order "stream_k" as many whole tiles as each block can have, and a share of
+    the steps of the others, of which there are fewer than blocks."""
 
     order: str
     blocks: int
@@ -52,7 +52,8 @@ class Order(Move):
         if self.order == "whole":
             self.require(1 <= self.blocks <= tiles, f"1 to {tiles} blocks have whole tiles")
         else:
-            is_each_shared = ceil(tiles * steps / max(self.blocks, 1)) < steps
+            others = tiles % max(self.blocks, 1)
+            is_each_shared = 0 < ceil(others * steps / max(self.blocks, 1)) < steps
             has_steps = self.blocks <= tiles * steps
             self.require(
                 is_each_shared and has_steps,
@@ -148,4 +149,4 @@ def pipelining_of_knobs(
 
 def order_of(division: StreamK, steps: int) -> Order:
     """The move for a division of tiles of so many steps."""
-    return Order("stream_k" if division.steps < steps else "whole", division.blocks)
+    return Order("whole" if division.is_whole(steps) else "stream_k", division.blocks)

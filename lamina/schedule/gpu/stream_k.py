@@ -19,6 +19,10 @@ JOIN_COST = 1 << 17
 # How many times as long as fewer blocks all multiprocessors are to take before fewer are chosen: a
 # margin, as both costs above are estimates, and threads that fill tiles are left out.
 FEWER_BLOCKS = 4 / 3
+# How many times as long whole tiles are to take before the last ones of many, fewer than there are
+# multiprocessors, are shared by all: a margin, as the costs of sharing are estimates, and results
+# of shared tiles are stored without the steps of a next tile beside them.
+SHARED_END = 9 / 8
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,18 @@ class StreamK:
 
     time    of the block that ends last: an estimate, in results of a tile times steps, which is a
             line of products each, as the largest tile on tensor cores computes them
-    steps   of a block
-    blocks  each has tiles as a whole or, where there are fewer tiles than multiprocessors, a part
-            of the steps of one
+    steps   of a block, at most
+    blocks  each has tiles as a whole, a part of the steps of one, or first the one and then the
+            other
     """
 
     time: float
     steps: int
     blocks: int
+
+    def is_whole(self, steps: int) -> bool:
+        """Has each block whole tiles alone, of so many steps each?"""
+        return self.steps % steps == 0
 
 
 def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
@@ -70,7 +78,7 @@ def division_of(
     if pipelining.blocks is None:
         return stream_k(atom, tiles, steps, multiprocessors)
     if pipelining.order == "stream_k":
-        return _divided(atom, tiles, steps, pipelining.blocks)
+        return _shared(atom, tiles, steps, pipelining.blocks)
     return _in_whole_tiles(atom, tiles, steps, pipelining.blocks)
 
 
@@ -81,12 +89,15 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     multiprocessors are taken by 18 blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132
     blocks of 35.
 
+    Of more tiles, all multiprocessors may share the last ones: 284 tiles of 27 steps are taken by
+    95 blocks of 81, or by 132 blocks of 59, which have two tiles each and share the other 20.
+
     Where the sums of so many blocks take longer than their steps there is a fourth one, of fewer
     parts: one tile of 512 steps is taken by 11 blocks of 47."""
     tiles_each = ceil(tiles / multiprocessors)
     whole_tiles = _in_whole_tiles(atom, tiles, steps, ceil(tiles / tiles_each))
     if tiles >= multiprocessors:
-        return [whole_tiles]
+        return _divisions_of_many(atom, tiles, steps, multiprocessors, whole_tiles)
     blocks_of_tile = min(multiprocessors // tiles, steps)
     equal_parts = _divided(atom, tiles, steps, blocks_of_tile * tiles)
     equal_shares = _divided(atom, tiles, steps, min(multiprocessors, tiles * steps))
@@ -95,6 +106,25 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     on_fewer = _divided(atom, tiles, steps, fewer_parts * tiles)
     is_faster = FEWER_BLOCKS * on_fewer.time < on_all[0].time
     return [on_fewer, *on_all] if is_faster else on_all
+
+
+def _divisions_of_many(
+    atom: Atom, tiles: int, steps: int, multiprocessors: int, whole_tiles: StreamK
+) -> list[StreamK]:
+    """The divisions of no fewer tiles than multiprocessors, the fastest first: whole tiles alone,
+    and with the last ones shared, where that leaves each block fewer steps."""
+    others = tiles % multiprocessors
+    if others == 0 or ceil(others * steps / multiprocessors) == steps:
+        return [whole_tiles]
+    shared = _shared(atom, tiles, steps, multiprocessors)
+    is_faster = _compared_time(shared, tiles, steps, multiprocessors) < whole_tiles.time
+    return [shared, whole_tiles] if is_faster else [whole_tiles, shared]
+
+
+def _compared_time(division: StreamK, tiles: int, steps: int, multiprocessors: int) -> float:
+    """The time of a division of `tiles`, with the margin of one that shares the last of many."""
+    is_end_shared = tiles >= multiprocessors and not division.is_whole(steps)
+    return division.time * (SHARED_END if is_end_shared else 1)
 
 
 def _fastest_parts(atom: Atom, steps: int) -> int:
@@ -109,6 +139,19 @@ def _in_whole_tiles(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
     have one less: 200 tiles on 100 blocks are 2 each."""
     steps_each = ceil(tiles / blocks) * steps
     return StreamK(_computing(atom, steps_each), steps_each, blocks)
+
+
+def _shared(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
+    """The division by which each of `blocks` has the same number of whole tiles, if there are so
+    many, and then a share of the steps of the others, of which there are fewer than blocks. 284
+    tiles of 27 steps on 132 blocks are 2 each, and 20 tiles are shared by 5 steps. Of a single one
+    left not all blocks have a share, as their sums would take longer than its steps."""
+    tiles_each, others = divmod(tiles, blocks)
+    whole_steps, sharing = tiles_each * steps, blocks
+    if tiles_each > 0:
+        sharing = min(blocks, others * min(_fastest_parts(atom, steps), steps))
+    shares = _divided(atom, others, steps, sharing)
+    return StreamK(_computing(atom, whole_steps) + shares.time, whole_steps + shares.steps, blocks)
 
 
 def _divided(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
@@ -151,8 +194,8 @@ def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
 
 @dataclass(frozen=True, order=True)
 class AtomTime:
-    """About how long products take in tiles of an atom (see `StreamK`), and how many tiles. The
-    fastest comes first in order."""
+    """About how long products take in tiles of an atom (see `StreamK`), with margins, and how many
+    tiles. The fastest comes first in order."""
 
     time: float
     tiles: int
@@ -166,5 +209,6 @@ def times_of(kind: str, products: Products, multiprocessors: int) -> list[AtomTi
     for atom in product_atoms(kind):
         tiles = products.tiles(atom)
         division = stream_k(atom, tiles, products.steps, multiprocessors)
-        times.append(AtomTime(division.time, tiles, atom.name))
+        time = _compared_time(division, tiles, products.steps, multiprocessors)
+        times.append(AtomTime(time, tiles, atom.name))
     return sorted(times)

@@ -15,7 +15,12 @@ each, 7 of a tile, and nothing is left:
     const u32 first = start_of(part), end = part < 6 ? start_of(part + 1) : 256;
 
 With 132 blocks, the last six share what is left of all tiles, the rests: `tile`, `first` and
-`steps`, those of the block, move on from tile to tile. `TileLoopText` has these lines.
+`steps`, those of the block, move on from tile to tile. Of 284 tiles of 27 steps, 132 blocks have
+two each, and then a share of the last 20:
+
+    for (u32 tile = number, first = 0, end, left = 54 + steps; left > 0; ...) {
+
+`TileLoopText` has these lines.
 """
 
 from collections.abc import Callable
@@ -83,6 +88,8 @@ def text_of_loop(loop: TileLoop) -> TileLoopText:
     if loop.order == "whole":
         return _whole(loop)
     division = Division.of(loop)
+    if division.whole:
+        return _after_whole_tiles(loop, division)
     if division.rest_blocks:
         return _with_rests(loop, division)
     return _in_parts(loop, division)
@@ -122,7 +129,7 @@ def _numbers(loop: TileLoop, division: Division) -> tuple[str, ...]:
     if sooner or take:
         start += f" + max(part - 1, 0) * ({sooner} + (part - 2) * {take}) / 2"
     return (
-        f"const u32 number = {loop.blocks - 1} - BLOCK, part = number / {loop.tiles};",
+        f"const u32 number = {loop.blocks - 1} - BLOCK, part = number / {division.tiles};",
         f"const auto start_of = [](i32 part) {{ return {start}; }};",
     )
 
@@ -154,20 +161,7 @@ def _in_parts(loop: TileLoop, division: Division) -> TileLoopText:
 
 def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
     """The last blocks share the rests of all tiles."""
-    begin, rest, each = division.begin, loop.steps - division.begin, division.each
-    all_rests = loop.tiles * rest
-    blocks_of_parts = loop.tiles * division.parts
-    end = f"part < {division.parts - 1} ? start_of(part + 1) : {begin}"
-    opening = (
-        *_numbers(loop, division),
-        f"u32 tile = number % {loop.tiles}, first = start_of(part), steps = ({end}) - first;",
-        f"if (number >= {blocks_of_parts}) {{  // a share of the rests of all tiles",
-        f"    const u32 before = min((number - {blocks_of_parts}) * {each}, {all_rests}u);",
-        f"    tile = before / {max(rest, 1)};",
-        f"    first = {begin} + before % {max(rest, 1)};",
-        f"    steps = min({all_rests} - before, {each}u);",
-        "}",
-    )
+    begin = division.begin
     producer = ProducerText(
         declaration="u32 fill_tile = tile, fill_step = first, fill_steps = steps;",
         tile="fill_tile",
@@ -182,9 +176,69 @@ def _with_rests(loop: TileLoop, division: Division) -> TileLoopText:
         ),
     )
     return TileLoopText(
-        opening=opening,
+        opening=_share_of_block(loop, division, "tile", "first"),
         head=f"for (u32 end; steps > 0; steps -= end - first, first = {begin}, tile++) {{",
         start=(f"end = min(first + steps, {loop.steps}u);",),
+        first="first",
+        end="end",
+        leave="continue;",
+        producer=producer,
+    )
+
+
+def _share_of_block(
+    loop: TileLoop, division: Division, tile_name: str, first_name: str
+) -> tuple[str, ...]:
+    """Where a block's share of the tiles that blocks share begins, and how many steps it has."""
+    begin, rest, each = division.begin, loop.steps - division.begin, division.each
+    all_rests = division.tiles * rest
+    blocks_of_parts = division.tiles * division.parts
+    end = f"part < {division.parts - 1} ? start_of(part + 1) : {begin}"
+    before_shared = f"{division.whole} + " if division.whole else ""
+    tile = f"{before_shared}number % {division.tiles}"
+    return (
+        *_numbers(loop, division),
+        f"u32 {tile_name} = {tile}, {first_name} = start_of(part), steps = ({end}) - {first_name};",
+        f"if (number >= {blocks_of_parts}) {{  // a share of the rests of all tiles",
+        f"    const u32 before = min((number - {blocks_of_parts}) * {each}, {all_rests}u);",
+        f"    {tile_name} = {before_shared}before / {max(rest, 1)};",
+        f"    {first_name} = {begin} + before % {max(rest, 1)};",
+        f"    steps = min({all_rests} - before, {each}u);",
+        "}",
+    )
+
+
+def _after_whole_tiles(loop: TileLoop, division: Division) -> TileLoopText:
+    """Each block has as many whole tiles, and then a share of the last ones."""
+    whole_steps = loop.share // loop.steps * loop.steps  # of a block, before its share
+    all_steps = f"{whole_steps} + steps"
+    opening = (
+        *_share_of_block(loop, division, "shared_tile", "shared_first"),
+        "const auto next_tile = [&](u32 &tile, u32 &first) {",
+        f"    const bool was_whole = tile < {division.whole};",
+        f"    tile += was_whole ? {loop.blocks} : 1;",
+        f"    first = was_whole ? 0 : {division.begin};",
+        f"    if (was_whole && tile >= {division.whole}) {{",
+        "        tile = shared_tile;",
+        "        first = shared_first;",
+        "    }",
+        "};",
+    )
+    producer = ProducerText(
+        declaration=f"u32 fill_tile = number, fill_step = 0, fill_steps = {all_steps};",
+        tile="fill_tile",
+        step="fill_step",
+        has_step="fill_steps > 0",
+        advance=(
+            "fill_steps--;",
+            f"if (++fill_step == {loop.steps}) next_tile(fill_tile, fill_step);",
+        ),
+    )
+    begin = f"u32 tile = number, first = 0, end, left = {all_steps}"
+    return TileLoopText(
+        opening=opening,
+        head=f"for ({begin}; left > 0; left -= end - first, next_tile(tile, first)) {{",
+        start=(f"end = min(first + left, {loop.steps}u);",),
         first="first",
         end="end",
         leave="continue;",
@@ -206,12 +260,16 @@ def join_lines(
     places = division.parts + rest // division.each + 1  # of a tile
     place = _place_of_sums(division, rest)
     others = f"{'sharing + ' if rest else ''}{division.parts - 1}"
+    tile = "tile"
+    if division.whole:
+        others = f"tile < {division.whole} ? 0 : {others}"
+        tile = f"(tile - {division.whole})"
     handed_over = ", ".join(map(sum_text, ("i", "i + 1", "i + 2", "i + 3")))
     return [
-        *(_sharer_lines(division, rest) if rest else ()),
-        f"auto &partial = partial_sums<{places * loop.tiles}, {count}, {threads}>;",
+        *(_sharer_lines(division, tile, rest) if rest else ()),
+        f"auto &partial = partial_sums<{places * division.tiles}, {count}, {threads}>;",
         "if (first > 0) {  // another block has the first step, and adds up the sums",
-        f"    const u32 place = tile * {places} + ({place});",
+        f"    const u32 place = {tile} * {places} + ({place});",
         f"    UNROLLED for (int i = 0; i < {count}; i += {SUMS_AT_ONCE})",
         f"        __stcg(&partial.sums[place][i / {SUMS_AT_ONCE}][THREAD],",
         f"               make_float4({handed_over}));",
@@ -219,15 +277,15 @@ def join_lines(
         "    if (THREAD % 32 == 0) set_ready(&partial.ready[place][THREAD / 32]);",
         f"    {leave}",
         "}",
-        *_take_lines(others, places, count),
+        *_take_lines(others, f"{tile} * {places}", count),
     ]
 
 
-def _sharer_lines(division: Division, rest: int) -> list[str]:
+def _sharer_lines(division: Division, tile: str, rest: int) -> list[str]:
     """The number of the first of the blocks that share the rest of a tile, and how many do."""
     each = division.each
     return [
-        f"const u32 before = tile * {rest}, sharer = before / {each};",
+        f"const u32 before = {tile} * {rest}, sharer = before / {each};",
         f"const u32 sharing = (before + {rest - 1}) / {each} - sharer + 1;",
     ]
 
@@ -241,19 +299,20 @@ def _place_of_sums(division: Division, rest: int) -> str:
     return f"part < {division.parts} ? sharing + part - 1 : {of_rest}"
 
 
-def _take_lines(others: str, places: int, count: int) -> list[str]:
-    """Add the sums of so many `others`: a fourth at a time, while the next one is loaded."""
+def _take_lines(others: str, first_place: str, count: int) -> list[str]:
+    """Add the sums of so many `others`, whose places begin at the first one of the tile: a fourth
+    at a time, while the next one is loaded."""
     few = count // 16  # loads of a fourth
     return [
         f"const u32 others = {others};",
         "const auto wait_for_sums = [&](u32 other) INLINED {",
-        f"    u32 *const ready = &partial.ready[tile * {places} + other][THREAD / 32];",
+        f"    u32 *const ready = &partial.ready[{first_place} + other][THREAD / 32];",
         "    while (!__all_sync(~0u, is_ready(ready))) {}",
         "    *(volatile u32 *)ready = 0;  // for the next launch",
         "};",
         f"float4 next[2][{few}];",
         "const auto load_fourth = [&](u32 other, int fourth, int to) INLINED {",
-        f"    const u32 place = tile * {places} + min(other, others - 1);",
+        f"    const u32 place = {first_place} + min(other, others - 1);",
         f"    UNROLLED for (int i = 0; i < {few}; i++)",
         f"        next[to][i] = __ldcg(&partial.sums[place][fourth * {few} + i][THREAD]);",
         "};",
