@@ -284,6 +284,11 @@ def passes(kernel: Kernel, kept: Set[Op] = frozenset()) -> dict[Node, int]:
     """How many passes over a row need each node. A reduction is in the pass after those that it
     depends on, and so is a store. All three passes of a softmax need the load; just two if the
     first one that needs an exponential has `kept` it."""
+    return {node: len(inside) for node, inside in _passes_that_need(kernel, kept).items()}
+
+
+def _passes_that_need(kernel: Kernel, kept: Set[Op] = frozenset()) -> dict[Node, set[int]]:
+    """The passes over a row that need each node, by their numbers from 1 on: see `passes`."""
     last_pass: dict[Node, int] = {}  # of the reductions at and beneath each node; 0 without any
     for node in kernel.nodes:
         beneath = max(map(last_pass.__getitem__, node.src), default=0)
@@ -294,12 +299,34 @@ def passes(kernel: Kernel, kept: Set[Op] = frozenset()) -> dict[Node, int]:
     for node in reversed(kernel.nodes):
         inside = needed_in[node]
         if node.op is Op.LOOP_REDUCE:
-            inside = {last_pass[node]}
+            inside = needed_in[node] = {last_pass[node]}
         elif node.op in kept and inside:
             inside = {min(inside)}
         for operand in node.src:
             needed_in[operand] |= inside
-    return {node: len(needed_in[node]) for node in kernel.nodes}
+    return needed_in
+
+
+def kept_between_passes(kernel: Kernel) -> list[Node]:
+    """The values that are kept from a pass over a row to later ones if nothing is computed again,
+    at the end of the pass where they are most.
+
+    Of ``v / rms(v)`` with v = x[i] + y[i] the second pass needs v alone, though both loads are
+    beneath it. Of a softmax the second pass needs the load, and the third the exponential."""
+    needed_in = _passes_that_need(kernel)
+    first_pass = {node: min(inside) for node, inside in needed_in.items() if inside}
+    of_loads = set[Node]()  # what a load is beneath, in the same loops
+    for node in kernel.nodes:
+        if node.op is Op.LOAD or not of_loads.isdisjoint(node.src):
+            of_loads.add(node)
+    most: list[Node] = []
+    for ended in range(1, max(first_pass.values(), default=0)):
+        later = [node for node in first_pass if first_pass[node] > ended]
+        operands = {operand for node in later for operand in node.src}
+        values = [node for node in operands & of_loads if node.op is not Op.LOOP_REDUCE]
+        kept = [node for node in values if first_pass[node] <= ended]
+        most = max(most, kept, key=len)
+    return most
 
 
 def points(axes: Iterable[Node]) -> int:

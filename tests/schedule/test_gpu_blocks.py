@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -182,3 +183,18 @@ def test_threads_lie_along_what_more_accesses_are_neighbours_along() -> None:
     channels_last = 32, 112, 112, 64
     assert "batch1 = worker % 64;" in source_of(pooled, *channels_last)
     assert "batch1 = worker % 64;" not in source_of(doubled, *channels_last)
+
+
+def test_registers_hold_a_long_row_of_a_sum_rather_than_both_addends() -> None:
+    """The second pass of a norm of x + y needs the sum alone: 29,400 words of a row, and not
+    58,800, which no block holds."""
+
+    def normalized(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        both = x + y
+        return both * lm.rsqrt(lm.mean(both * both, axis=1, keepdims=True))
+
+    rows = lm.TensorSpec((752, 29400), lm.float32)
+    (kernel,) = lm.jit(normalized).lower(rows, rows, device="cuda:0").kernels
+    assert "split(a1, 2048) -> a2, a3\nbind(a2, unroll)" in kernel.schedule
+    loads = re.findall(r"load_\d+ = p0\[", kernel.source)
+    assert len(loads) == 4 * 15  # each element once

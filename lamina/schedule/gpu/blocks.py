@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, gcd
 
 from lamina.core.integers import first_divisor, power_of_two_from, power_of_two_up_to
-from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
+from lamina.ir.kernel import bound_axes, free_axes, kept_between_passes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import SCANNING_THREADS, Axes, serial_axes
@@ -77,6 +77,7 @@ class Sharing:
     held: the loads whose elements registers hold: those that several passes over a row need; if
         there are none all loads, so that a thread has its reads under way at once
     is_read_again: are `held` those of several passes?
+    kept: the values that a row in registers keeps from a pass to the next
     """
 
     rows: BlockRows
@@ -88,6 +89,7 @@ class Sharing:
     at_once: int
     held: list[Node]
     is_read_again: bool
+    kept: list[Node]
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,7 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Bl
         at_once=1 if across is not None or is_few else ACCESSES * plan.width,
         held=read_again or plan.kernel.of(Op.LOAD),
         is_read_again=bool(read_again),
+        kept=kept_between_passes(plan.kernel),
     )
 
 
@@ -329,7 +332,8 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     held = _registers_of_element(sharing.held, axis)
     if sharing.is_scan:
         lanes = _neighbours_of_scan(size, lanes, _max_elements(held, rows))
-    division = _division(size, lanes, held, sharing)
+    kept = _registers_of_element(sharing.kept, axis)
+    division = _division(size, lanes, held, kept, sharing)
     if division is None:
         # Every pass reads the row again. Neighbours across the rows are one access already, and a
         # thread has two of these, one below the other, so that enough reads are under way.
@@ -363,12 +367,16 @@ def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:
     return first_divisor(size, range(max_count, 0, -1), 1)
 
 
-def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division | None:
+def _division(
+    size: int, lanes: int, held: int, kept: int, sharing: Sharing
+) -> _Division | None:
     """How a block divides its rows of `size` elements among its threads. None where no block holds
     the row in registers: the printer then chooses the threads (`_block_threads` of
     targets/threads.py), and each pass reads the row again.
 
     held: registers for each element of a row that the schedule has a use for; 0 if there is none
+    kept: those for what is kept of an element from a pass to the next; one for ``v / rms(v)`` with
+        v = x[i] + y[i], where `held` is two
 
     Rows that are too long for a block of a few elements a thread are tried again in the largest
     blocks, with as many elements a thread as registers hold.
@@ -376,7 +384,8 @@ def _division(size: int, lanes: int, held: int, sharing: Sharing) -> _Division |
     few_elements = _division_of_accesses(size, lanes, held, sharing)
     if few_elements is not None:
         return few_elements
-    for block in _largest_blocks(held, sharing):
+    fewest = min(held, kept) or held
+    for block in _largest_blocks(fewest, sharing):
         # The loop over the steps of a scan needs no whole row in registers.
         if sharing.is_scan or block.holds(size, sharing.rows):
             return block
