@@ -61,6 +61,50 @@ def test_predictions_are_near_recorded_times(name: str) -> None:
     assert cost.bound * 1e6 < microseconds
 
 
+SHORT_ROWS = lm.TensorSpec((63, 279629), lm.float16)
+SQUARE_TILES = (
+    "split(a0, 8) -> a2, a3; split(a1, 8) -> a4, a5; split(a2, 8) -> a6, a7; "
+    "split(a4, 4) -> a8, a9; bind(a3, unroll); bind(a5, unroll); "
+    "reorder(a6, a8, a7, a9, a3, a5); bind(a6, grid); bind(a7, grid); bind(a8, grid); "
+    "bind(a9, grid)"
+)
+STRIPS = (
+    "split(a0, {}) -> a2, a3; bind(a3, unroll); reorder(a2, a1, a3); bind(a2, grid); bind(a1, grid)"
+)
+ALONG_LOADS = "reorder(a1, a0); bind(a1, grid); bind(a0, grid)"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "microseconds"),
+    [
+        (SQUARE_TILES, 87.1),
+        ("bind(a0, grid); bind(a1, grid)", 70.5),
+        (STRIPS.format(4), 44.3),
+        (STRIPS.format(8), 43.5),
+        (STRIPS.format(16), 42.0),
+        (ALONG_LOADS, 237.6),
+    ],
+)
+def test_stores_of_parts_of_sectors_take_their_time(schedule: str, microseconds: float) -> None:
+    """Rows of 63 elements are transposed: an H200, whose rows begin anywhere in a sector, took so
+    long with each of these schedules."""
+    transposed = cost_of(lambda x: lm.relu(x.T) * 2.0, SHORT_ROWS, schedule=schedule)
+    assert 1 / 1.5 < transposed.seconds * 1e6 / microseconds < 1.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_aligned"), [((4096, 4096), True), ((4099, 4096), False), ((64, 4099), True)]
+)
+def test_a_transpose_with_unaligned_stores_is_in_strips(
+    shape: tuple[int, int], is_aligned: bool
+) -> None:
+    """What is read may begin anywhere: the first level keeps its sectors until all of them was
+    used."""
+    x = lm.TensorSpec(shape, lm.float32)
+    (kernel,) = lm.jit(lambda x: x.T.contiguous()).lower(x, device="cuda:0", arch=ARCH).kernels
+    assert (kernel.schedule.count("unroll") == 2) is is_aligned
+
+
 @pytest.mark.parametrize("first", range(0, 40, 20))
 def test_no_prediction_is_below_the_bound(first: int) -> None:
     options = Options(device="cuda:0", arch=ARCH)

@@ -29,6 +29,11 @@ GATHERED_ROWS = 2
 # an element a thread, and 10.0 with one of each of 4 rows. In bfloat16, whose narrow stores take
 # the time, both took 13 us. 16 bytes are 5.8 TB/s, more than memory gives.
 BYTES_AT_ONCE = 16
+# Bytes along which a thread of a transpose reads what it stores apart: a sector.
+SECTOR_BYTES = 32
+# Reads of a load for each result, up to which a window is transposed in strips. Chosen, so that
+# each read of a strip is kept by the first level until the last.
+MAX_READS_OF_STRIP = 8
 # Values of a thread, up to which it takes more rows for that. Chosen, so that registers hold them.
 MAX_VALUES = 96
 # Elements from which on an axis is cut by a number of rows that does not divide it; those left over
@@ -97,15 +102,16 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
 
 
 def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
-    """The loops of a kernel in which nothing is used again. A transpose has square tiles. In others
-    a thread has an access of neighbours along `best`, or a single element where accesses would not
-    be aligned or threads too few; and two accesses where data say which row to read, or where it
-    has much to compute."""
-    # With loops inside the rows, a thread reads a whole row, and not one element to transpose.
-    has_loops = plan.inner() or plan.register_tile
-    across = None if has_loops else transposed_axis(plan, best, plan.target.warp)
-    if across is not None:
+    """The loops of a kernel in which nothing is used again. A transpose has square tiles, or strips
+    where its stores would not be aligned. In others a thread has an access of neighbours along
+    `best`, or a single element where accesses would not be aligned or threads too few; and two
+    accesses where data say which row to read, or where it has much to compute."""
+    across = None if plan.register_tile else transposed_axis(plan, best, plan.target.warp)
+    reads = sum(map(points, plan.inner())) or 1  # of each load, for a result
+    if across is not None and not plan.inner() and _stores_are_aligned(plan, best):
         return _transpose_tile(plan, best, across)
+    if across is not None and reads <= MAX_READS_OF_STRIP and store_score(plan.kernel, best) > 0:
+        return _transpose_strip(plan, best, across, reads)
     lanes = _lanes(plan, best)
     rows = _rows_at_once(plan, best, lanes)
     if lanes == 1:
@@ -212,6 +218,31 @@ def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
         sizes = [(knobs.transposed_tiles, knobs.transposed_tiles), *sizes]
     order = _in_blocks(plan, tile_rows, tile_columns, sizes)
     return _Loops(order, [row_in_tile, column_in_tile])
+
+
+def _stores_are_aligned(plan: GpuPlanner, best: Node) -> bool:
+    """Does a thread store whole accesses of neighbours along `best`, whatever row it has?"""
+    for store in plan.kernel.stores:
+        terms, constant = ix.terms_of(store.index)
+        strides = [stride for axis, stride in terms.items() if axis is not best]
+        if gcd(plan.width, constant, *strides) < plan.width:
+            return False
+    return True
+
+
+def _transpose_strip(plan: GpuPlanner, best: Node, across: Node, reads: int) -> _Loops:
+    """Threads along the rows of results, `best`, each with a strip of SECTOR_BYTES along `across`,
+    or less where it makes several `reads` for each result.
+
+    What a thread reads one after the other is a sector, which the first level keeps meanwhile; and
+    a warp stores whole lines. In a square tile of rows that are not aligned, a warp would store two
+    bytes here and there: (63, 279629) elements of float16, transposed, took an H200 87 us so, and
+    42 in strips."""
+    for axis in (axis for axes in plan.inner() for axis in axes):
+        plan.bind(axis, "unroll")
+    length = max(SECTOR_BYTES // (plan.itemsize * reads), 1)
+    rows, row_of_strip = plan.split(across, length)
+    return _Loops([rows, best], [row_of_strip])
 
 
 def _in_blocks(
