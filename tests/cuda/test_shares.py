@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import numpy as np
 import pytest
 
+import lamina as lm
 from lamina.core.target import DEFAULT_CUDA
 from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.stream_k import FEWER_BLOCKS, _divided, divisions, stream_k
@@ -36,6 +38,22 @@ def test_blocks_share_the_last_of_many_tiles_where_that_takes_less_time(
     division = stream_k(ATOMS["fma_f32_128x128"], 2 * UNITS + others, steps, UNITS)
     assert (division.steps < 3 * steps) == is_shared
     assert UNITS * division.steps >= (2 * UNITS + others) * steps
+
+
+@pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16])
+def test_loops_hide_no_array_in_shared_memory(dtype: lm.DType) -> None:
+    """Nothing else in a kernel has the name of an address in shared memory: `left` was once the
+    left factor's, and the steps left of a block."""
+    specs = lm.TensorSpec((2424, 2576), dtype), lm.TensorSpec((2576, 2032), dtype)
+    atom = "fma_f32_128x128" if dtype is lm.float32 else "mma_bf16_128x128"
+    with lm.using(schedule=f"tensorize({atom}); order(stream_k, 132)"):
+        kernels = lm.jit(lambda a, b: a @ b).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    source = kernels[-1].source
+    assert "next_tile" in source
+    names = re.findall(r"const u32 (\w+) = shared_address", source)
+    assert {"left", "right"} <= set(names)
+    for name in names:
+        assert len(re.findall(rf"[ ,(]{name} = ", source)) == 1
 
 
 @pytest.mark.parametrize("steps", [64, 512, 2048, 20000])

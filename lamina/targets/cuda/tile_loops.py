@@ -18,7 +18,7 @@ With 132 blocks, the last six share what is left of all tiles, the rests: `tile`
 `steps`, those of the block, move on from tile to tile. Of 284 tiles of 27 steps, 132 blocks have
 two each, and then a share of the last 20:
 
-    for (u32 tile = number, first = 0, end, left = 54 + steps; left > 0; ...) {
+    for (u32 tile = number, first = 0, end, steps_left = 54 + steps; steps_left > 0; ...) {
 
 `TileLoopText` has these lines.
 """
@@ -234,11 +234,11 @@ def _after_whole_tiles(loop: TileLoop, division: Division) -> TileLoopText:
             f"if (++fill_step == {loop.steps}) next_tile(fill_tile, fill_step);",
         ),
     )
-    begin = f"u32 tile = number, first = 0, end, left = {all_steps}"
+    begin = f"u32 tile = number, first = 0, end, steps_left = {all_steps}"
     return TileLoopText(
         opening=opening,
-        head=f"for ({begin}; left > 0; left -= end - first, next_tile(tile, first)) {{",
-        start=(f"end = min(first + left, {loop.steps}u);",),
+        head=f"for ({begin}; steps_left > 0; steps_left -= end - first, next_tile(tile, first)) {{",
+        start=(f"end = min(first + steps_left, {loop.steps}u);",),
         first="first",
         end="end",
         leave="continue;",
