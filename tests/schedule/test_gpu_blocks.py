@@ -170,19 +170,19 @@ def test_rows_that_begin_within_an_access_are_each_a_thread() -> None:
     assert last.schedule.startswith("reorder(a0, a1)")
 
 
-def test_threads_lie_along_what_more_accesses_are_neighbours_along() -> None:
-    """Of the maxima of windows of images with channels last, stored with channels first, threads
-    load neighbours, 4 for each that they store. Without windows they store neighbours."""
+@pytest.mark.parametrize(("side", "store_neighbours"), [(1, True), (2, True), (4, False)])
+def test_threads_store_neighbours_unless_they_load_many_for_each(
+    side: int, store_neighbours: bool
+) -> None:
+    """Maxima of windows of images with channels last, stored with channels first: with 16 loads
+    for each store threads load neighbours, and lie along channels."""
 
     def pooled(x: lm.Tensor) -> lm.Tensor:
-        return lm.max_pool2d(lm.permute_dims(x, (0, 3, 1, 2)), 2)
+        images = lm.permute_dims(x, (0, 3, 1, 2))
+        return lm.max_pool2d(images, side) if side > 1 else images * 2.0
 
-    def doubled(x: lm.Tensor) -> lm.Tensor:
-        return lm.permute_dims(x, (0, 3, 1, 2)) * 2.0
-
-    channels_last = 32, 112, 112, 64
-    assert "batch1 = worker % 64;" in source_of(pooled, *channels_last)
-    assert "batch1 = worker % 64;" not in source_of(doubled, *channels_last)
+    source = source_of(pooled, 32, 112, 112, 64)
+    assert ("batch1 = worker % 64;" in source) is not store_neighbours
 
 
 def test_registers_hold_a_long_row_of_a_sum_rather_than_both_addends() -> None:
