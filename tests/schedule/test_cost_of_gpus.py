@@ -309,6 +309,20 @@ def test_threads_that_lie_far_apart_read_a_line_each() -> None:
     assert reading("a1, a0") > 4 * reading("a0, a1")
 
 
+def test_each_warp_of_short_rows_reads_its_lines() -> None:
+    """A thread for each of 4608 x 76 x 11 results, whose warps have three rows of one array and 11
+    of the other, each a line: 140 us on an H200."""
+    schedule = """
+        fuse(a0, a1) -> a5; reorder(a5, a2, a3); split(a4, 4) -> a6, a7; bind(a7, unroll)
+        bind(a5, grid); bind(a2, grid); bind(a3, grid)
+    """
+    specs = lm.TensorSpec((48, 96, 76, 60)), lm.TensorSpec((48, 96, 11, 60))
+    cost = cost_of(lambda x, y: lm.einsum("bhid,bhjd->bhij", x, y), *specs, schedule=schedule)
+    assert 1 / 1.5 < cost.seconds * 1e6 / 140 < 1.5
+    (kernel,) = cost.kernels.values()
+    assert kernel.dominant == "L1"
+
+
 def test_an_access_begins_at_a_multiple_of_what_it_has() -> None:
     """Four neighbours from element 4 * i + 2 on are two accesses of two each, from 4 * i + 3 on
     four of one."""

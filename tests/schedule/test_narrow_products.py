@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import lamina as lm
 from lamina import Tensor
-from lamina.frontend.lowered import Lowered
+from lamina.core.recent import forget
+from lamina.frontend.lowered import Lowered, LoweredKernel
+from lamina.ir.kernel import points
+from lamina.schedule.gpu import loops
+from lamina.schedule.gpu.planner import GpuPlanner
+from tests.cuda.on_host import run_on_host
 
 ROWS, STEPS = (849, 112), 251
 
@@ -68,3 +77,57 @@ def test_few_rows_have_tiles_where_these_are_predicted_to_be_faster(
     ]
     (kernel,) = lm.jit(lambda x, y: x @ y).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert ("tensorize" in kernel.schedule) is has_tiles
+
+
+def products_of_batches(rows: int, columns: int, batches: int, steps: int) -> Lowered:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return lm.einsum("bik,bjk->bij", x, y)
+
+    specs = lm.TensorSpec((batches, rows, steps)), lm.TensorSpec((batches, columns, steps))
+    return lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a")
+
+
+def accesses(kernel: LoweredKernel, pattern: str) -> int:
+    """How many accesses the text of a kernel has."""
+    return len(re.findall(pattern, kernel.source))
+
+
+@pytest.mark.parametrize("columns", [3, 11])
+def test_a_thread_has_several_results_of_small_products(columns: int) -> None:
+    """So that it reads less than a step of both factors for each product, four steps at a time."""
+    (kernel,) = products_of_batches(76, columns, 4608, 60).kernels
+    results = accesses(kernel, r"p2\[.*\] = sum_\d")
+    assert results > 1
+    assert accesses(kernel, r"= p[01]\[") / 4 < 1.5 * results
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "steps", "tile"),
+    [(76, 11, 60, 22), (76, 11, 60, 4), (64, 4, 33, 16), (50, 2, 20, 4)],
+)
+def test_small_products_in_register_tiles_are_those_of_numpy(
+    rows: int,
+    columns: int,
+    steps: int,
+    tile: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is predicted of so many results of a thread."""
+
+    def far_from_tile(plan: GpuPlanner) -> float:
+        return 1.0 + abs(points(plan.register_tile) - tile)
+
+    monkeypatch.setattr(loops, "_with_shared_products", lambda plan: [])
+    monkeypatch.setattr(loops, "_predicted", far_from_tile)
+    rng = np.random.default_rng(3)
+    batches = 132_000 // rows
+    shapes = (batches, rows, steps), (batches, columns, steps)
+    x, y = (rng.integers(-4, 5, shape).astype(np.float32) for shape in shapes)
+    forget()  # the schedules so far
+    lowered = products_of_batches(rows, columns, batches, steps)
+    forget()
+    (kernel,) = lowered.kernels
+    assert accesses(kernel, r"p2\[.*\] = sum_\d") == tile
+    (got,) = run_on_host(lowered.planned, [x, y], tmp_path)
+    np.testing.assert_array_equal(got, (x @ y.transpose(0, 2, 1)).reshape(-1))

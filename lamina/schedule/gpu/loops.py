@@ -24,6 +24,7 @@ from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.decoded import tiles_of_blocks
+from lamina.schedule.gpu.narrow import tiles_of_columns
 from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
@@ -100,7 +101,9 @@ def _best_loops(
     """Of loops without a register tile, and with each that there is of windows and of rows, with
     threads along each of the best rows, and of threads that share the steps of a product if they
     may, those that are predicted to take the least time."""
-    candidates = _with_shared_products(plan) if shares_products else []
+    candidates = []
+    if shares_products:
+        candidates = [*_with_shared_products(plan), *tiles_of_columns(plan)]
     # All tiles go on from what `plan` is so far.
     for tiled in [*tiles_of_windows(plan), *tiled_rows, plan]:
         best_rows: list[Node | None] = [*_best_rows(tiled)] or [None]

@@ -60,10 +60,10 @@ def schedule_thread_per_row(plan: GpuPlanner, best: Node, reduction: Node | None
         plan.bind(axis, "unroll")
     plan.reorder([*loops.order, *loops.unrolled])
     if reduction is not None:
-        _unroll_steps(plan, reduction)
+        unroll_steps(plan, reduction)
 
 
-def _unroll_steps(plan: GpuPlanner, reduction: Node) -> None:
+def unroll_steps(plan: GpuPlanner, reduction: Node) -> None:
     """Unroll the innermost axis of a product by 4 steps (`knobs.unroll`) where a factor has these
     side by side in memory, so that a thread reads them by one access. Where the steps are no
     multiple of 4 nothing is unrolled, as the last ones would need a loop of their own."""
