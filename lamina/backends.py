@@ -29,10 +29,10 @@ from lamina.graph.split_reductions import (
     gradients_in_parts,
     long_columns_in_parts,
     long_products_in_parts,
-    scan_in_parts,
     short_lines_last,
     uneven_in_parts,
 )
+from lamina.graph.split_scans import scan_in_parts
 from lamina.graph.steps_in_rows import steps_in_rows
 from lamina.graph.windows_in_rows import windows_in_rows
 from lamina.ir.kernel import AnyKernel, Kernel

@@ -268,7 +268,7 @@ PASSES = (
         Subpass("reduce_in_parts", "takes long reductions of few results in parts",
                 "lamina.graph.split_reductions:reduce_in_parts"),
         Subpass("scan_in_parts", "takes long scans in parts",
-                "lamina.graph.split_reductions:scan_in_parts"),
+                "lamina.graph.split_scans:scan_in_parts"),
         # CPUs: sums in parts, for all cores, for a cache, and to round less.
         Subpass("cached_products_in_parts", "takes products in parts whose factors a cache holds",
                 "lamina.graph.split_products:cached_products_in_parts", "CPUs"),

@@ -16,7 +16,8 @@ import math
 from lamina.core.dtypes import DType, bool_
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import equation, hole, on
-from lamina.graph.split_reductions import reduce_in_parts, scan_in_parts
+from lamina.graph.split_reductions import reduce_in_parts
+from lamina.graph.split_scans import scan_in_parts
 from lamina.ir.build import cast, unary
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold_constant

@@ -1,4 +1,4 @@
-"""Rules that take long reductions and scans in parts: for parallelism, for caches, for accuracy.
+"""Rules that take long reductions in parts: for parallelism, for caches, for accuracy.
 
 A sum of 2**20 elements to one result is one long loop. As 64 sums of 2**14 elements each, and the
 sum of those 64, it is 64 loops that run in parallel. `reduce_in_parts` applies on every target; the
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lamina.core.dtypes import Scalar, float32
 from lamina.core.integers import first_divisor, power_of_two_up_to
 from lamina.core.shape import prod
-from lamina.graph.rewrite import Rule, on
+from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, toposort
@@ -60,7 +60,15 @@ BUSY_ROWS = 1 << 8  # rows, each reduced by a block, that keep a GPU busy
 PART_OF_ROWS = 1 << 13
 MANY_PARTS = 1 << 11
 MAX_PARTS_OF_ROWS = 16  # parts of each of PARTS rows or more
-BUSY_COLUMNS = 1 << 13  # columns, each reduced by a thread, that keep a GPU busy
+BUSY_COLUMNS = 1 << 13  # columns that keep a GPU busy, as a block has a few
+# Columns from which on each is reduced by a thread, as a schedule decides by its knob
+# `enough_threads`; and threads by which memory is kept busy, each of which asks for four rows at a
+# time. The sum of two bfloat16 arrays of (743, 54105) over the first axis took an H200 196 us,
+# three times as long as to read them: 186 times a thread waited for 1 us. (1000, 100000) of float32
+# took 120 us, and in 4 parts 96.
+THREAD_COLUMNS = 1 << 15
+MANY_THREADS = 1 << 19
+LONG_OF_THREAD = 1 << 9  # rows
 MIN_PARTS = 4  # fewer are not worth a second reduction
 WARP = 32
 # Elements from which on short lines are reduced last, in a kernel of their own, which takes 3 us.
@@ -74,12 +82,6 @@ PRODUCT_PART = 1 << 16  # of a sum of products: registers of a GPU's tiles add u
 MIN_PANEL = 256
 LARGE = 1 << 22  # elements of the operand from which on these are taken in parts
 MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they need to be
-
-# Scans.
-SCAN_PART = 1 << 10  # elements of a part
-MIN_IDLE = 4  # cores of a CPU for each row that has a vector of its own, from which on parts pay
-ROWS_OF_VECTOR = 16  # rows of float32 that a vector of 64 bytes holds: an estimate elsewhere
-MIN_ROWS = 4  # a scan of fewer rows is split as one of 4: it is long from 4 * 2**10 elements on
 
 
 @on(Op.REDUCE)
@@ -233,7 +235,7 @@ def columns_in_parts(node: Node) -> Node | None:
     if along_rows:
         fewest, wanted = _parts_of_rows(results, prod(shape))
     else:
-        fewest, wanted = MIN_PARTS, 1 << (BUSY_COLUMNS // results).bit_length()
+        fewest, wanted = MIN_PARTS, _parts_of_columns(results)
     counts = [_even_parts(shape[axis], fewest, wanted) for axis in axes]
     pairs = zip(counts, axes, strict=True)
     fitting = [count if count <= shape[axis] else 0 for count, axis in pairs]
@@ -290,6 +292,16 @@ def _parts_of_rows(results: int, elements: int) -> tuple[int, int]:
     return fewest, max(power_of_two_up_to(blocks // results), MAX_PARTS)
 
 
+def _parts_of_columns(results: int) -> int:
+    """How many parts each of so many columns has, a power of two. Fewer columns than BUSY_COLUMNS
+    have as many as make them BUSY_COLUMNS or more, as blocks share their rows. Of so many that a
+    thread has each, which waits for a few rows at a time, parts make MANY_THREADS: 54,105 columns
+    have 8."""
+    if results < THREAD_COLUMNS:
+        return 1 << (BUSY_COLUMNS // results).bit_length()
+    return power_of_two_up_to(max(MANY_THREADS // results, 1))
+
+
 def _even_parts(extent: int, fewest: int, wanted: int) -> int:
     """Into how many parts an axis is cut: the common divisor of its extent and the power of two
     `wanted`; where that is below `fewest`, the next divisor of the extent, as equal parts need no
@@ -314,8 +326,11 @@ def _is_long(node: Node) -> bool:
 def _is_long_column(node: Node) -> bool:
     """The same of columns, of which a block has as many as a sector has elements: 16,384 rows of
     128 columns of float32 take 16 blocks 13 us, and parts 4 (predicted). Of fewer columns that are
-    neighbours a sector has several rows: of 3 columns of 11,432 rows, it has 2.7."""
+    neighbours a sector has several rows: of 3 columns of 11,432 rows, it has 2.7. Of columns that
+    have a thread each, shorter ones are long (LONG_OF_THREAD)."""
     axes, shape = node.arg.axes, node.src[0].shape
+    if len(axes) == 1 and prod(node.shape) >= THREAD_COLUMNS:
+        return lengths(node).elements >= LONG_OF_THREAD
     neighbours = prod(shape[axes[-1] + 1 :]) if len(axes) == 1 else SECTOR
     of_sector = min(neighbours * WORD / SECTOR, 1.0)
     return lengths(node).elements * _words_of_element(node) * of_sector >= LONG_COLUMN
@@ -485,7 +500,7 @@ def _in_padded_parts(node: Node, parts: int, position: int = 0) -> Node:
     cut = axes[position]
     size = -(-node.src[0].shape[cut] // parts)
     identities = monoid.identity(tuple(operand.dtype for operand in node.src))
-    operands = tuple(map(_split_axis, node.src, repeat(cut), repeat(size), identities))
+    operands = tuple(map(split_axis, node.src, repeat(cut), repeat(size), identities))
     # The axis of parts is where the axis was, and the others of its right are one further.
     inner_axes = tuple(axis + (axis >= cut) for axis in axes)
     inner = tuple(
@@ -495,7 +510,7 @@ def _in_padded_parts(node: Node, parts: int, position: int = 0) -> Node:
     return Node(Op.REDUCE, inner, Reduce(monoid, (of_parts,), component))
 
 
-def _split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:
+def split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:
     """`x` with `axis` as two, parts and the `size` elements of each, filled up with `identity`:
     (10, 7) along axis 0 in parts of 3 is (4, 3, 7)."""
     parts = -(-x.shape[axis] // size)
@@ -503,84 +518,3 @@ def _split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:
     after[axis] = parts * size - x.shape[axis]
     padded = build.pad(x, before, after, identity)
     return build.reshape(padded, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
-
-
-def scan_in_parts(cores: int | None = None) -> Rule:
-    """The rule for a CPU of so many cores, or for a GPU: a long scan is taken in parts, which can
-    run in parallel: each element is combined with the total of all parts before its own.
-    [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3], to which the totals before, 0 and
-    3, are added.
-
-    Parts read the array twice: a CPU takes them if it has MIN_IDLE cores for each row at least."""
-
-    def apply(node: Node) -> Node | None:
-        """`_scan_in_parts`, if cores are idle without."""
-        (axis,) = node.arg.axes
-        rows = prod(node.shape[:axis] + node.shape[axis + 1 :])
-        vectors = rows if axis == len(node.shape) - 1 else max(rows // ROWS_OF_VECTOR, 1)
-        is_busy = cores is not None and cores < MIN_IDLE * vectors
-        return None if is_busy else _scan_in_parts(node)
-
-    return Rule("scan_in_parts", (Op.SCAN,), apply)
-
-
-def _scan_in_parts(node: Node) -> Node | None:
-    """A long scan in parts; None for one that is short, or whose totals would be rounded."""
-    monoid, (axis,), component = node.arg
-    shape = node.shape
-    length, rows = shape[axis], prod(shape[:axis] + shape[axis + 1 :])
-    if length <= SCAN_PART * max(rows, MIN_ROWS) or node.dtype.is_small:
-        return None
-    identities = monoid.identity(tuple(operand.dtype for operand in node.src))
-    size = _scan_part(length)
-    operands = [
-        _split_axis(operand, axis, size, identity)
-        for operand, identity in zip(node.src, identities, strict=True)
-    ]
-    split = operands[0].shape
-    within = _scans(monoid, axis + 1, operands)
-    if monoid.commutes:
-        totals = [
-            build.reduce(monoid, [axis + 1], *operands, component=number)
-            for number in range(monoid.arity)
-        ]
-    else:  # the last of each part: a reduction would take the elements in any order
-        totals = [_last_along(running, axis + 1) for running in within]
-    before = [
-        build.broadcast_over(total, (axis + 1,), split)
-        for total in _totals_before(monoid, axis, totals)
-    ]
-    scanned = monoid.combine(tuple(before), tuple(within))[component]
-    padded = (*shape[:axis], split[axis] * split[axis + 1], *shape[axis + 1 :])
-    return build.slice_axis(build.reshape(scanned, padded), axis, 0, length)
-
-
-def _totals_before(monoid: Monoid, axis: int, totals: Sequence[Node]) -> list[Node]:
-    """Of each part along `axis` the total of all parts before it: 0 and 3 for the totals 3 and 3
-    of a sum."""
-    identities = monoid.identity(tuple(total.dtype for total in totals))
-    earlier = [
-        build.shifted(total, axis, identity)
-        for total, identity in zip(totals, identities, strict=True)
-    ]
-    return _scans(monoid, axis, earlier)
-
-
-def _scans(monoid: Monoid, axis: int, operands: Sequence[Node]) -> list[Node]:
-    """All components of the scan of `operands` along `axis`."""
-    return [
-        Node(Op.SCAN, tuple(operands), Reduce(monoid, (axis,), part))
-        for part in range(monoid.arity)
-    ]
-
-
-def _last_along(x: Node, axis: int) -> Node:
-    """The last element along `axis`, which vanishes."""
-    size = x.shape[axis]
-    last = build.slice_axis(x, axis, size - 1, size)
-    return build.reshape(last, (*x.shape[:axis], *x.shape[axis + 1 :]))
-
-
-def _scan_part(length: int) -> int:
-    """Elements of a part of a scan: the largest divisor of `length` from 257 to 1024, or 1024."""
-    return first_divisor(length, range(SCAN_PART, SCAN_PART // 4, -1), SCAN_PART)

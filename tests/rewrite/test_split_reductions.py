@@ -101,6 +101,25 @@ def test_few_long_columns_are_reduced_in_parts(rows: int, columns: int, is_cut: 
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "parts"),
+    [
+        (743, 54105, 8),
+        (1000, 100_000, 4),
+        (1000, 400_000, 0),  # memory is busy
+        (300, 54105, 0),  # a thread waits a few times
+    ],
+)
+def test_columns_of_a_thread_each_are_reduced_in_parts_for_more_threads(
+    rows: int, columns: int, parts: int
+) -> None:
+    total = build.reduce(ADD, (0,), leaf(0, (rows, columns), lm.float32))
+    cut = columns_in_parts.apply(total)
+    assert (cut is not None) is (parts > 0)
+    if cut is not None:
+        assert reduced_shapes(cut) == {(parts, columns), (columns,)}
+
+
+@pytest.mark.parametrize(
     ("shape", "is_cut"),
     [
         ((743, 601, 3, 5), True),
