@@ -119,3 +119,22 @@ def test_what_warps_load_for_tensor_cores(turned: int, kind: str) -> None:
                 assert tuple(of_place[place // dtype.itemsize]) == first
             for few in places.reshape(-1, 8):  # of one matrix
                 assert len({*(few % 128)}) == 8
+
+
+@pytest.mark.parametrize("count", [24, 32, 40, 48, 60, 64, 100])
+def test_fused_multiply_adds_pass_over_what_a_line_lacks(count: int) -> None:
+    """Of a line of 32 k they multiply eight at a time, as many as have an element."""
+    specs = lm.TensorSpec((128, count)), lm.TensorSpec((count, 128))
+    with lm.using(schedule="tensorize(fma_f32_64x64)", tf32=False):
+        lowered = lm.jit(lm.matmul).lower(*specs, device="cuda:0", arch="sm_90a")
+    (kernel,) = lowered.kernels
+    (times,) = re.findall(r"eight = 0; eight < (.*?); eight\+\+", kernel.source)
+    parts = re.fullmatch(r"\(step % (\d+) == (\d+) \? (\d+) : (\d+)\)", times)
+    lines = -(-count // 32)
+    of_step = [int(times)] * lines if parts is None else [int(parts[4])] * lines
+    if parts is not None:
+        assert (int(parts[1]), int(parts[2])) == (lines, lines - 1)
+        of_step[-1] = int(parts[3])
+    for step, eights in enumerate(of_step):
+        left = min(count - 32 * step, 32)
+        assert left <= 8 * eights < left + 8

@@ -12,7 +12,7 @@ from lamina.ir.products import product_of
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES
+from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, FMA_UNROLLED, LINE_BYTES
 from lamina.schedule.gpu.stream_k import division_of
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
@@ -85,7 +85,19 @@ def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
     division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
     # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes; without tensor cores
     # it has their slowdown already.
-    return division.time * (LINE_BYTES // itemsize) / rate
+    return division.time * (LINE_BYTES // itemsize) * _multiplied_share(nest) / rate
+
+
+def _multiplied_share(nest: Nest) -> float:
+    """The share of the k of all lines that threads multiply. Tensor cores multiply whole lines,
+    fused multiply-adds no more than they have to: of 48 k, which are two lines of 32, 48."""
+    atom = ATOMS[nest.atom]
+    if atom.instruction == "mma":
+        return 1.0
+    count = points(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
+    line = LINE_BYTES // atom.dtype.itemsize
+    multiplied = ceil(count / FMA_UNROLLED) * FMA_UNROLLED
+    return multiplied / (ceil(count / line) * line)
 
 
 def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:

@@ -102,6 +102,9 @@ FMA_SLOWDOWN = 8
 # Rows from one that a thread has to its next one, and columns, in tiles without tensor cores whose
 # lines lie along k.
 FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
+# k of a step that fused multiply-adds pass over where a row has none of them: of 48 k the second
+# step of 32 takes half as long.
+FMA_UNROLLED = 8
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:

@@ -23,7 +23,7 @@ Others (mma.sync) multiply 16 rows by 8 columns of what a warp has in registers:
     }
 
 Fused multiply-adds have 8 rows and, of 256 columns, 16 of each thread, in chunks of four. The next
-factors are loaded while these are multiplied:
+factors are loaded while these are multiplied. The last line of a row may have fewer than 4 `eight`:
 
     f32 x[2][8], y[2][16];
     load_factors(0, 0, 0);
@@ -39,7 +39,13 @@ factors are loaded while these are multiplied:
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lamina.schedule.gpu.atoms import CHUNK_BYTES, FMA_COLUMNS_APART, FMA_ROWS_APART, LINE_BYTES
+from lamina.schedule.gpu.atoms import (
+    CHUNK_BYTES,
+    FMA_COLUMNS_APART,
+    FMA_ROWS_APART,
+    FMA_UNROLLED,
+    LINE_BYTES,
+)
 from lamina.tiles.layouts import SQUARE
 from lamina.tiles.program import WARPGROUP_ROWS, Alloc
 
@@ -48,6 +54,7 @@ SUBSTEP_BYTES = LINE_BYTES // SUBSTEPS
 GROUP_BYTES = WARPGROUP_ROWS * LINE_BYTES  # of a tile, from one group's rows to the next one's
 FMA_ROWS = 64 // FMA_ROWS_APART  # of a thread
 LINE_CHUNKS = LINE_BYTES // CHUNK_BYTES
+EIGHTS = LINE_BYTES // 4 // FMA_UNROLLED  # of the 32 float32 of a line
 # Bytes from a chunk of four rows of a thread to its next one: 32 lines, or a panel of 32 rows.
 NEXT_ROWS, NEXT_COLUMNS = 4 * FMA_ROWS_APART * LINE_BYTES, 4 * FMA_COLUMNS_APART * LINE_BYTES
 
@@ -61,6 +68,7 @@ class Multiplication:
     left, right: the buffers
     sums: their name, and `count` how many of them a thread has
     first_step: the text of the first step of a block's part of a tile
+    eights: the text of how many times eight k of a step fused multiply-adds multiply
     """
 
     kind: str
@@ -70,6 +78,7 @@ class Multiplication:
     sums: str
     count: int
     first_step: str
+    eights: str = str(EIGHTS)
 
     def lines(self) -> Iterator[str]:
         """The lines that multiply the tiles in the slots of number ``slot``."""
@@ -156,10 +165,11 @@ class Multiplication:
         yield f"        load_chunk(y[to] + {SQUARE} * i, column + {NEXT_COLUMNS} * i);"
         yield "};"
         yield "load_factors(0, 0, 0);"
-        yield "NOT_UNROLLED for (int eight = 0; eight < 4; eight++) {"
-        yield "    UNROLLED for (int k = 0; k < 8; k++) {"
+        yield f"NOT_UNROLLED for (int eight = 0; eight < {self.eights}; eight++) {{"
+        yield f"    UNROLLED for (int k = 0; k < {FMA_UNROLLED}; k++) {{"
         yield "        const int now = k % 2;"
-        yield "        load_factors(1 - now, k == 7 ? (eight + 1) % 4 : eight, (k + 1) % 8);"
+        next_eight = f"k == {FMA_UNROLLED - 1} ? (eight + 1) % {EIGHTS} : eight"
+        yield f"        load_factors(1 - now, {next_eight}, (k + 1) % {FMA_UNROLLED});"
         yield f"        UNROLLED for (int j = 0; j < {count}; j++)"
         yield f"            UNROLLED for (int at = 0; at < {FMA_ROWS}; at++) {{"
         back = f"{FMA_ROWS - 1} - at"

@@ -37,11 +37,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
-from lamina.ir.kernel import free_axes
+from lamina.ir.kernel import free_axes, points
 from lamina.ir.ops import Op
+from lamina.schedule.gpu.atoms import FMA_UNROLLED
 from lamina.targets.cuda.epilogues import EpiloguePrinter
-from lamina.targets.cuda.multiplications import Multiplication, transpose_lines
+from lamina.targets.cuda.multiplications import EIGHTS, Multiplication, transpose_lines
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.tile_loops import join_lines, text_of_loop
 from lamina.targets.cuda.tile_programs import WARP, TileProgramPrinter
@@ -456,8 +458,21 @@ class ProductPrinter(TileProgramPrinter):
             sums=product.sums.name,
             count=product.sums_of_thread,
             first_step=self.loop_text.first,
+            eights=self._eights(),
         )
         self.lines(multiplication.lines())
+
+    def _eights(self) -> str:
+        """How many times eight k of a step fused multiply-adds multiply: all of a line, but in the
+        last line of a row no more than have one of its elements. 2 of 4 in the second line of 48.
+        """
+        steps = self.decisions.steps
+        last = steps.lines_of_inner - 1
+        elements = points(steps.inner) - last * EIGHTS * FMA_UNROLLED  # of the last line
+        eights = ceil(elements / FMA_UNROLLED)
+        if eights >= EIGHTS or not last:
+            return str(min(eights, EIGHTS))
+        return f"(step % {steps.lines_of_inner} == {last} ? {eights} : {EIGHTS})"
 
     def _print_pause(self, pause: Pause) -> None:
         """Print how the second group gives its slots back and waits for the first one."""
