@@ -198,3 +198,16 @@ def test_registers_hold_a_long_row_of_a_sum_rather_than_both_addends() -> None:
     assert "split(a1, 2048) -> a2, a3\nbind(a2, unroll)" in kernel.schedule
     loads = re.findall(r"load_\d+ = p0\[", kernel.source)
     assert len(loads) == 4 * 15  # each element once
+
+
+def test_rows_of_a_thread_are_along_the_axis_that_shares_most() -> None:
+    """A thread has a pixel of each of 4 channels, all of which have its weights and read at its
+    places: pixels above each other have only those of their column in common."""
+
+    def function(x: lm.Tensor) -> lm.Tensor:
+        return lm.interpolate(x, (112, 112), mode="bilinear")
+
+    spec = lm.TensorSpec((16, 64, 56, 56), lm.float16)
+    *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
+    channels, of_thread = "fuse(a0, a1) -> a4", "split(a4, 4) -> a5, a6"
+    assert {channels, of_thread, "bind(a6, unroll)"} <= set(last.schedule.splitlines())

@@ -1,11 +1,12 @@
 """A thread for each row, or for a register tile of rows."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import gcd
 
 from lamina.core.integers import power_of_two_up_to
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import serial_axes
@@ -35,7 +36,8 @@ SECTOR_BYTES = 32
 # each read of a strip is kept by the first level until the last.
 MAX_READS_OF_STRIP = 8
 MIN_STRIP = 4  # elements
-# Values of a thread, up to which it takes more rows for that. Chosen, so that registers hold them.
+# Values of a thread that differ by its rows, up to which it takes more of them for that. Chosen, so
+# that registers hold them.
 MAX_VALUES = 96
 # Elements from which on an axis is cut by a number of rows that does not divide it; those left over
 # are a branch of their own.
@@ -145,23 +147,33 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
     """
     at_once = lanes * plan.target.multiprocessors * RESIDENT  # elements of all threads
     rounds = points(plan.rows) // at_once
-    values = lanes * len(plan.kernel.values)
-    count = min(BYTES_AT_ONCE // (lanes * plan.itemsize), rounds, MAX_VALUES // max(values, 1))
+    count = min(BYTES_AT_ONCE // (lanes * plan.itemsize), rounds)
     if count < 2 or plan.inner() or plan.register_tile:
         return []
     left = power_of_two_up_to(count)
-    # Neighbours in results first, then the innermost axes.
+    # Neighbours in results first, then those that share most values, then the innermost axes.
     others = [axis for axis in reversed(plan.rows) if axis is not best]
-    others.sort(key=lambda axis: -store_score(plan.kernel, axis))
+    others.sort(key=lambda axis: (-store_score(plan.kernel, axis), _varying(plan, [axis])))
     taken: list[Node] = []
+    values = lanes  # of a thread for each value that varies along those axes
     for axis in others:
-        rows = gcd(axis.arg.size, left)
+        room = MAX_VALUES // (values * max(_varying(plan, [*taken, axis]), 1))
+        most = min(left, power_of_two_up_to(max(room, 1)))
+        rows = gcd(axis.arg.size, most)
         if rows == 1 and axis.arg.size >= MIN_UNEVEN:
-            rows = left
+            rows = most
         if rows > 1:
             taken.insert(0, plan.split(axis, rows)[1])
             left //= rows
+            values *= rows
     return taken
+
+
+def _varying(plan: GpuPlanner, axes: Collection[Node]) -> int:
+    """The values of a kernel that differ along one of `axes`; a thread has the others once. Of
+    ``y[n, i, j] = w[j] * x[n, p[i], j]`` those along n are the element and the product, and not
+    ``p[i]``, which tells rows i apart."""
+    return sum(not free_axes(value).isdisjoint(axes) for value in plan.kernel.values)
 
 
 def _rows_of_access(plan: GpuPlanner, best: Node) -> int:
