@@ -22,6 +22,7 @@ from lamina.compiled import Planned
 Array = np.ndarray[Any, Any]
 
 _OPENING = """
+#include <math.h>
 #include <utility>
 #define __device__
 #define __global__

@@ -34,6 +34,7 @@ from lamina.schedule.gpu.products import product_factors
 from lamina.targets.cuda import printer as cuda
 from tests import scans, scatters
 from tests.cuda import test_nested, test_tiles
+from tests.cuda.on_host import run_on_host
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
 from tests.programs import random_program, softmax
@@ -337,6 +338,22 @@ def test_what_only_16_bits_show_is_computed_faster(dtype: DType) -> None:
         (build.cast(Node(Op.LOG, (ratio,)), dtype), 1),  # which may be next to one
     ):
         assert compiled(value).text.partition(KERNELS)[2].count("= short_") == faster
+
+
+@pytest.mark.parametrize("divisor", [3.0, 6.0, 0.1, -3.7, 241.0, 1.9999999, 1.0000001, 2.0**23 + 1])
+def test_quotients_by_constants_are_the_nearest(divisor: float, tmp_path: Path) -> None:
+    """Of numbers of any bits, but of quotients below 2**-70, which may be one beside it."""
+    planned = compiled(leaf(0, (40_008,), dtypes.float32) / divisor)
+    assert "= divided(" in planned.text
+    rng = np.random.default_rng(8)
+    values = rng.integers(0, 1 << 32, 40_008, dtype=np.uint32).view(np.float32)
+    values[:8] = 0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3.4e38, divisor
+    (got,) = run_on_host(planned, [values], tmp_path)
+    with np.errstate(all="ignore"):
+        want = values / np.float32(divisor)
+        is_exact = ~(abs(want) < 2.0**-70)
+        np.testing.assert_array_equal(got[is_exact], want[is_exact])
+        np.testing.assert_array_max_ulp(got[~is_exact], want[~is_exact], 1)
 
 
 def test_the_short_logarithm_next_to_one() -> None:

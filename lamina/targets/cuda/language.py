@@ -5,8 +5,9 @@ from math import inf
 
 from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.graph.rewrite import commuted, hole, matches
+from lamina.ir.interpreter import fold_constant
 from lamina.ir.kernel import Kernel, free_axes, roots_of
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.products import is_in_chunks
@@ -52,6 +53,11 @@ class CudaLanguage(CLanguage):
             for holes in matches(NORMAL_PRODUCT, node):
                 number_of_x = node.src.index(holes["x"])
                 return Value(f"short_normal_product({texts[number_of_x]})", float32)
+        if node.op is Op.DIV and node.dtype is float32:
+            inverse = _inverse_of_constant(node.src[1])
+            if inverse is not None:
+                texts.append(self.literal(inverse).text)
+                return Value(f"divided({', '.join(texts)})", float32)
         return super().operation(node, operands)
 
     def _takes_reciprocal(self, node: Node) -> bool:
@@ -71,6 +77,14 @@ class CudaLanguage(CLanguage):
         in a bracket, unlike a load or a literal."""
         is_computed = value.dtype.is_float and value.text.endswith(")")
         return "auto" if is_computed else super().type(value)
+
+
+def _inverse_of_constant(divisor: Node) -> Node | None:
+    """1 / `divisor` to the nearest float32, where the divisor is a constant from 2**-24 to 2**24 in
+    size, so that quotients of most numbers are far from the smallest and the largest float."""
+    if divisor.op is not Op.CONST or not 2.0**-24 <= abs(divisor.arg.value) <= 2.0**24:
+        return None
+    return fold_constant(Op.DIV, (const(1.0, float32), divisor), float32)
 
 
 def _index_type(nest: Nest) -> str:
