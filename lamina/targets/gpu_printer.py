@@ -314,8 +314,14 @@ class GpuPrinter(KernelPrinter):
         """The kernel's function."""
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch))
-        text = f"{self.head(pointers, self.threads.per_block)} {{\n{body}}}"
-        return PrintedKernel(text, self._launch(), self.helper_texts())
+        head = self.head(pointers, self.threads.per_block, min_blocks=self.min_blocks())
+        text = f"{head} {{\n{body}}}"
+        return PrintedKernel(text, self.launch(), self.helper_texts())
+
+    def min_blocks(self) -> int | None:
+        """How many blocks have to fit into a multiprocessor at least; None if the compiler is to
+        choose."""
+        return None
 
     def print_block_function(self) -> PrintedPart:
         """The kernel as a function for some blocks of a launch."""
@@ -323,9 +329,9 @@ class GpuPrinter(KernelPrinter):
         body = self.body(self._opening(pointers, scratch, block="block"))
         arguments = [*(f"POINTER({pointer})" for pointer in pointers), "const u32 block"]
         text = f"INLINE void {self.function}({', '.join(arguments)}) {{\n{body}}}"
-        return PrintedPart(text, self._launch(), self.helper_texts(), tuple(pointers))
+        return PrintedPart(text, self.launch(), self.helper_texts(), tuple(pointers))
 
-    def _launch(self) -> Launch:
+    def launch(self) -> Launch:
         """How the kernel is launched, but for its arguments."""
         workers = points(self.threads.grid)
         blocks = workers if self.threads.cooperates else ceil(workers / self.threads.per_block)
@@ -337,18 +343,17 @@ class GpuPrinter(KernelPrinter):
         threads: int,
         maps: Iterable[str] = (),
         *,
-        has_all_registers: bool = False,
+        min_blocks: int | None = None,
     ) -> str:
         """The head of the function: ``KERNEL(64) scan0_64x128(POINTER(const f32, 0), POINTER(f32,
         1) PLACE)``. Arrays beyond the `direct` ones are in a table, and maps of the copy engine
-        come last. has_all_registers: may a block use all of its multiprocessor?"""
+        come last. min_blocks: how many blocks have to fit into a multiprocessor at least; where one
+        is enough, its threads may use all registers. None if the compiler is to choose."""
         arguments = [f"POINTER({pointer})" for pointer in pointers[: self.direct]]
         if len(pointers) > self.direct:
             arguments.append(f"TABLE({self.direct})")
         arguments += [f"MAP({name})" for name in maps]
-        # The second bound is how many blocks have to fit into a multiprocessor at least: where one
-        # is enough, its threads may use all registers.
-        bounds = f"{threads}, 1" if has_all_registers else f"{threads}"
+        bounds = f"{threads}" if min_blocks is None else f"{threads}, {min_blocks}"
         return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
     def _opening(self, pointers: list[str], scratch: list[str], block: str = "") -> list[str]:

@@ -11,8 +11,10 @@ import pytest
 import lamina as lm
 from lamina import Tensor
 from lamina.core.recent import forget
+from lamina.core.target import DEFAULT_CUDA
 from lamina.frontend.lowered import Lowered, LoweredKernel
 from lamina.ir.kernel import points
+from lamina.runtime.nvrtc import compile_source
 from lamina.schedule.gpu import loops
 from lamina.schedule.gpu.planner import GpuPlanner
 from tests.cuda.on_host import run_on_host
@@ -131,3 +133,22 @@ def test_small_products_in_register_tiles_are_those_of_numpy(
     assert accesses(kernel, r"p2\[.*\] = sum_\d") == tile
     (got,) = run_on_host(lowered.planned, [x, y], tmp_path)
     np.testing.assert_array_equal(got, (x @ y.transpose(0, 2, 1)).reshape(-1))
+
+
+@pytest.mark.parametrize(("batches", "is_bound"), [(180, True), (309, True), (3000, False)])
+def test_few_blocks_with_loops_may_have_more_registers(batches: int, *, is_bound: bool) -> None:
+    """The second bound of a launch says how many of its blocks a multiprocessor gets."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return lm.einsum("bij,bik->bjk", x, y)
+
+    specs = lm.TensorSpec((batches, 320, 2)), lm.TensorSpec((batches, 320, 192))
+    planned = lm.jit(function).lower(*specs, device="cuda:0", arch="sm_90a").planned
+    product = planned.launches[-1]
+    head = re.search(rf"KERNEL\(\d+, (\d+)\) {product.name}\(", planned.text)
+    assert (head is not None) == is_bound
+    if head is not None:
+        blocks_of_each = int(head[1])
+        units = DEFAULT_CUDA.multiprocessors
+        assert (blocks_of_each - 1) * units < product.blocks <= blocks_of_each * units
+    assert compile_source(planned.text, "sm_90a")

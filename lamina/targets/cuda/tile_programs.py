@@ -92,7 +92,8 @@ class TileProgramPrinter:
     ) -> PrintedKernel:
         """The function of all lines so far, with its launch but for its arguments."""
         printer, maps = self.printer, self.fills.maps
-        head = printer.head(pointers, threads, maps, has_all_registers=has_all_registers)
+        min_blocks = 1 if has_all_registers else None
+        head = printer.head(pointers, threads, maps, min_blocks=min_blocks)
         body = "".join(f"    {line}\n" for line in printer.scopes[0].lines)
         launch = Launch(
             printer.function, blocks, threads, (), self.shared_bytes, tuple(maps.values())
