@@ -125,8 +125,9 @@ def test_an_index_that_depends_on_how_a_compiler_rounds_is_not_known(
         assert (scatter_of_windows(node) is not None) is is_known
 
 
-def test_a_gpu_adds_by_windows_where_their_index_is_known() -> None:
-    known = scatter(resized(4096, 0.5), 2048, float32, ADD, 1)
+@pytest.mark.parametrize("count", [4096, 800_000])
+def test_a_gpu_adds_by_windows_where_their_index_is_known(count: int) -> None:
+    known = scatter(resized(count, 0.5), count // 2, float32, ADD, 1)
     assert scatters_of_other_kinds(known) is scatter_of_windows(known)
 
 

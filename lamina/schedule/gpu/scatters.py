@@ -132,7 +132,7 @@ def _in_runs(node: Node) -> float:
 
 
 def _in_windows(node: Node) -> float:
-    """Seconds of reductions of windows: to count where they start, to read as many updates for each
+    """Seconds of reductions of windows: to find where they start, to read as many updates for each
     result as the longest has, and to write all results; infinity where there are none."""
     windows = windows_of(node)
     if windows is None:
