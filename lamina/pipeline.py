@@ -34,6 +34,7 @@ from lamina.errors import LaminaError, message_of
 from lamina.explain.origins import lines_of_kernels
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.channels_last import channels_last
+from lamina.fuse.gather_layout import gathered_in_order
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
 from lamina.fuse.scatter_layout import scatters_as_read
@@ -147,7 +148,7 @@ def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
         rule = flip_bytes_beside_tiles if target.has_byte_tiles else flip_bytes
         sinks = rewrite(sinks, (rule,))
     if target.tiled_products:
-        return lay_out(sinks, target.row_pitch)
+        return lay_out(gathered_in_order(sinks), target.row_pitch)
     return channels_last(scatters_as_read(sinks)) if target.lanes_are_neighbours else sinks
 
 
@@ -329,6 +330,8 @@ PASSES = (
                 "lamina.graph.flip_bytes:flip_bytes", "CPUs"),
         Subpass("flip_bytes_beside_tiles", "the same, but for sums by tiles of bytes",
                 "lamina.graph.flip_bytes:flip_bytes_beside_tiles", "CPUs"),
+        Subpass("gathered_in_order", "copies inputs that gathers would read far apart",
+                "lamina.fuse.gather_layout:gathered_in_order", "CUDA"),
         Subpass("lay_out", "stores factors with the axis last along which tiles read them",
                 "lamina.fuse.layout:lay_out", "CUDA"),
         Subpass("scatters_as_read", "makes scatters into zeros in the order they are read",

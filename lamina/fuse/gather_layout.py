@@ -1,0 +1,75 @@
+"""Inputs that gathers read in another order of axes, stored once in that order on a GPU.
+
+Images (N, H, W, C) of which an interpolation has the channels first are read at C elements from one
+pixel to the next. Threads along a row of the result read each its own line, and of a bilinear
+interpolation four of them: data say at which place, so that no tile of the image is transposed. A
+copy with the channels first takes less time where such reads are many beside the image. A single
+gather transposes strips by itself.
+
+    gather(permute(x), i) + gather(permute(x), j)
+        =   gather(c, i) + gather(c, j)     with c a CONTIGUOUS copy of permute(x)
+"""
+
+from collections.abc import Iterable, Sequence, Set
+from math import prod
+
+from lamina.core.rates import GPUS, RATED_GPU
+from lamina.fuse.layout import copying_seconds
+from lamina.fuse.users import Users, users_of
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op
+from lamina.ir.substitute import with_operands
+
+RATES = GPUS[RATED_GPU]
+
+
+def gathered_in_order(sinks: Sequence[Node]) -> list[Node]:
+    """The graph of `sinks` with permuted inputs that gathers read too slowly as copies."""
+    users, results = users_of(sinks), set(sinks)
+    done: dict[Node, Node] = {}
+    for node in users:
+        new = with_operands(node, tuple([done[operand] for operand in node.src]))
+        done[node] = Node(Op.CONTIGUOUS, (new,)) if _gains(node, users, results) else new
+    return [done[sink] for sink in sinks]
+
+
+def _gains(node: Node, users: Users, results: Set[Node]) -> bool:
+    """Is `node` a permuted input that gathers alone read, for results in the order of its axes, and
+    is a copy of it faster than their reads?"""
+    if node.op is not Op.PERMUTE or node.src[0].op is not Op.BUFFER or not _lies_apart(node):
+        return False
+    readers = _readers(node, users)
+    are_gathers = all(reader.op is Op.GATHER for reader in readers)
+    if node in results or len(readers) < 2 or not are_gathers:
+        return False
+    sectors = sum(prod(gather.shape) for gather in readers)  # each element lies in its own
+    reading = sectors * RATES.line / RATES.levels[0].all_read
+    return reading > copying_seconds(node) and _are_of_results(readers, users, results)
+
+
+def _lies_apart(node: Node) -> bool:
+    """Are neighbours along the last axis of a PERMUTE a line or more apart in memory?"""
+    last = node.arg[-1]
+    elements_between = prod(node.src[0].shape[last + 1 :])
+    return node.shape[-1] > 1 and elements_between * node.dtype.itemsize >= RATES.line
+
+
+def _readers(node: Node, users: Users) -> list[Node]:
+    """What reads `node`, itself or cast."""
+    readers: list[Node] = []
+    for user in users[node]:
+        readers += users[user] if user.op is Op.CAST else [user]
+    return readers
+
+
+def _are_of_results(nodes: Iterable[Node], users: Users, results: Set[Node]) -> bool:
+    """Does all that is computed of `nodes` keep the order of their axes, up to results?"""
+    reached = dict.fromkeys(nodes)
+    queue = list(reached)
+    for node in queue:  # which grows as nodes are reached
+        keeps_order = node.op in Group.ELEMENTWISE or node.op is Op.GATHER
+        if not keeps_order or not (users[node] or node in results):
+            return False
+        queue += [user for user in users[node] if user not in reached]
+        reached |= dict.fromkeys(users[node])
+    return True
