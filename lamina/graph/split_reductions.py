@@ -230,12 +230,16 @@ def columns_in_parts(node: Node) -> Node | None:
     # known here along which axis neighbours will lie: a block may have 32 of them.
     is_apart = len(axes) > 1
     along_rows = axes[-1] == len(shape) - 1 and not is_apart
-    if reuses_both_factors(whole) or not (_is_long(node) if along_rows else _is_long_column(whole)):
+    if reuses_both_factors(whole):
         return None
-    if along_rows:
+    if along_rows and _is_long(node):
         fewest, wanted = _parts_of_rows(results, prod(shape))
+    elif not along_rows and _waits_in_threads(whole):
+        fewest, wanted = MIN_PARTS, power_of_two_up_to(max(MANY_THREADS // results, 1))
+    elif not along_rows and _is_long_column(whole):
+        fewest, wanted = MIN_PARTS, 1 << (BUSY_COLUMNS // results).bit_length()
     else:
-        fewest, wanted = MIN_PARTS, _parts_of_columns(results)
+        return None
     counts = [_even_parts(shape[axis], fewest, wanted) for axis in axes]
     pairs = zip(counts, axes, strict=True)
     fitting = [count if count <= shape[axis] else 0 for count, axis in pairs]
@@ -292,16 +296,6 @@ def _parts_of_rows(results: int, elements: int) -> tuple[int, int]:
     return fewest, max(power_of_two_up_to(blocks // results), MAX_PARTS)
 
 
-def _parts_of_columns(results: int) -> int:
-    """How many parts each of so many columns has, a power of two. Fewer columns than BUSY_COLUMNS
-    have as many as make them BUSY_COLUMNS or more, as blocks share their rows. Of so many that a
-    thread has each, which waits for a few rows at a time, parts make MANY_THREADS: 54,105 columns
-    have 8."""
-    if results < THREAD_COLUMNS:
-        return 1 << (BUSY_COLUMNS // results).bit_length()
-    return power_of_two_up_to(max(MANY_THREADS // results, 1))
-
-
 def _even_parts(extent: int, fewest: int, wanted: int) -> int:
     """Into how many parts an axis is cut: the common divisor of its extent and the power of two
     `wanted`; where that is below `fewest`, the next divisor of the extent, as equal parts need no
@@ -326,14 +320,21 @@ def _is_long(node: Node) -> bool:
 def _is_long_column(node: Node) -> bool:
     """The same of columns, of which a block has as many as a sector has elements: 16,384 rows of
     128 columns of float32 take 16 blocks 13 us, and parts 4 (predicted). Of fewer columns that are
-    neighbours a sector has several rows: of 3 columns of 11,432 rows, it has 2.7. Of columns that
-    have a thread each, shorter ones are long (LONG_OF_THREAD)."""
+    neighbours a sector has several rows: of 3 columns of 11,432 rows, it has 2.7."""
     axes, shape = node.arg.axes, node.src[0].shape
-    if len(axes) == 1 and prod(node.shape) >= THREAD_COLUMNS:
-        return lengths(node).elements >= LONG_OF_THREAD
     neighbours = prod(shape[axes[-1] + 1 :]) if len(axes) == 1 else SECTOR
     of_sector = min(neighbours * WORD / SECTOR, 1.0)
     return lengths(node).elements * _words_of_element(node) * of_sector >= LONG_COLUMN
+
+
+def _waits_in_threads(node: Node) -> bool:
+    """Whether columns are so many that a GPU's threads have one each, and so long that each waits
+    for its rows longer than memory takes to give all of them. Of a sum over windows, whose arrays
+    have fewer elements than it adds up, caches give them."""
+    if len(node.arg.axes) > 1 or prod(node.shape) < THREAD_COLUMNS:
+        return False
+    largest = max((prod(array.shape) for array in _arrays_beneath(node.src)), default=0)
+    return lengths(node).elements >= LONG_OF_THREAD and largest >= prod(node.src[0].shape)
 
 
 def _words_of_element(node: Node) -> float:

@@ -119,6 +119,12 @@ def test_columns_of_a_thread_each_are_reduced_in_parts_for_more_threads(
         assert reduced_shapes(cut) == {(parts, columns), (columns,)}
 
 
+def test_columns_of_few_numbers_that_are_repeated_stay_whole() -> None:
+    """As do those of windows, caches give them."""
+    repeated = build.expand(leaf(0, (1000, 1), lm.float32), (1000, 100_000))
+    assert columns_in_parts.apply(build.reduce(ADD, (0,), repeated)) is None
+
+
 @pytest.mark.parametrize(
     ("shape", "is_cut"),
     [
