@@ -71,8 +71,11 @@ MANY_THREADS = 1 << 19
 LONG_OF_THREAD = 1 << 9  # rows
 MIN_PARTS = 4  # fewer are not worth a second reduction
 WARP = 32
-# Elements from which on short lines are reduced last, in a kernel of their own, which takes 3 us.
+# Elements from which on short lines are reduced last, in a kernel of their own, which takes 3 us;
+# and the fewest of the axes before: all lines are written and read once more, a sixteenth of what
+# is added up. (4, 100000, 3, 5) would take 12 us and not 6 (predicted).
 LONG_OF_LINES = 1 << 22
+MIN_BEFORE_LINES = 16
 
 # Sums whose rounding errors would grow with their length: elements of a part.
 COLUMN_PART = 1 << 9  # of a column: a CPU adds 2**6 blocks of 8 rows in memory
@@ -219,7 +222,8 @@ def gradients_in_parts(node: Node) -> Node | None:
 @on(Op.REDUCE)
 def columns_in_parts(node: Node) -> Node | None:
     """On a GPU, long columns or rows that are too few to keep it busy are reduced in parts: 96
-    columns in 128 parts each. Sums of products that reuse both factors stay whole, as thread blocks
+    columns in 128 parts each; so are columns so many that threads wait for memory
+    (`_waits_in_threads`). Sums of products that reuse both factors stay whole, as thread blocks
     share their steps."""
     results = prod(node.shape)
     if results == 0 or lengths(node).elements * MAX_WORDS < LONG_COLUMN:
@@ -266,8 +270,10 @@ def short_lines_last(node: Node) -> Node | None:
         return None
     if reuses_both_factors(node) or _columns(node) > 1:
         return None
-    monoid, component = node.arg.monoid, node.arg.component
     earlier = tuple(axis for axis in axes if axis not in after_results)
+    if prod([shape[axis] for axis in earlier]) < MIN_BEFORE_LINES:
+        return None
+    monoid, component = node.arg.monoid, node.arg.component
     of_earlier = [
         Node(Op.REDUCE, node.src, Reduce(monoid, earlier, part)) for part in range(monoid.arity)
     ]

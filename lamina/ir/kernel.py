@@ -315,16 +315,16 @@ def kept_between_passes(kernel: Kernel) -> list[Node]:
     beneath it. Of a softmax the second pass needs the load, and the third the exponential."""
     needed_in = _passes_that_need(kernel)
     first_pass = {node: min(inside) for node, inside in needed_in.items() if inside}
-    of_loads = set[Node]()  # what a load is beneath, in the same loops
+    of_loads = set[Node]()  # loads, and what is computed from these in the same loops
     for node in kernel.nodes:
-        if node.op is Op.LOAD or not of_loads.isdisjoint(node.src):
+        is_computed = node.op is not Op.LOOP_REDUCE and not of_loads.isdisjoint(node.src)
+        if node.op is Op.LOAD or is_computed:
             of_loads.add(node)
     most: list[Node] = []
     for ended in range(1, max(first_pass.values(), default=0)):
         later = [node for node in first_pass if first_pass[node] > ended]
         operands = {operand for node in later for operand in node.src}
-        values = [node for node in operands & of_loads if node.op is not Op.LOOP_REDUCE]
-        kept = [node for node in values if first_pass[node] <= ended]
+        kept = [node for node in operands & of_loads if first_pass[node] <= ended]
         most = max(most, kept, key=len)
     return most
 

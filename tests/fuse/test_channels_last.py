@@ -17,6 +17,8 @@ from lamina.core.shape import Shape
 from lamina.frontend.realize import opened_as_computed
 from lamina.fuse.channels_last import Axis, channels_last, traced
 from lamina.graph import index as ix
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.rewrite import rewrite
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, points
@@ -127,6 +129,7 @@ def test_steps_between_channels_last_have_whole_vectors_of_channels(pool: Any) -
 def test_pools_of_channels_last_hold_the_same_values(pool: Any, of_slopes: bool) -> None:
     shapes = (2, 7, 5, 16), (2, 16, 3, 2)
     leaves, sinks = graph_of(pooled(pool, (3, 2), of_slopes=of_slopes), shapes)
+    sinks = rewrite(sinks, SIMPLIFY)  # without what has a derivative of its own
     laid = channels_last(sinks)
     assert laid != sinks
     rng = np.random.default_rng(0)

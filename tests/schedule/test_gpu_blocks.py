@@ -185,6 +185,16 @@ def test_threads_store_neighbours_unless_they_load_many_for_each(
     assert ("batch1 = worker % 64;" in source) is not store_neighbours
 
 
+@pytest.mark.parametrize("scan", [lm.cumulative_sum, lm.cumulative_prod, lm.cummax])
+@pytest.mark.parametrize("shape", [(64, 3, 64), (4096, 8, 512), (4099, 4, 513)])
+def test_steps_of_a_scan_are_in_no_strip(
+    scan: Callable[..., lm.Tensor], shape: tuple[int, int, int]
+) -> None:
+    """Along a short axis of an array whose other axes are stored in another order: unrolled, they
+    could not be printed."""
+    assert "grid" in schedule_of(lambda x: scan(lm.permute_dims(x, (2, 1, 0)), axis=1), *shape)
+
+
 def test_registers_hold_a_long_row_of_a_sum_rather_than_both_addends() -> None:
     """The second pass of a norm of x + y needs the sum alone: 29,400 words of a row, and not
     58,800, which no block holds."""

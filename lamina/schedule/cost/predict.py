@@ -24,7 +24,7 @@ from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import walk
 from lamina.schedule.gpu.planner import RESIDENT
 
-LINE_BYTES = 128  # of a GPU's first level, which gives as many in each clock
+LINE_BYTES = 128  # of a line of a GPU's first level, which gives as many bytes in a clock
 # Of its lines it finds 3 in a clock: (63, 279629) elements of float16 that warps read along the
 # first axis, 32 lines each time, took an H200 43 us (measured; 45 are predicted).
 LINES_A_CLOCK = 3
@@ -239,7 +239,7 @@ class _GpuCost(_NestCost):
         """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
         takes as long as to find the lines that the threads of a block touch with it together, and
         at least as long as a word for each thread of its warps. Threads with long sums have few
-        accesses under way, and each takes as long as the whole lines."""
+        accesses under way, so that one line is found in a clock instead of LINES_A_CLOCK."""
         nearest = self.rates.levels[0]
         longest = max((points(bound_axes(node)) for node in self.kernel.with_loops), default=1)
         lines_a_clock = LINES_A_CLOCK if longest <= SHORT_SUM else 1
@@ -253,10 +253,7 @@ class _GpuCost(_NestCost):
 
     def _memory(self) -> dict[str, float]:
         """Stores go past the first level: the second one gets the sectors of each instruction by
-        themselves, more than the lines that all of them touch together where they store parts.
-
-        A warp that stores 64 bytes from the middle of a sector on stores one whole and two halves:
-        32 + 2 * 48 bytes. One that stores 32 words at places far apart stores 32 parts."""
+        themselves, more than the lines that all of them touch together where they store parts."""
         seconds = super()._memory()
         sector, second = self.rates.line, self.rates.levels[1]
         stored = 0.0
@@ -265,12 +262,15 @@ class _GpuCost(_NestCost):
                 if access.is_store:
                     stored += self._instructions(access) * self._stored_bytes(access, sector)
         lines = sum(part.moved[0] for part in self.traffic.lines if part.reference.is_store)
-        in_parts = max(stored - lines * sector, 0.0)
-        in_parts /= min(second.write * self.workers, second.all_write)
-        return {**seconds, second.name: seconds[second.name] + in_parts}
+        more_bytes = max(stored - lines * sector, 0.0)
+        seconds_of_parts = more_bytes / min(second.write * self.workers, second.all_write)
+        return {**seconds, second.name: seconds[second.name] + seconds_of_parts}
 
     def _stored_bytes(self, access: Access, sector: int) -> float:
-        """What a block stores with an instruction, in bytes of the second level."""
+        """What a block stores with an instruction, in bytes of the second level. As many sectors as
+        its bytes would fill count as whole, and all others that it touches as parts: 64 bytes from
+        the middle of a sector on are 2 * 32 + 48, and 32 words at places far apart 4 * 32 + 28 *
+        48."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
         elements = access.lanes * prod(self._joined(access).values())
         touched = self._lines_touched(access, sector)
@@ -297,7 +297,7 @@ class _GpuCost(_NestCost):
         if len(fastest) > 1:
             within_warp = lanes.intersection(fastest[:-1])
             lines_of_warp = footprint.region(frozenset(within_warp | joined)).lines(line)
-            warps = points(fastest) // WARP
+            warps = ceil(points(fastest) / WARP)
             lines = max(lines, lines_of_warp * warps)
         return lines * points(lanes - together)
 

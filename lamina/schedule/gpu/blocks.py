@@ -346,11 +346,11 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
 
 
-def _registers_of_element(loads: list[Node], axis: Node) -> int:
-    """The registers that hold what `loads` read for each element along `axis`. A register has 4
-    bytes, so that an element of 8 takes two."""
-    along = [load for load in loads if axis in free_axes(load)]
-    return sum(max(load.dtype.itemsize // 4, 1) for load in along)
+def _registers_of_element(values: list[Node], axis: Node) -> int:
+    """The registers that hold `values` for each element along `axis`. A register has 4 bytes, so
+    that an element of 8 takes two."""
+    along = [value for value in values if axis in free_axes(value)]
+    return sum(max(value.dtype.itemsize // 4, 1) for value in along)
 
 
 def _neighbours_of_scan(size: int, lanes: int, max_elements: int) -> int:

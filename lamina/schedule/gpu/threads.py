@@ -32,8 +32,8 @@ GATHERED_ROWS = 2
 BYTES_AT_ONCE = 16
 # Bytes along which a thread of a transpose reads what it stores apart: a sector.
 SECTOR_BYTES = 32
-# Reads of a load for each result, up to which a window is transposed in strips. Chosen, so that
-# each read of a strip is kept by the first level until the last.
+# Reads of a load for each result, up to which a window is transposed in strips. Chosen, so that the
+# first level still has a strip's sectors when its last read comes.
 MAX_READS_OF_STRIP = 8
 MIN_STRIP = 4  # elements
 # Values of a thread that differ by its rows, up to which it takes more of them for that. Chosen, so
@@ -110,11 +110,10 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     `best`, or a single element where accesses would not be aligned or threads too few; and two
     accesses where data say which row to read, or where it has much to compute."""
     across = None if plan.register_tile else transposed_axis(plan, best, plan.target.warp)
-    reads = sum(map(points, plan.inner())) or 1  # of each load, for a result
     if across is not None and not plan.inner() and _stores_are_aligned(plan, best):
         return _transpose_tile(plan, best, across)
-    if across is not None and reads <= MAX_READS_OF_STRIP and store_score(plan.kernel, best) > 0:
-        return _transpose_strip(plan, best, across, reads)
+    if across is not None and _suits_strips(plan, best):
+        return _transpose_strip(plan, best, across)
     lanes = _lanes(plan, best)
     rows = _rows_at_once(plan, best, lanes)
     if lanes == 1:
@@ -155,9 +154,9 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
     others = [axis for axis in reversed(plan.rows) if axis is not best]
     others.sort(key=lambda axis: (-store_score(plan.kernel, axis), _varying(plan, [axis])))
     taken: list[Node] = []
-    values = lanes  # of a thread for each value that varies along those axes
+    copies = lanes  # registers for each value that differs along the axes taken
     for axis in others:
-        room = MAX_VALUES // (values * max(_varying(plan, [*taken, axis]), 1))
+        room = MAX_VALUES // (copies * max(_varying(plan, [*taken, axis]), 1))
         most = min(left, power_of_two_up_to(max(room, 1)))
         rows = gcd(axis.arg.size, most)
         if rows == 1 and axis.arg.size >= MIN_UNEVEN:
@@ -165,7 +164,7 @@ def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
         if rows > 1:
             taken.insert(0, plan.split(axis, rows)[1])
             left //= rows
-            values *= rows
+            copies *= rows
     return taken
 
 
@@ -243,17 +242,34 @@ def _stores_are_aligned(plan: GpuPlanner, best: Node) -> bool:
     return True
 
 
-def _transpose_strip(plan: GpuPlanner, best: Node, across: Node, reads: int) -> _Loops:
+def _reads_of_result(plan: GpuPlanner) -> int:
+    """The points of all loops inside a row, as many as a load may be read at for a result; 1
+    without a loop."""
+    return sum(map(points, plan.inner())) or 1
+
+
+def _suits_strips(plan: GpuPlanner, best: Node) -> bool:
+    """Whether threads along `best` store neighbours, and have few reads for each result, all of
+    which can be unrolled: not so the steps of a scan, which are in order."""
+    in_order = serial_axes(plan.kernel)
+    has_order = any(not in_order.isdisjoint(axes) for axes in plan.inner())
+    has_few_reads = _reads_of_result(plan) <= MAX_READS_OF_STRIP
+    return has_few_reads and not has_order and store_score(plan.kernel, best) > 0
+
+
+def _transpose_strip(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
     """Threads along the rows of results, `best`, each with a strip of SECTOR_BYTES along `across`,
-    or a shorter one where it makes several `reads` for each result.
+    or a shorter one where it has several reads for each result.
 
     What a thread reads one after the other is a sector, which the first level keeps meanwhile; and
     a warp stores whole lines. In a square tile of rows that are not aligned, a warp would store two
     bytes here and there: (63, 279629) elements of float16, transposed, took an H200 87 us so, and
     42 in strips; windows of 2 x 2 of images of (32, 112, 112, 64), stored with channels first, 46,
     and 99 with threads along channels."""
-    for axis in (axis for axes in plan.inner() for axis in axes):
-        plan.bind(axis, "unroll")
+    reads = _reads_of_result(plan)
+    for axes in plan.inner():
+        for axis in axes:
+            plan.bind(axis, "unroll")
     length = max(SECTOR_BYTES // (plan.itemsize * reads), MIN_STRIP)
     rows, row_of_strip = plan.split(across, length)
     return _Loops([rows, best], [row_of_strip])
