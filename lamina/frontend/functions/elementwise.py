@@ -434,10 +434,15 @@ def _softplus(x: Node) -> Node:
 
 
 def _mish(x: Node) -> Node:
-    """Beyond +-1000 the factor is 0 or 1 in every dtype. There it is made of a constant, as x times
-    a slope of 0 would be infinity times 0."""
-    bounded = select(x > 1000, x.lift(1000), select(x < -1000, x.lift(-1000), x))
-    return x * unary(Op.TANH, _softplus(bounded))
+    """The hyperbolic tangent of log(1 + e^x) is ``t / (t + 2)`` for ``t = e^x (e^x + 2)``: an
+    exponential and a quotient, in place of two of each and a logarithm.
+
+    From 20 on it is 1 in every dtype, as t is 2e17, and below -1000 it is 0. There x has no slope
+    in it, as x times that would be infinity times 0."""
+    bounded = select(x > 20, x.lift(20), select(x < -1000, x.lift(-1000), x))
+    power = unary(Op.EXP, bounded)
+    t = power * (power + 2)
+    return x * (t / (t + 2))
 
 
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
