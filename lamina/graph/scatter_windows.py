@@ -63,17 +63,24 @@ def windows_of(scatter: Node) -> Windows | None:
     if not is_vector or not 0 < count <= MAX_UPDATES:
         return None
     index = build.cast(build.reshape(once, (count,)), int64)
+    longest = _longest_window(index, base.shape[axis])
+    return None if longest is None else Windows(build.cast(index, int32), longest)
+
+
+@memoized(256)
+def _longest_window(index: Node, size: int) -> int | None:
+    """The most updates that one of `size` places gets, 1 at least; None if the index is not known,
+    does not ascend, or has an element beyond int32. Of a million elements this number is kept."""
     places = _known(index)
     if places is None or np.any(np.diff(places) < 0):
         return None
     if places[0] < int32.min or places[-1] > int32.max:
         return None
-    inside = places[(places >= 0) & (places < base.shape[axis])]
+    inside = places[(places >= 0) & (places < size)]
     longest = int(np.bincount(inside).max(initial=0))
-    return Windows(build.cast(index, int32), max(longest, 1))
+    return max(longest, 1)
 
 
-@memoized(256)
 def _known(index: Node) -> np.ndarray | None:
     """The elements of an index that is made of indices and numbers alone; None of any other, and of
     one that depends on how a compiler rounds."""
