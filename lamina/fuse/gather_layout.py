@@ -38,13 +38,16 @@ def _gains(node: Node, users: Users, results: Set[Node]) -> bool:
     is a copy of it faster than their reads?"""
     if node.op is not Op.PERMUTE or node.src[0].op is not Op.BUFFER or not _lies_apart(node):
         return False
-    readers = _readers(node, users)
-    are_gathers = all(reader.op is Op.GATHER for reader in readers)
-    if node in results or len(readers) < 2 or not are_gathers:
+    forms = _forms(node, users)
+    pairs = _readers(forms, users)
+    is_stored = any(form in results for form in forms)
+    if is_stored or len(pairs) < 2 or not all(_is_gather_of(*pair) for pair in pairs):
         return False
-    sectors = sum(prod(gather.shape) for gather in readers)  # each element lies in its own
-    reading = sectors * RATES.line / RATES.levels[0].all_read
-    return reading > copying_seconds(node) and _are_of_results(readers, users, results)
+    gathers = [reader for reader, _ in pairs]
+    # Each in a sector of its own, in each gather.
+    elements = sum(prod(gather.shape) for gather in gathers)
+    reading = elements * RATES.line / RATES.levels[0].all_read
+    return reading > copying_seconds(node) and _are_of_results(gathers, users, results)
 
 
 def _lies_apart(node: Node) -> bool:
@@ -54,12 +57,19 @@ def _lies_apart(node: Node) -> bool:
     return node.shape[-1] > 1 and elements_between * node.dtype.itemsize >= RATES.line
 
 
-def _readers(node: Node, users: Users) -> list[Node]:
-    """What reads `node`, itself or cast."""
-    readers: list[Node] = []
-    for user in users[node]:
-        readers += users[user] if user.op is Op.CAST else [user]
-    return readers
+def _forms(node: Node, users: Users) -> list[Node]:
+    """The forms in which `node` is read: itself, and cast."""
+    return [node, *(user for user in users[node] if user.op is Op.CAST)]
+
+
+def _readers(forms: Sequence[Node], users: Users) -> list[tuple[Node, Node]]:
+    """What reads one of `forms`, but for these themselves, each with the form that it reads."""
+    return [(user, form) for form in forms for user in users[form] if user not in forms]
+
+
+def _is_gather_of(reader: Node, form: Node) -> bool:
+    """Does `reader` gather elements of `form`, which is not its index?"""
+    return reader.op is Op.GATHER and reader.src[0] is form and form not in reader.src[1:]
 
 
 def _are_of_results(nodes: Iterable[Node], users: Users, results: Set[Node]) -> bool:

@@ -80,3 +80,37 @@ def test_gathers_of_a_copy_give_the_same(is_cast: bool) -> None:
     values = {x: random.integers(-9, 10, x.shape).astype(np.float16)}
     values |= {index: random.integers(-3, 90, index.shape) for index in indices}
     np.testing.assert_array_equal(*evaluate([before, after], values))
+
+
+def is_copied_in(*sinks: Node) -> bool:
+    return Op.CONTIGUOUS in {node.op for node in toposort(gathered_in_order(sinks))}
+
+
+@pytest.mark.parametrize("is_index", [False, True])
+def test_an_index_is_no_array_that_gathers_read(is_index: bool) -> None:
+    """It is read once for each result, in the order of these."""
+    permuted = build.permute(leaf(0, (800, 500, 32), int64), (2, 0, 1))
+    others = [leaf(number, permuted.shape, int64) for number in range(1, 9)]
+    pairs = [(other, permuted) if is_index else (permuted, other) for other in others]
+    gathers = [Node(Op.GATHER, pair, 1) for pair in pairs]
+    assert is_copied_in(*gathers) is not is_index
+
+
+def gathers_of(read: Node) -> list[Node]:
+    indices = [leaf(number, (32, 3000, 50), int64) for number in (1, 2)]
+    return [Node(Op.GATHER, (read, index), 1) for index in indices]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_is_a_result_as_well_is_not_copied(is_stored: bool) -> None:
+    """A cast that is stored reads the input in its own order."""
+    cast = build.cast(build.permute(leaf(0, (80, 50, 32), float16), (2, 0, 1)), float32)
+    results = [*gathers_of(cast), *([cast] if is_stored else [])]
+    assert is_copied_in(*results) is not is_stored
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_cast_that_is_stored_beside_gathers_is_a_reader(is_stored: bool) -> None:
+    permuted = build.permute(leaf(0, (80, 50, 32), float16), (2, 0, 1))
+    results = [*gathers_of(permuted), *([build.cast(permuted, float32)] if is_stored else [])]
+    assert is_copied_in(*results) is not is_stored
