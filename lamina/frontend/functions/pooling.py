@@ -424,7 +424,7 @@ class _Stretches:
         if self.longest == 1:  # as many windows are there for each element
             repeated = resized(x.shape, axis, self.size, self.count // self.size)
             return reshape(build.broadcast_over(x, (axis + 1,), repeated), shape)
-        taken = self._along(self._index(), axis, x.shape)
+        taken = _index_of_elements(self._index(), axis, x.shape)
         return reshape(Node(Op.GATHER, (x, taken), axis), shape)
 
     def _index(self) -> Node:
@@ -438,12 +438,6 @@ class _Stretches:
         """Which elements of `_index` belong to their windows."""
         _, last = self._ends()
         return self._index() < build.broadcast_in_dim(last, 0, (self.count, self.longest))
-
-    def _along(self, index: Node, axis: int, shape: Shape) -> Node:
-        """An index of the elements of windows, repeated over the axes of `shape` but `axis`."""
-        elements = self.count * self.longest
-        flat = resized(shape, axis, elements)
-        return build.broadcast_in_dim(reshape(index, (elements,)), axis, flat)
 
     def of(self, x: Node, axis: int, outside: Any) -> Node:
         """As `reached`, with `outside` in place of elements beyond a window's end."""
@@ -462,30 +456,57 @@ class _Stretches:
         return Node(Op.CUSTOM_DERIVATIVE, (totals, self._sums_of_owned(x, axis)))
 
     def _sums_of_owned(self, x: Node, axis: int) -> Node:
-        """The sum of each window, to which each element is added that it owns. The derivative of
-        an element is the sum over its owners, which no scatter waits for: element j of s is in the
+        """The sums of windows as a scatter: each element is added to every window that has it, its
+        owners. Only its derivative is used: a gather of the gradients of these windows, which needs
+        no scatter."""
+        index = self._index_of_owners()
+        sums = full(resized(x.shape, axis, self.count), 0.0, x.dtype)
+        owners = index.shape[1]
+        scattered = _scattered_at_once if owners > MAX_TERMS else _scattered_by_owner
+        return scattered(sums, index, x, axis)
+
+    def _index_of_owners(self) -> Node:
+        """The windows that have each element, (size, most); -1 is none. Element j of s is in the
         windows ``floor(j n / s) : ceil((j + 1) n / s)``, as if s windows divided n elements."""
         owners = _Stretches(self.count, self.size)
         index = owners._index()
         index = select(owners._inside(), index, index.lift(-1))  # no window
         if self.count.bit_length() < int32.bits:
             index = cast(index, int32)  # of half as many bytes
-        sums = full(resized(x.shape, axis, self.count), 0.0, x.dtype)
-        if owners.longest > MAX_TERMS:
-            copies = build.broadcast_over(x, (axis + 1,), resized(x.shape, axis, *index.shape))
-            updates = reshape(copies, resized(x.shape, axis, prod(index.shape)))
-            indices = owners._along(index, axis, x.shape)
-            return Node(Op.SCATTER, (sums, indices, updates), Scatter(axis, ADD))
-        for owner in range(owners.longest):
-            places = reshape(build.slice_axis(index, 1, owner, owner + 1), (self.size,))
-            places = build.broadcast_in_dim(places, axis, x.shape)
-            sums = Node(Op.SCATTER, (sums, places, x), Scatter(axis, ADD))
-        return sums
+        return index
 
     def lengths(self, dtype: DType) -> Node:
         """How many elements each window has: a vector."""
         first, last = self._ends()
         return cast(last - first, dtype)
+
+
+def _index_of_elements(index: Node, axis: int, shape: Shape) -> Node:
+    """An index (windows, elements of each) as one axis, repeated over the axes of `shape` but
+    `axis`."""
+    elements = prod(index.shape)
+    flat = resized(shape, axis, elements)
+    return build.broadcast_in_dim(reshape(index, (elements,)), axis, flat)
+
+
+def _scattered_at_once(sums: Node, index: Node, x: Node, axis: int) -> Node:
+    """`x` added to `sums` at all places that `index` has for each element: one scatter of copies,
+    whose derivative is a sum over an axis."""
+    copies = build.broadcast_over(x, (axis + 1,), resized(x.shape, axis, *index.shape))
+    updates = reshape(copies, resized(x.shape, axis, prod(index.shape)))
+    places = _index_of_elements(index, axis, x.shape)
+    return Node(Op.SCATTER, (sums, places, updates), Scatter(axis, ADD))
+
+
+def _scattered_by_owner(sums: Node, index: Node, x: Node, axis: int) -> Node:
+    """The same as a scatter for each column of `index`, whose derivative is a sum of as many
+    terms."""
+    elements, owners = index.shape
+    for owner in range(owners):
+        column = reshape(build.slice_axis(index, 1, owner, owner + 1), (elements,))
+        places = build.broadcast_in_dim(column, axis, x.shape)
+        sums = Node(Op.SCATTER, (sums, places, x), Scatter(axis, ADD))
+    return sums
 
 
 @dataclass(frozen=True)
