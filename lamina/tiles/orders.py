@@ -1,12 +1,12 @@
 """Which tiles, and which of their steps, each block has.
 
 In the order "whole" a block has every `blocks`th tile: tiles that are neighbours are computed at
-the same time. In the order "stream_k" blocks share the steps of fewer tiles than blocks. Each tile
-is cut into as many parts as there are blocks for every tile, and what is left of all tiles, their
-rests, is divided among the other blocks, one tile after the other. 72 tiles of 256 steps and 132
-blocks: 72 blocks have the first part of a tile each, and 60 blocks share the 72 rests. Of more
-tiles than blocks, each block first has as many whole ones as each can have: of 284 tiles 132 blocks
-have 2 each, and share the last 20.
+the same time. In the order "stream_k" blocks share the steps of tiles of which there are fewer than
+blocks. Each tile is cut into as many parts as there are blocks for every tile, and what is left of
+all tiles, their rests, is divided among the other blocks, one tile after the other. 72 tiles of 256
+steps and 132 blocks: 72 blocks have the first part of a tile each, and 60 blocks share the 72
+rests. Of more tiles than blocks, each block first has as many whole ones as each can have: of 284
+tiles 132 blocks have 2 each, and up to 132 blocks share the last 20.
 
 The block with the first step of a tile adds up what the others have written: first the rests, then
 the later parts in order. A later part has more steps, for as long as it takes to add the parts
@@ -110,7 +110,9 @@ class Division:
         steps, blocks = loop.steps, loop.blocks
         tiles_each, tiles = divmod(loop.tiles, blocks)
         share = loop.share - tiles_each * steps
-        if tiles_each > 0:  # few tiles are shared by fewer blocks
+        if tiles_each > 0:
+            # No more blocks share than have `share` steps each: the sums of more would take longer
+            # (`stream_k._shared`). 20 tiles of 27 steps are 108 shares of 5, for 132 blocks.
             blocks = min(blocks, -(-tiles * steps // share))
         parts = max(steps // share, 1)
         rest_blocks = max(blocks - tiles * parts, 0)

@@ -105,10 +105,10 @@ UNITS = {
 # asks to and which reports to a barrier.
 AGENTS = ("threads", "tma")
 # "whole": a block has every `blocks`th tile. "stream_k": blocks have as many whole tiles as each
-# can have, share the steps of the others, and have fewer steps where they hand over sums or add
-# them up. "equal": the same in equal parts, as one step of `fma` takes longer than to write and
-# read partial sums. "tickets": a block takes the next tile whenever it
-# has finished one.
+# can have, and up to all of them share the steps of the others, and have fewer steps where they
+# hand over sums or add them up. "equal": the same in equal parts, as one step of `fma` takes longer
+# than to write and read partial sums. "tickets": a block takes the next tile whenever it has
+# finished one.
 ORDERS = ("whole", "stream_k", "equal", "tickets")
 MEMORIES = ("shared", "registers")
 

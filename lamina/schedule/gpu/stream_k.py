@@ -20,7 +20,7 @@ JOIN_COST = 1 << 17
 # margin, as both costs above are estimates, and threads that fill tiles are left out.
 FEWER_BLOCKS = 4 / 3
 # How many times as long whole tiles are to take before the last ones of many, fewer than there are
-# multiprocessors, are shared by all: a margin, as the costs of sharing are estimates, and results
+# multiprocessors, are shared: a margin, as the costs of sharing are estimates, and results
 # of shared tiles are stored without the steps of a next tile beside them.
 SHARED_END = 9 / 8
 
@@ -89,11 +89,12 @@ def divisions(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> list[
     multiprocessors are taken by 18 blocks of 256, by 126 blocks, 7 a tile, of 37 steps, or by 132
     blocks of 35.
 
-    Of more tiles, all multiprocessors may share the last ones: 284 tiles of 27 steps are taken by
-    95 blocks of 81, or by 132 blocks of 59, which have two tiles each and share the other 20.
+    Of more tiles, the last ones may be shared: 284 tiles of 27 steps are taken by 95 blocks of 81,
+    or, in tiles without tensor cores, by 132 blocks of up to 59, which have two tiles each, and up
+    to 132 blocks share the last 20.
 
     Where the sums of so many blocks take longer than their steps there is a fourth one, of fewer
-    parts: one tile of 512 steps is taken by 11 blocks of 47."""
+    parts: one tile of 512 steps at the rate 1 is taken by 11 blocks of 47."""
     tiles_each = ceil(tiles / multiprocessors)
     whole_tiles = _in_whole_tiles(atom, tiles, steps, ceil(tiles / tiles_each))
     if tiles >= multiprocessors:
@@ -143,9 +144,10 @@ def _in_whole_tiles(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
 
 def _shared(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
     """The division by which each of `blocks` has the same number of whole tiles, if there are so
-    many, and then a share of the steps of the others, of which there are fewer than blocks. 284
-    tiles of 27 steps on 132 blocks are 2 each, and 20 tiles are shared by 5 steps. Of a single one
-    left not all blocks have a share, as their sums would take longer than its steps."""
+    many, and up to all of them a share of the steps of the others, of which there are fewer than
+    blocks. 284 tiles of 27 steps on 132 blocks are 2 each, and up to 132 blocks share the last 20:
+    in tiles without tensor cores 108 blocks have 5 steps each, and in those of 128 by 256 on tensor
+    cores 40 blocks about 14. More would take longer to add up sums than they save in steps."""
     tiles_each, others = divmod(tiles, blocks)
     whole_steps, sharing = tiles_each * steps, blocks
     if tiles_each > 0:

@@ -16,7 +16,7 @@ each, 7 of a tile, and nothing is left:
 
 With 132 blocks, the last six share what is left of all tiles, the rests: `tile`, `first` and
 `steps`, those of the block, move on from tile to tile. Of 284 tiles of 27 steps, 132 blocks have
-two each, and then a share of the last 20:
+two each, and up to 132 blocks share the last 20:
 
     for (u32 tile = number, first = 0, end, steps_left = 54 + steps; steps_left > 0; ...) {
 
@@ -209,9 +209,10 @@ def _share_of_block(
 
 
 def _after_whole_tiles(loop: TileLoop, division: Division) -> TileLoopText:
-    """Each block has as many whole tiles, and then a share of the last ones."""
+    """Each block has equally many whole tiles, and then a share of the last ones, or none."""
     whole_steps = loop.share // loop.steps * loop.steps  # of a block, before its share
     all_steps = f"{whole_steps} + steps"
+    # From a whole tile a block goes on to its next one, or from the last of these to its share.
     opening = (
         *_share_of_block(loop, division, "shared_tile", "shared_first"),
         "const auto next_tile = [&](u32 &tile, u32 &first) {",
@@ -234,10 +235,11 @@ def _after_whole_tiles(loop: TileLoop, division: Division) -> TileLoopText:
             f"if (++fill_step == {loop.steps}) next_tile(fill_tile, fill_step);",
         ),
     )
-    begin = f"u32 tile = number, first = 0, end, steps_left = {all_steps}"
+    variables = f"u32 tile = number, first = 0, end, steps_left = {all_steps}"
+    next_tile = "steps_left -= end - first, next_tile(tile, first)"
     return TileLoopText(
         opening=opening,
-        head=f"for ({begin}; steps_left > 0; steps_left -= end - first, next_tile(tile, first)) {{",
+        head=f"for ({variables}; steps_left > 0; {next_tile}) {{",
         start=(f"end = min(first + steps_left, {loop.steps}u);",),
         first="first",
         end="end",
