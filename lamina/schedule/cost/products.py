@@ -12,7 +12,7 @@ from lamina.ir.products import product_of
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, FMA_UNROLLED, LINE_BYTES
+from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, multiplied_k
 from lamina.schedule.gpu.stream_k import division_of
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
@@ -96,8 +96,7 @@ def _multiplied_share(nest: Nest) -> float:
         return 1.0
     count = points(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
     line = LINE_BYTES // atom.dtype.itemsize
-    multiplied = ceil(count / FMA_UNROLLED) * FMA_UNROLLED
-    return multiplied / (ceil(count / line) * line)
+    return multiplied_k(count) / (ceil(count / line) * line)
 
 
 def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:

@@ -9,6 +9,7 @@ engine of a GPU (TMA) know this layout as the swizzle of 128 bytes.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.core.shape import Shape
@@ -105,6 +106,12 @@ FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
 # k of a step that fused multiply-adds pass over where a row has none of them: of 48 k the second
 # step of 32 takes half as long.
 FMA_UNROLLED = 8
+
+
+def multiplied_k(count: int) -> int:
+    """How many k fused multiply-adds multiply of a row of `count`: 48 of 48, and 56 of 50. Lines
+    are whole multiples of FMA_UNROLLED, so that only the last one of a row may have fewer."""
+    return ceil(count / FMA_UNROLLED) * FMA_UNROLLED
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:

@@ -127,7 +127,7 @@ class AttentionPrinter(TileProgramPrinter):
             self._print_role_of_producer(producer, WARP * consumers.warps)
         self._print_role_of_consumers(consumers)
         return self.function(
-            pointers, self._row_loop.blocks, self.threads, has_all_registers=True
+            pointers, self._row_loop.blocks, self.threads, min_blocks=1
         )
 
     @property

@@ -37,11 +37,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.ops import Op
-from lamina.schedule.gpu.atoms import FMA_UNROLLED
+from lamina.schedule.gpu.atoms import FMA_UNROLLED, multiplied_k
 from lamina.targets.cuda.epilogues import EpiloguePrinter
 from lamina.targets.cuda.multiplications import EIGHTS, Multiplication, transpose_lines
 from lamina.targets.cuda.printer import CudaPrinter
@@ -195,7 +194,7 @@ class ProductPrinter(TileProgramPrinter):
             product.tile_loop.blocks,
             threads=product.consumer_threads + WARP * product.producer.warps,
             # Without tensor cores a thread holds the factors of a step in registers too.
-            has_all_registers=product.mma.unit == "fma",
+            min_blocks=1 if product.mma.unit == "fma" else None,
         )
 
     @cached_property
@@ -468,8 +467,8 @@ class ProductPrinter(TileProgramPrinter):
         """
         steps = self.decisions.steps
         last = steps.lines_of_inner - 1
-        elements = points(steps.inner) - last * EIGHTS * FMA_UNROLLED  # of the last line
-        eights = ceil(elements / FMA_UNROLLED)
+        of_row = multiplied_k(points(steps.inner)) // FMA_UNROLLED
+        eights = of_row - last * EIGHTS  # of the last line
         if eights >= EIGHTS or not last:
             return str(min(eights, EIGHTS))
         return f"(step % {steps.lines_of_inner} == {last} ? {eights} : {EIGHTS})"

@@ -88,11 +88,11 @@ class TileProgramPrinter:
         return lines_of
 
     def function(
-        self, pointers: list[str], blocks: int, threads: int, *, has_all_registers: bool
+        self, pointers: list[str], blocks: int, threads: int, *, min_blocks: int | None
     ) -> PrintedKernel:
-        """The function of all lines so far, with its launch but for its arguments."""
+        """The function of all lines so far, with its launch but for its arguments. min_blocks: of
+        a multiprocessor at least; with 1 threads may use all registers (`GpuPrinter.head`)."""
         printer, maps = self.printer, self.fills.maps
-        min_blocks = 1 if has_all_registers else None
         head = printer.head(pointers, threads, maps, min_blocks=min_blocks)
         body = "".join(f"    {line}\n" for line in printer.scopes[0].lines)
         launch = Launch(
