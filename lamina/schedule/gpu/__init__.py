@@ -6,7 +6,7 @@
     blocks            a block for each row, or for a few
     decoded           numbers that are bytes in blocks, a block for a thread: factor
     row_tiles         tiles of rows that read elements in common
-    narrow            tiles of all columns of a product that has few
+    narrow            tiles of one column, or of all, of a product that has few
     windows           tiles of windows that slide along an array
     products          which kernels have a product that tiles can compute
     attention         which have products back to back

@@ -99,8 +99,9 @@ def _best_loops(
     plan: GpuPlanner, tiled_rows: Iterable[GpuPlanner], *, shares_products: bool
 ) -> GpuPlanner:
     """Of loops without a register tile, and with each that there is of windows and of rows, with
-    threads along each of the best rows, and of threads that share the steps of a product if they
-    may, those that are predicted to take the least time."""
+    threads along each of the best rows, and, if threads may share a product, of those that share
+    its steps, or that have a few of its rows where it has few columns (`tiles_of_columns`): those
+    that are predicted to take the least time."""
     candidates = []
     if shares_products:
         candidates = [*_with_shared_products(plan), *tiles_of_columns(plan)]

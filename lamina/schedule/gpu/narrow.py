@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from lamina.ir.kernel import points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.threads import unroll_steps
 from lamina.schedule.planner import reused_rows
@@ -40,22 +39,24 @@ def tiles_of_columns(plan: GpuPlanner) -> Iterator[GpuPlanner]:
                 threads = points(plan.rows) // sums
                 has_room = 1 < sums <= MAX_SUMS and threads >= plan.knobs.enough_threads
                 if has_room and row.arg.size % count == 0:
-                    yield _tiled(plan.branch(), row, columns, count, width)
+                    tiled = _tiled(plan.branch(), row, columns, count, width)
+                    unroll_steps(tiled, reduction)  # whose own axes are still the same
+                    yield tiled
 
 
 def _tiled(plan: GpuPlanner, row: Node, columns: Node, count: int, width: int) -> GpuPlanner:
     """`plan` with threads that have so many rows, `count`, along `row`, and one of the columns or
     all of them, `width`: these are then unrolled, and otherwise those of neighbouring threads."""
     others, of_thread = plan.split(row, count) if count > 1 else (row, None)
-    unrolled = [axis for axis in (of_thread, columns) if axis is not None]
+    unrolled = [] if of_thread is None else [of_thread]
     threads = [others]
     if width == 1:
-        unrolled.remove(columns)
         threads.append(columns)
+    else:
+        unrolled.append(columns)
     for axis in unrolled:
         plan.bind(axis, "unroll")
-    plan.register_tile, plan.has_row_tile = frozenset(unrolled), True
+    plan.register_tile = frozenset(unrolled)
+    plan.has_row_tile = True
     plan.reorder([*threads, *unrolled])
-    (reduction,) = plan.kernel.of(Op.LOOP_REDUCE)
-    unroll_steps(plan, reduction)
     return plan
