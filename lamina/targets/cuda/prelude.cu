@@ -142,11 +142,12 @@ INLINE f32 min_f32(f32 a, f32 b);
 INLINE f32 max_f32(f32 a, f32 b);
 #endif
 
-/* x / by, for an `inverse` that is 1 / by to the nearest float: the remainder of x * inverse, times
-   that, is missing to the nearest quotient (Markstein 1990, "Computation of elementary functions on the
-   IBM RISC System/6000 processor", theorem 8.3). No branch, as `/` has for each quotient: threads that
-   divided 128 elements of a tile by 6 waited for each before they asked for the next. Below 2**-70 the
-   remainder may have no float, and the quotient is one that is next to the nearest. */
+/* x / by, for an `inverse` that is 1 / by to the nearest float: x * inverse is near the quotient; adding
+   its remainder, x - near * by, times `inverse` gives the nearest one (Markstein 1990, "Computation of
+   elementary functions on the IBM RISC System/6000 processor", theorem 8.3). No branch, as `/` has for
+   each quotient: threads that divided 128 elements of a tile by 6 waited for each before they asked for
+   the next. Below 2**-70 the remainder may have no float, and the quotient is one that is next to the
+   nearest. */
 INLINE f32 divided(f32 x, f32 by, f32 inverse) {
     const f32 near = x * inverse, nearest = fmaf(fmaf(-near, by, x), inverse, near);
     return 0x1p-70f <= fabsf(near) && fabsf(near) <= 0x1.fffffep127f ? nearest : near;
