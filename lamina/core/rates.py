@@ -140,8 +140,8 @@ GPUS = {
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
     # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
-    # their host, and `call` to 361 others, whose host was slower than that of 152 before them, to
-    # which 5.5 us were fitted; `hidden` to 504, `access` to two of their kernels,
+    # their host. `call` is fitted to 361 others on a slow host; 152 on a faster host gave 5.5 us.
+    # `hidden` is fitted to 504, `access` to two of their kernels,
     # `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
     # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
     # scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are

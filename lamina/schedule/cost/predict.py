@@ -26,12 +26,12 @@ from lamina.schedule.gpu.planner import RESIDENT
 
 LINE_BYTES = 128  # of a line of a GPU's first level, which gives as many bytes in a clock
 # Of its lines it finds 3 in a clock: (63, 279629) elements of float16 that warps read along the
-# first axis, 32 lines each time, took an H200 43 us (measured; 45 are predicted).
+# first axis, 32 lines each time, took an H200 43.5 us (measured; 46 are predicted).
 LINES_A_CLOCK = 3
 SHORT_SUM = 8  # terms, up to which a thread asks for all of them at once
 # Bytes of the second level that a store of a part of a sector takes: it is merged with the rest.
 # (131968, 27, 7) elements of bfloat16 took 99 us where threads 14 bytes apart stored 2 bytes each,
-# 11 million sectors (measured; 105 are predicted).
+# 11 million sectors (measured; 110 are predicted).
 PARTIAL_SECTOR = 48
 WORD = 4  # bytes that a thread reads in the time of one instruction
 # Instructions that count an iteration and end the loop, and that find the place of an access and
