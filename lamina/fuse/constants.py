@@ -73,7 +73,17 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
                 in_every_call.add(operand)
             elif operand not in kept:
                 kept[operand] = _memory_of(operand, Kept(len(kept)), order)
-    return Apart(substitute(sinks, dict(kept)), list(kept))
+    return Apart(substitute(sinks, dict(kept)), _read_once([*kept]))
+
+
+def _read_once(values: Sequence[Node]) -> list[Node]:
+    """`values` of memory that is not marked as constant: the program that computes them, which runs
+    once, gains nothing from arrays that it would keep itself."""
+    plain: dict[Node, Node] = {}
+    for node in toposort(values):
+        if node.op is Op.BUFFER and node.arg.constant:
+            plain[node] = Node(Op.BUFFER, (), node.arg._replace(constant=False))
+    return substitute(values, plain)
 
 
 def _memory_of(value: Node, storage: Kept, order: Iterable[Node]) -> Node:

@@ -56,6 +56,29 @@ def test_constants_are_computed_once() -> None:
     assert program_of(layer.compiled).kept.nbytes >= layer.w.nbytes
 
 
+def test_a_function_of_constants_alone_packs_nothing_twice() -> None:
+    """All but its results is computed once, by a program that has no other arrays to keep. The
+    layers have enough rows and columns that products of constants have packed panels."""
+    x = drawn(64, 768)
+    weights = [drawn(768, 768, seed=seed) / 28 for seed in range(1, 4)]
+    gains = [drawn(768, seed=seed) for seed in range(4, 7)]
+    captured, *held = map(Tensor, (x, *weights, *gains))
+    layers = [*zip(held[:3], held[3:], strict=True)]
+
+    def network() -> Tensor:
+        y = captured
+        for weight, gain in layers:
+            y = (y * gain @ weight).relu()
+        return y
+
+    expected = x
+    for weight, gain in zip(weights, gains, strict=True):
+        expected = np.maximum(expected * gain @ weight, 0)
+    function = lm.jit(network)
+    for _ in range(2):
+        np.testing.assert_allclose(function().numpy(), expected, rtol=1e-3, atol=1e-3)
+
+
 def assign(layer: Layer) -> None:
     layer.w.assign(layer.w * 2.0)
 
