@@ -17,6 +17,7 @@ from functools import reduce
 from math import gcd, inf
 
 from lamina.core.dtypes import bool_, int64
+from lamina.core.integers import power_of_two_up_to
 from lamina.core.recent import memoized
 from lamina.core.shape import Shape, strides_of
 from lamina.ir.kernel import TRUE as TRUE
@@ -331,6 +332,25 @@ def run_of(index: Node, sizes: Mapping[Node, int]) -> list[Node]:
         run.append(following[0])
         length *= sizes[following[0]]
     return run
+
+
+def run_of_points(index: Node, unrolled: frozenset[Node], longest: int) -> int:
+    """How many neighbours one access has of the elements that an index reaches while the axes
+    `unrolled` walk: a power of two, up to `longest`, to a multiple of which all accesses begin.
+
+    With 8 points i and 7 points c, ``56 * a + 7 * i + c`` reaches 56 neighbours, so that an access
+    has 8 of 8; ``16384 * c + 8 * a + i`` reaches 8 at each of 7 places; ``8 * a + i + 2`` reaches 8
+    from an even place on, which are accesses of 2.
+    """
+    terms, constant = terms_of(index)
+    places = {constant}
+    for axis in unrolled.intersection(terms):
+        stride = terms[axis]
+        places = {place + stride * point for place in places for point in range(axis.arg.size)}
+    starts = [place for place in places if place - 1 not in places]
+    neighbours = min(len(places) // len(starts), longest)
+    strides = [stride for term, stride in terms.items() if term not in unrolled]
+    return gcd(power_of_two_up_to(neighbours), *starts, *strides)
 
 
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:

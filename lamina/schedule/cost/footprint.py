@@ -52,6 +52,12 @@ class Region:
         places = sum(walk.span for walk in walks) + 1  # from the first element to the last
         return _mask(walks).bit_count() if places <= MAX_MARKED else min(count, places)
 
+    def with_runs(self, elements: int) -> "Region":
+        """The region with so many neighbours in place of each element."""
+        if elements == 1:
+            return self
+        return Region(self.offset, tuple(sorted((*self.walks, Walk(1, elements)))), self.itemsize)
+
     def lines(self, line: int) -> int:
         """How many lines of so many bytes hold these elements. Walks that overlap are marked one by
         one, up to MAX_MARKED; else lines are counted for each stretch, by where in a line it

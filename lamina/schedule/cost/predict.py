@@ -5,12 +5,12 @@ What a worker does takes as long as the largest of them, and a tenth of the othe
 these overlap. The bound counts each byte once and lets all overlap, on all workers.
 """
 
-from math import ceil, gcd, prod
+from math import ceil
 
-from lamina.core.integers import power_of_two_up_to
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
-from lamina.ir.kernel import bound_axes, points, terms_of
+from lamina.graph import index as ix
+from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
 from lamina.loops.verify import WARP
@@ -272,7 +272,7 @@ class _GpuCost(_NestCost):
         the middle of a sector on are 2 * 32 + 48, and 32 words at places far apart 4 * 32 + 28 *
         48."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
-        elements = access.lanes * prod(self._joined(access).values())
+        elements = access.lanes * self._joined(access)
         touched = self._lines_touched(access, sector)
         whole = min(elements * itemsize / sector, touched)
         return whole * sector + (touched - whole) * PARTIAL_SECTOR
@@ -280,7 +280,7 @@ class _GpuCost(_NestCost):
     def _instructions(self, access: Access) -> float:
         """How often a block makes an access, in all blocks together."""
         runs = access.times * access.share * access.copies
-        return runs / max(prod(self._joined(access).values()), 1)
+        return runs / self._joined(access)
 
     def _lines_touched(self, access: Access, line: int) -> float:
         """The lines of so many bytes that the threads of a block touch with an instruction, those
@@ -292,13 +292,12 @@ class _GpuCost(_NestCost):
         lanes = {axis for axis in access.axes if self.nest.bound(axis) == "vector"}
         fastest = self._axes_of_warp()
         together = lanes.intersection(fastest) if fastest else lanes
-        joined = self._joined(access).keys()
-        lines = footprint.region(frozenset(together | joined)).lines(line)
+        elements = self._joined(access)
+        lines = footprint.region(frozenset(together)).with_runs(elements).lines(line)
         if len(fastest) > 1:
-            within_warp = lanes.intersection(fastest[:-1])
-            lines_of_warp = footprint.region(frozenset(within_warp | joined)).lines(line)
+            of_warp = footprint.region(frozenset(lanes.intersection(fastest[:-1])))
             warps = ceil(points(fastest) / WARP)
-            lines = max(lines, lines_of_warp * warps)
+            lines = max(lines, of_warp.with_runs(elements).lines(line) * warps)
         return lines * points(lanes - together)
 
     def _axes_of_warp(self) -> list[Node]:
@@ -317,20 +316,12 @@ class _GpuCost(_NestCost):
             fastest.append(lanes.pop(0))
         return fastest
 
-    def _joined(self, access: Access) -> dict[Node, int]:
-        """The unrolled axis along which one instruction of a thread reads or writes neighbours, and
-        how many: up to 16 bytes. None for windows, which begin within a word."""
-        terms, constant = terms_of(access.index)
-        near = [axis for axis in access.axes if abs(terms.get(axis, 0)) == 1]
-        unrolled = [axis for axis in near if self.nest.bound(axis) == "unroll"]
-        if len(unrolled) != 1:
-            return {}
+    def _joined(self, access: Access) -> int:
+        """The neighbours that one instruction of a thread reads or writes, of those at its unrolled
+        points: up to 16 bytes, and 1 for windows that begin within a word. See `run_of_points`."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
-        lanes = min(unrolled[0].arg.size, self.target.vector_bytes // itemsize)
-        # An access is aligned if it begins at a multiple of what it has, wherever others stand: one
-        # of 4 at ``8 * i + j + 2`` is two of 2.
-        strides = [stride for axis, stride in terms.items() if axis is not unrolled[0]]
-        return {unrolled[0]: gcd(power_of_two_up_to(lanes), constant, *strides)}
+        unrolled = frozenset(axis for axis in access.axes if self.nest.bound(axis) == "unroll")
+        return ix.run_of_points(access.index, unrolled, self.target.vector_bytes // itemsize)
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}

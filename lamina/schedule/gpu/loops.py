@@ -29,6 +29,7 @@ from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
+from lamina.schedule.gpu.short_axes import tiles_of_short_axes
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
 from lamina.schedule.gpu.windows import MAX_SIDE, tiles_of_windows
@@ -102,9 +103,9 @@ def _best_loops(
     threads along each of the best rows, and, if threads may share a product, of those that share
     its steps, or that have a few of its rows where it has few columns (`tiles_of_columns`): those
     that are predicted to take the least time."""
-    candidates = []
+    candidates = [*tiles_of_short_axes(plan)]
     if shares_products:
-        candidates = [*_with_shared_products(plan), *tiles_of_columns(plan)]
+        candidates += [*_with_shared_products(plan), *tiles_of_columns(plan)]
     # All tiles go on from what `plan` is so far.
     for tiled in [*tiles_of_windows(plan), *tiled_rows, plan]:
         best_rows: list[Node | None] = [*_best_rows(tiled)] or [None]
