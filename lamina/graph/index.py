@@ -15,6 +15,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import gcd, inf
+from typing import NamedTuple
 
 from lamina.core.dtypes import bool_, int64
 from lamina.core.integers import power_of_two_up_to
@@ -334,23 +335,38 @@ def run_of(index: Node, sizes: Mapping[Node, int]) -> list[Node]:
     return run
 
 
-def run_of_points(index: Node, unrolled: frozenset[Node], longest: int) -> int:
-    """How many neighbours one access has of the elements that an index reaches while the axes
-    `unrolled` walk: a power of two, up to `longest`, to a multiple of which all accesses begin.
+class Runs(NamedTuple):
+    """Runs of neighbours: where each starts, and how many elements it has, of which all have as
+    many. 8 points i and 7 points c of ``16384 * c + i`` are 7 runs of 8."""
 
-    With 8 points i and 7 points c, ``56 * a + 7 * i + c`` reaches 56 neighbours, so that an access
-    has 8 of 8; ``16384 * c + 8 * a + i`` reaches 8 at each of 7 places; ``8 * a + i + 2`` reaches 8
-    from an even place on, which are accesses of 2.
-    """
+    starts: list[int]
+    length: int
+
+
+def runs_of_points(index: Node, unrolled: frozenset[Node]) -> Runs:
+    """The runs that an index reaches while the axes `unrolled` walk and all others stand at 0. With
+    8 points i and 7 points c, ``56 * a + 7 * i + c`` reaches one run of 56."""
     terms, constant = terms_of(index)
     places = {constant}
     for axis in unrolled.intersection(terms):
         stride = terms[axis]
         places = {place + stride * point for place in places for point in range(axis.arg.size)}
-    starts = [place for place in places if place - 1 not in places]
-    neighbours = min(len(places) // len(starts), longest)
+    starts = sorted(place for place in places if place - 1 not in places)
+    return Runs(starts, len(places) // len(starts))
+
+
+def neighbours_of_access(index: Node, unrolled: frozenset[Node], longest: int) -> int:
+    """How many neighbours one access has of the elements that an index reaches while the axes
+    `unrolled` walk: a power of two, up to `longest`, to a multiple of which all accesses begin.
+
+    With 8 points i and 7 points c, an access of ``56 * a + 7 * i + c`` has 8 of a run of 56, and
+    one of ``16384 * c + 8 * a + i`` all 8 of a run; ``8 * a + i + 2`` reaches 8 from an even place
+    on, which are accesses of 2.
+    """
+    runs = runs_of_points(index, unrolled)
+    terms, _ = terms_of(index)
     strides = [stride for term, stride in terms.items() if term not in unrolled]
-    return gcd(power_of_two_up_to(neighbours), *starts, *strides)
+    return gcd(power_of_two_up_to(min(runs.length, longest)), *runs.starts, *strides)
 
 
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:

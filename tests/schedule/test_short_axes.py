@@ -106,4 +106,4 @@ def test_accesses_begin_at_multiples_of_their_elements(
     sizes = {"block": 1000, "i": 8, "c": 7}
     axes = {name: ix.axis(number, size) for number, (name, size) in enumerate(sizes.items())}
     index = ix.affine({axes[name]: stride for name, stride in terms.items()}, constant)
-    assert ix.run_of_points(index, frozenset((axes["i"], axes["c"])), 8) == elements
+    assert ix.neighbours_of_access(index, frozenset((axes["i"], axes["c"])), 8) == elements

@@ -318,10 +318,12 @@ class _GpuCost(_NestCost):
 
     def _joined(self, access: Access) -> int:
         """The neighbours that one instruction of a thread reads or writes, of those at its unrolled
-        points: up to 16 bytes, and 1 for windows that begin within a word. See `run_of_points`."""
+        points: up to 16 bytes, and 1 for windows that begin within a word. See `neighbours_of_access`."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
         unrolled = frozenset(axis for axis in access.axes if self.nest.bound(axis) == "unroll")
-        return ix.run_of_points(access.index, unrolled, self.target.vector_bytes // itemsize)
+        return ix.neighbours_of_access(
+            access.index, unrolled, self.target.vector_bytes // itemsize
+        )
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}
