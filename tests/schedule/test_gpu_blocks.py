@@ -167,7 +167,7 @@ def test_rows_that_begin_within_an_access_are_each_a_thread() -> None:
 
     spec = lm.TensorSpec((37, 53165, 5))
     *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
-    assert last.schedule.startswith("reorder(a0, a1)")
+    assert "reorder(a0, a1)" in last.schedule
 
 
 @pytest.mark.parametrize(("side", "store_neighbours"), [(1, True), (2, True), (4, False)])

@@ -1,10 +1,9 @@
-"""Register tiles of short axes, whose elements threads read and store by whole accesses.
+"""Register tiles of short axes, whose elements threads read and store by accesses of several.
 
 Of ``y[n, i, c] = x[n, c, i]`` with 7 c, neighbouring threads along i store elements 7 apart, a part
-of a sector each, and those along c read elements far apart. A thread with 8 i and all c reads 8
-neighbours at each of 7 places, and stores 56 neighbours: in float16 7 accesses of 16 bytes each
-way. So does one with 8 rows of 7 elements, which begin within an access each: of the maxima of
-windows of 3 it reads 56 neighbours and stores 40.
+of a sector each, and those along c read elements far apart. In float16 a thread with 2 i and all c
+reads a word at each of 7 places, and stores 7 words that are neighbours. So does one with 2 rows of
+7 elements: of the maxima of windows of 3 it reads 7 words and stores 5.
 """
 
 from collections.abc import Iterator
@@ -15,20 +14,25 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import has_atomics, serial_axes
 from lamina.schedule.gpu.planner import GpuPlanner
+from lamina.schedule.planner import distance
 
 MAX_SHORT = 16  # elements of a short axis
+ROWS = (8, 4, 2, 1)  # of a thread, along the axis of its neighbours
 # Points of a tile, for each of which a thread has a register or two. Chosen, so that 255 hold them.
 MAX_POINTS = 128
-# Bytes from end to end that a thread reads one access after the other: what 2048 threads of a
-# multiprocessor read so is to stay in the first level, 256 KiB, until the last access. (6400000, 5)
-# elements of float32 took an H200 112 us with 80 bytes a thread, of which 256 MB are 65.
-MAX_RUN_BYTES = 64
+# Bytes from end to end that a thread reads, or stores, by several accesses: no more than a sector,
+# which waits in the first level, or to be stored, for few of them. And those of an access at least.
+# Of (199, 7, 16384) elements of float16 with channels last a thread stored 14 bytes, by 2 at a
+# time, or 28, 56 or 112, by 4, 8 or 16: 89, 47, 67 and 67 us on an H200; the maxima of windows of 3
+# in rows of 7 took 46, 28, 44 and 47.
+MAX_RUN_BYTES = 32
+MIN_ACCESS_BYTES = 4
 
 
 def tiles_of_short_axes(plan: GpuPlanner) -> Iterator[GpuPlanner]:
-    """Planners that go on from `plan` with threads that have all points of the short axes, and a
-    few neighbours along another row axis; none for kernels without short axes along which an array
-    is contiguous, for products, and where loops are long or in order."""
+    """A planner that goes on from `plan` with threads that have all points of the short axes, and a
+    few neighbours along the row axis that is nearest in memory; none for kernels without short axes
+    along which an array is contiguous, for products, and where loops are long or in order."""
     kernel = plan.kernel
     loops = [axis for axes in plan.inner() for axis in axes]
     short_rows = [axis for axis in plan.rows if 1 < axis.arg.size <= MAX_SHORT]
@@ -36,18 +40,19 @@ def tiles_of_short_axes(plan: GpuPlanner) -> Iterator[GpuPlanner]:
     is_short = 1 < points(short) <= MAX_POINTS // 2
     if not is_short or not _is_plain(plan) or not _has_run(kernel, short):
         return
-    long_rows = [axis for axis in plan.rows if axis not in short]
-    for along in long_rows:
-        count = plan.width
-        while count > 1:
-            tile = count * points(short)
-            threads = points(plan.rows) // (count * points(short_rows))
-            has_enough = threads >= plan.knobs.enough_threads
-            if tile <= MAX_POINTS and has_enough and along.arg.size % count == 0:
-                tiled = _tiled(plan.branch(), along, count, short_rows, loops)
-                if _longest_read(tiled) <= MAX_RUN_BYTES:
-                    yield tiled
-            count //= 2
+    long_rows = [axis for axis in plan.rows if axis not in short and distance(kernel, axis)]
+    if not long_rows:
+        return
+    along = min(long_rows, key=lambda axis: distance(kernel, axis))
+    for count in ROWS:
+        threads = points(plan.rows) // (count * points(short_rows))
+        has_room = count * points(short) <= MAX_POINTS
+        is_even = along.arg.size % count == 0
+        if has_room and is_even and threads >= plan.knobs.enough_threads:
+            tiled = _tiled(plan.branch(), along, count, short_rows, loops)
+            if _suits_memory(tiled):
+                yield tiled
+                return  # fewer have shorter accesses
 
 
 def _is_plain(plan: GpuPlanner) -> bool:
@@ -68,8 +73,10 @@ def _tiled(
 ) -> GpuPlanner:
     """`plan` with threads that have `count` neighbours along a row axis, `along`, and all of the
     short rows and loops."""
-    blocks, of_thread = plan.split(along, count)
-    unrolled = [of_thread, *short_rows]
+    blocks, unrolled = along, [*short_rows]
+    if count > 1:
+        blocks, of_thread = plan.split(along, count)
+        unrolled.insert(0, of_thread)
     for axis in (*unrolled, *loops):
         plan.bind(axis, "unroll")
     plan.register_tile = frozenset((*unrolled, *loops))
@@ -77,12 +84,19 @@ def _tiled(
     return plan
 
 
-def _longest_read(plan: GpuPlanner) -> int:
-    """The bytes of the longest run that a thread of a register tile reads by several accesses."""
-    longest = 0
-    for load in plan.kernel.of(Op.LOAD):
-        run = ix.runs_of_points(load.src[0], plan.register_tile)
-        nbytes = run.length * load.dtype.itemsize
-        if nbytes > plan.target.vector_bytes:
-            longest = max(longest, nbytes)
-    return longest
+def _suits_memory(plan: GpuPlanner) -> bool:
+    """Whether the accesses of a register tile have MIN_ACCESS_BYTES or more each, and those of a
+    run together no more than MAX_RUN_BYTES."""
+    loads = [(load.arg.parameter, load.src[0]) for load in plan.kernel.of(Op.LOAD)]
+    stores = [(store.parameter, store.index) for store in plan.kernel.stores]
+    for parameter, index in (*loads, *stores):
+        itemsize = plan.kernel.parameters[parameter].dtype.itemsize
+        longest = plan.target.vector_bytes // itemsize
+        run = ix.runs_of_points(index, plan.register_tile)
+        neighbours = ix.neighbours_of_access(index, plan.register_tile, longest)
+        is_longer = neighbours < run.length
+        if is_longer and run.length * itemsize > MAX_RUN_BYTES:
+            return False
+        if run.length > 1 and neighbours * itemsize < MIN_ACCESS_BYTES:
+            return False
+    return True
