@@ -35,6 +35,7 @@ MIN_COPIED_USES = 64
 # integers take 6 us at the 11 * 10**12 a second that an H200 reached.
 MIN_PRODUCTS = 1 << 26
 MAX_UNEVEN = 2  # equal parts may be so many times smaller than they need to be: an estimate
+WORDS = 8  # floats of 16 bits of which the parts of a sum that is filled up are multiples: 16 bytes
 
 
 @on(Op.REDUCE)
@@ -52,13 +53,17 @@ def bytes_as_floats(node: Node) -> Node | None:
     uses = [prod(product.shape) / prod(array.shape) for array in (left, right)]
     if min(uses) < MIN_USES or lengths(node).elements < MIN_STEPS:
         return None
-    parts = _parts(node, LARGEST[left.dtype] * LARGEST[right.dtype])
+    largest = LARGEST[left.dtype] * LARGEST[right.dtype]
+    parts, factors = _parts(node, largest), product.src
+    if parts == 0:
+        parts, factors = _in_uneven_parts(product.src, node.arg.axes, largest)
     if parts == 0:
         return None
-    part = lengths(node).first // parts
+    is_filled_up = factors is not product.src
+    part = factors[0].shape[node.arg.axes[0]] // parts
     floats = [
-        _as_floats(factor, part, is_copied=times >= MIN_COPIED_USES)
-        for factor, times in zip(product.src, uses, strict=True)
+        _as_floats(factor, part, is_copied=is_filled_up or times >= MIN_COPIED_USES)
+        for factor, times in zip(factors, uses, strict=True)
     ]
     total = build.reduce(ADD, node.arg.axes, Node(Op.MUL, tuple(floats)))
     if parts == 1:
@@ -74,6 +79,63 @@ def _parts(node: Node, largest: int) -> int:
     extent, elements = lengths(node)
     fewest = max(ceil(elements * largest / EXACT), 1)
     return first_divisor(extent, range(fewest, MAX_UNEVEN * fewest + 1), 0)
+
+
+def _in_uneven_parts(
+    factors: tuple[Node, ...], axes: tuple[int, ...], largest: int
+) -> tuple[int, tuple[Node, ...]]:
+    """As few parts as are exact, and the factors, filled up with zeros to whole parts, which are
+    multiples of WORDS: 9736 steps, which 10 to 20 do not divide, are 9760, 10 parts of 976. No
+    parts where there are several axes, or movement that mixes the axis with others."""
+    if len(axes) > 1:
+        return 0, factors
+    (axis,) = axes
+    steps = factors[0].shape[axis]
+    parts = ceil(steps * largest / EXACT)
+    part = WORDS * ceil(steps / (WORDS * parts))
+    while part * largest > EXACT:
+        parts += 1
+        part = WORDS * ceil(steps / (WORDS * parts))
+    filled = [_filled_up(factor, axis, parts * part) for factor in factors]
+    if any(factor is None for factor in filled):
+        return 0, factors
+    return parts, tuple(factor for factor in filled if factor is not None)
+
+
+def _filled_up(factor: Node, axis: int, size: int) -> Node | None:
+    """A factor of an array that has zeros at its end along the axis that movement makes this `axis`
+    of, so many elements in all; None where movement makes it of several axes, or of none."""
+    shape = (*factor.shape[:axis], size, *factor.shape[axis + 1 :])
+    if factor.op is Op.CAST:
+        operand = _filled_up(factor.src[0], axis, size)
+        return None if operand is None else build.cast(operand, factor.dtype)
+    if factor.op not in MOVED:
+        missing = size - factor.shape[axis]
+        after = [missing if other == axis else 0 for other in range(len(shape))]
+        return build.pad(factor, [0] * len(shape), after)
+    (source,) = factor.src
+    place = _axis_of_source(factor, axis)
+    operand = None if place is None else _filled_up(source, place, size)
+    if operand is None:
+        return None
+    arg = factor.arg if factor.op is Op.PERMUTE else shape
+    return Node(factor.op, (operand,), arg)
+
+
+def _axis_of_source(moved: Node, axis: int) -> int | None:
+    """The axis of the operand of a movement that is `axis` of its result, as long as that; None if
+    there is none."""
+    (source,) = moved.src
+    if moved.op is Op.PERMUTE:
+        place: int = moved.arg[axis]
+        return place
+    if moved.op is Op.EXPAND:
+        return axis if source.shape[axis] == moved.shape[axis] else None
+    before = prod(moved.shape[:axis])
+    for place, size in enumerate(source.shape):
+        if prod(source.shape[:place]) == before and size == moved.shape[axis]:
+            return place
+    return None
 
 
 def _as_floats(factor: Node, part: int, *, is_copied: bool) -> Node:
