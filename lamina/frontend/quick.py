@@ -51,7 +51,7 @@ def has_quick_call(program: Program) -> bool:
     if quick is None or options.debug or options.check or has_collectives:
         return False
     results = planned.program.outputs[: len(program.likes)]
-    has_own_results = not program.repeated and all(view.kind != "input" for view in results)
+    has_own_results = all(view.kind != "input" for view in results)
     is_pure = program.is_pure or (quick.with_captured and program.only_computes)
     writes_captured = all(program.place_of(binding) >= 0 for binding in program.writes)
     return is_pure and has_own_results and writes_captured
@@ -209,6 +209,8 @@ def _is_shared(nodes: list[Node], number: int) -> bool:
 def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
     """What makes the result of a call of the tensors of all results, in the order of memory."""
     tree, numbers = program.result, program.results
+    if program.repeated:
+        return _with_repeated(program)
     if type(tree) is Place:
         return itemgetter(numbers[tree])
     if type(tree) is tuple and all(type(part) is Place for part in tree):
@@ -217,3 +219,17 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
             return tuple
         return lambda values: tuple([values[place] for place in places])
     return lambda values: map_tree(lambda place: values[numbers[place]], tree, Place)
+
+
+def _with_repeated(program: Program) -> Callable[[list[Tensor]], Any]:
+    """`_rebuilt` where results have the value of an earlier one: they share its memory, each as a
+    leaf of its own, by which derivatives tell them apart."""
+
+    def rebuilt(values: list[Tensor]) -> Any:
+        results = [values[number] for number in program.results]
+        for at in program.repeated:
+            leaf = memory.stored_leaf(results[at].node, program.device)
+            results[at] = Tensor.of(leaf, program.device)
+        return map_tree(results.__getitem__, program.result, Place)
+
+    return rebuilt

@@ -102,6 +102,30 @@ def test_one_value_in_two_places(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(more.numpy(), x.numpy() + 1)
 
 
+@pytest.mark.parametrize("shape", [(8, 12), (512, 512)])
+@pytest.mark.parametrize("held", [0, 1])
+def test_equal_results_are_tensors_of_their_own(shape: tuple[int, int], held: int) -> None:
+    """Both derivatives of a sum are one value. Whoever has one of them keeps its memory; another
+    value of the one leaves the other as it is."""
+    values = np.resize(VALUES, shape)
+    x, y = lm.asarray(values), lm.asarray(values * 2)
+
+    def derivatives(x: lm.Tensor, y: lm.Tensor) -> Any:
+        result = lm.square(x + y)
+        return result, *lm.gradient(lm.sum(result), [x, y])
+
+    function = lm.jit(derivatives)
+    kept = called(function, x, y)[1 + held]
+    later = function(x, lm.asarray(values))[1:]
+    later[0].assign(later[0] * 0.0)
+    np.testing.assert_allclose(kept.numpy(), values * 6, rtol=1e-6)
+    np.testing.assert_array_equal(later[0].numpy(), np.zeros(shape, np.float32))
+    np.testing.assert_allclose(later[1].numpy(), values * 4, rtol=1e-6)
+    again = function(y, lm.asarray(values * 2))[1:]
+    np.testing.assert_allclose(again[held].numpy(), values * 8, rtol=1e-6)
+    np.testing.assert_allclose(kept.numpy(), values * 6, rtol=1e-6)
+
+
 def test_an_argument_that_is_a_result() -> None:
     function = lm.jit(lambda x: (x, x * 2))
     x = lm.asarray(VALUES)
