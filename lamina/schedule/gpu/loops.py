@@ -29,6 +29,7 @@ from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
+from lamina.schedule.gpu.shifted import tiles_of_shifted
 from lamina.schedule.gpu.short_axes import tiles_of_short_axes
 from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
@@ -104,14 +105,16 @@ def _best_loops(
     its steps, or that have a few of its rows where it has few columns (`tiles_of_columns`): those
     that are predicted to take the least time."""
     candidates = [*tiles_of_short_axes(plan)]
+    for best in _best_rows(plan)[:1]:
+        candidates += tiles_of_shifted(plan, best)
     if shares_products:
         candidates += [*_with_shared_products(plan), *tiles_of_columns(plan)]
     # All tiles go on from what `plan` is so far.
     for tiled in [*tiles_of_windows(plan), *tiled_rows, plan]:
         best_rows: list[Node | None] = [*_best_rows(tiled)] or [None]
         planners = [tiled, *(tiled.branch() for _ in best_rows[1:])]
-        for each, best in zip(planners, best_rows, strict=True):
-            _schedule_loops(each, best)
+        for each, row in zip(planners, best_rows, strict=True):
+            _schedule_loops(each, row)
         candidates += planners
     for each in candidates:
         for axis in each.kernel.row_axes:

@@ -55,18 +55,21 @@ class GpuPlanner(Planner):
         other.moves = list(self.moves)
         return other
 
-    def aligned_lanes(self, axis: Node, threads: int) -> int:
+    def aligned_lanes(self, axis: Node, threads: int, *, of_loads: bool = True) -> int:
         """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
         keeps every access along it aligned. 4 of float32 fill an access of 16 bytes; of rows of
-        1022 elements only 2 do, as every second row begins between two accesses."""
+        1022 elements only 2 do, as every second row begins between two accesses.
+
+        of_loads: do accesses that load count too?"""
         if score(self.kernel, axis) <= 0:
             return 1
         sums = points(self.register_tile.intersection(self.kernel.row_axes))
         is_of_others = self.register_tile and not self.has_row_tile
         max_lanes = max(TILE_SUMS // sums, 1) if is_of_others else self.width
         lanes = self.lanes(min(axis.arg.size // threads, max_lanes))
+        stored = {store.index for store in self.kernel.stores}
         for index in self.kernel.indices:
-            if axis in free_axes(index):
+            if axis in free_axes(index) and (of_loads or index in stored):
                 # An access is aligned if the number of its first element is a multiple of `lanes`,
                 # so whatever is added to the index along `axis` has to be one.
                 terms, constant = ix.terms_of(index)
