@@ -152,3 +152,21 @@ def test_few_blocks_with_loops_may_have_more_registers(batches: int, *, is_bound
         units = DEFAULT_CUDA.multiprocessors
         assert (blocks_of_each - 1) * units < product.blocks <= blocks_of_each * units
     assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.parametrize(("columns", "is_apart"), [(869_143, True), (869_144, False)])
+def test_columns_that_begin_within_accesses_are_apart(columns: int, *, is_apart: bool) -> None:
+    """So that neighbouring threads store neighbours."""
+    specs = lm.TensorSpec((69, 2)), lm.TensorSpec((2, columns))
+    (kernel,) = lm.jit(lambda x, y: x @ y).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    assert ("split(a1, 128)" in kernel.schedule) is is_apart
+
+
+def test_products_of_columns_that_are_apart_are_those_of_numpy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x, y = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((69, 3), (3, 20_001)))
+    specs = lm.TensorSpec(x.shape), lm.TensorSpec(y.shape)
+    lowered = lm.jit(lambda x, y: x @ y).lower(*specs, device="cuda:0", arch="sm_90a")
+    assert "split(a1, 128)" in lowered.kernels[0].schedule
+    (got,) = run_on_host(lowered.planned, [x, y], tmp_path)
+    np.testing.assert_array_equal(got, (x @ y).reshape(-1))

@@ -29,11 +29,11 @@ LINE_BYTES = 128  # of a line of a GPU's first level, which gives as many bytes 
 # first axis, 32 lines each time, took an H200 43.5 us (measured; 46 are predicted).
 LINES_A_CLOCK = 3
 SHORT_SUM = 8  # terms, up to which a thread asks for all of them at once
-# Bytes of the second level that a store of a part of a sector takes: it is merged with the rest.
-# (131968, 27, 7) elements of bfloat16 took 99 us where threads 14 bytes apart stored 2 bytes each,
-# 11 million sectors (measured; 110 are predicted). Where a thread stores 28 bytes in words, one
-# after the other, parts take no longer than whole sectors: tanh of (199, 7, 16384) in float16, 46
-# MB, took 47 with channels last (32 are predicted).
+# Bytes of the second level that a store of less than words to a sector takes: it is merged with the
+# rest. (131968, 27, 7) elements of bfloat16 took 99 us where threads 14 bytes apart stored 2 bytes
+# each, 11 million sectors (measured; 110 are predicted). Words take as long as their sector does:
+# (69, 869143) elements of float32 took 211 where threads 16 bytes apart stored words, 34 million
+# sectors (measured; 187 are predicted).
 PARTIAL_SECTOR = 48
 WORD = 4  # bytes that a thread reads in the time of one instruction
 # Instructions that count an iteration and end the loop, and that find the place of an access and
@@ -270,18 +270,14 @@ class _GpuCost(_NestCost):
 
     def _stored_bytes(self, access: Access, sector: int) -> float:
         """What a block stores with an instruction, in bytes of the second level. As many sectors as
-        its bytes would fill count as whole, and all others that it touches as parts: 64 bytes from
-        the middle of a sector on are 2 * 32 + 48, and 32 words at places far apart 4 * 32 + 28 *
-        48. Words of a thread that are a sector together, or less, are merged at once: all count as
-        whole."""
+        its bytes would fill count as whole, and all others that it touches as parts: 32 elements of
+        16 bits at places far apart are 2 * 32 + 30 * 48."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
-        neighbours = self._joined(access)
-        stored = access.lanes * neighbours * itemsize
-        run = ix.runs_of_points(access.index, self._unrolled(access))
-        if neighbours * itemsize >= WORD and neighbours < run.length <= sector // itemsize:
-            return stored
+        of_thread = self._joined(access) * itemsize
         touched = self._lines_touched(access, sector)
-        whole = min(stored / sector, touched)
+        if of_thread >= WORD:
+            return touched * sector
+        whole = min(access.lanes * of_thread / sector, touched)
         return whole * sector + (touched - whole) * PARTIAL_SECTOR
 
     def _instructions(self, access: Access) -> float:
@@ -327,12 +323,9 @@ class _GpuCost(_NestCost):
         """How many neighbours one instruction of a thread reads or writes, of the elements at its
         unrolled points: up to 16 bytes, and 1 of windows that begin within a word."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
+        unrolled = frozenset(axis for axis in access.axes if self.nest.bound(axis) == "unroll")
         longest = self.target.vector_bytes // itemsize
-        return ix.neighbours_of_access(access.index, self._unrolled(access), longest)
-
-    def _unrolled(self, access: Access) -> frozenset[Node]:
-        """The axes of an access whose points a thread has by itself."""
-        return frozenset(axis for axis in access.axes if self.nest.bound(axis) == "unroll")
+        return ix.neighbours_of_access(access.index, unrolled, longest)
 
     def _units(self) -> dict[str, float]:
         units = {**super()._units(), "rounds": self._rounds()}
