@@ -174,7 +174,7 @@ def _schedule(program: Program, options: Options) -> Planned:
         return Planned(scheduled.program, scheduled.plans)
     once = with_recipes(once)
     planned_once = _schedule(once, replace(options, schedule=""))
-    assert planned_once.once is None  # `run_once` has no arrays for it
+    assert planned_once.once is None  # `run_once` gives it no kept arrays
     return Planned(replace(scheduled.program, once=once), scheduled.plans, once=planned_once)
 
 

@@ -383,9 +383,7 @@ class Program:
                 inputs[binding.input].writes += 1
         # Those of ASSIGN come last, and are in the tensors' own memory.
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
-        values = [Tensor.of(nodes[number], self.device) for number in self.results]
-        for at in self.repeated:  # derivatives tell it from the earlier one
-            values[at].node = memory.stored_leaf(values[at].node, self.device)
+        values = self.results_of(nodes)
         for gradient in self.gradients:
             owner = _owner(gradient, tensors)
             owner.grad = None if gradient.result is None else values[gradient.result]
@@ -394,6 +392,14 @@ class Program:
         if type(self.result) is Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, Place)
+
+    def results_of(self, nodes: Sequence[Node]) -> list[Tensor]:
+        """A tensor for each result, of the nodes of all values. One that repeats an earlier result
+        shares its memory, as a leaf of its own, by which derivatives tell them apart."""
+        values = [Tensor.of(nodes[number], self.device) for number in self.results]
+        for at in self.repeated:
+            values[at].node = memory.stored_leaf(values[at].node, self.device)
+        return values
 
     def _inputs_of(
         self, tensors: Sequence[Tensor], known: list[Buffer | None] | None

@@ -210,7 +210,9 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
     """What makes the result of a call of the tensors of all results, in the order of memory."""
     tree, numbers = program.result, program.results
     if program.repeated:
-        return _with_repeated(program)
+        return lambda values: map_tree(
+            program.results_of([value.node for value in values]).__getitem__, tree, Place
+        )
     if type(tree) is Place:
         return itemgetter(numbers[tree])
     if type(tree) is tuple and all(type(part) is Place for part in tree):
@@ -219,17 +221,3 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
             return tuple
         return lambda values: tuple([values[place] for place in places])
     return lambda values: map_tree(lambda place: values[numbers[place]], tree, Place)
-
-
-def _with_repeated(program: Program) -> Callable[[list[Tensor]], Any]:
-    """`_rebuilt` where results have the value of an earlier one: they share its memory, each as a
-    leaf of its own, by which derivatives tell them apart."""
-
-    def rebuilt(values: list[Tensor]) -> Any:
-        results = [values[number] for number in program.results]
-        for at in program.repeated:
-            leaf = memory.stored_leaf(results[at].node, program.device)
-            results[at] = Tensor.of(leaf, program.device)
-        return map_tree(results.__getitem__, program.result, Place)
-
-    return rebuilt

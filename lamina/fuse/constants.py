@@ -73,12 +73,12 @@ def constants_apart(sinks: Sequence[Node]) -> Apart:
                 in_every_call.add(operand)
             elif operand not in kept:
                 kept[operand] = _memory_of(operand, Kept(len(kept)), order)
-    return Apart(substitute(sinks, dict(kept)), _read_once([*kept]))
+    return Apart(substitute(sinks, dict(kept)), _without_constants([*kept]))
 
 
-def _read_once(values: Sequence[Node]) -> list[Node]:
-    """`values` of memory that is not marked as constant: the program that computes them, which runs
-    once, gains nothing from arrays that it would keep itself."""
+def _without_constants(values: Sequence[Node]) -> list[Node]:
+    """`values` over memory without the mark `constant`. A program that runs once is given no kept
+    arrays (`run_once`), so none of its kernels may ask for one."""
     plain: dict[Node, Node] = {}
     for node in toposort(values):
         if node.op is Op.BUFFER and node.arg.constant:

@@ -6,8 +6,11 @@ integer. Products of signed bytes are 2**14 at most, so that 1024 of them may be
 order; a longer sum is taken in parts of as many, whose sums are added as int32:
 
     sum_k a[i, k] * b[k, j]  =  sum_p int32(sum_l float(a[i, p, l]) * float(b[p, l, j]))
+
+A length that no few parts divide is padded with zeros: 9736 steps become 10 parts of 976.
 """
 
+from collections.abc import Sequence
 from math import ceil
 
 from lamina.core.dtypes import bfloat16, float32, int8, int32, uint8
@@ -15,7 +18,7 @@ from lamina.core.integers import first_divisor
 from lamina.core.shape import prod
 from lamina.graph.flip_bytes import MOVED, bytes_of
 from lamina.graph.rewrite import on
-from lamina.graph.split_reductions import lengths, with_parts_in_front
+from lamina.graph.split_reductions import beneath_along, lengths, with_parts_in_front
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -35,14 +38,14 @@ MIN_COPIED_USES = 64
 # integers take 6 us at the 11 * 10**12 a second that an H200 reached.
 MIN_PRODUCTS = 1 << 26
 MAX_UNEVEN = 2  # equal parts may be so many times smaller than they need to be: an estimate
-WORDS = 8  # floats of 16 bits of which the parts of a sum that is filled up are multiples: 16 bytes
+ALIGNED = 8  # elements of bfloat16 of which a padded part has a multiple: 16 bytes, an access
 
 
 @on(Op.REDUCE)
 def bytes_as_floats(node: Node) -> Node | None:
     """The int32 sum of many products of two factors of bytes, of which each byte is used often, by
-    sums of products of bfloat16; None for any other node, and for sums that no few equal parts are
-    exact of."""
+    sums of products of bfloat16; None for any other node, and for a sum that no few equal parts
+    divide if its factors cannot be padded."""
     product = product_of(node)
     if product is None or node.dtype is not int32:
         return None
@@ -54,15 +57,17 @@ def bytes_as_floats(node: Node) -> Node | None:
     if min(uses) < MIN_USES or lengths(node).elements < MIN_STEPS:
         return None
     largest = LARGEST[left.dtype] * LARGEST[right.dtype]
-    parts, factors = _parts(node, largest), product.src
+    factors: Sequence[Node] = product.src
+    parts = _parts(node, largest)
     if parts == 0:
-        parts, factors = _in_uneven_parts(product.src, node.arg.axes, largest)
+        parts, factors = _in_padded_parts(product.src, node.arg.axes, largest)
     if parts == 0:
         return None
-    is_filled_up = factors is not product.src
+    # A tile that reads padding would test a condition for each element.
+    is_padded = factors is not product.src
     part = factors[0].shape[node.arg.axes[0]] // parts
     floats = [
-        _as_floats(factor, part, is_copied=is_filled_up or times >= MIN_COPIED_USES)
+        _as_floats(factor, part, is_copied=is_padded or times >= MIN_COPIED_USES)
         for factor, times in zip(factors, uses, strict=True)
     ]
     total = build.reduce(ADD, node.arg.axes, Node(Op.MUL, tuple(floats)))
@@ -81,61 +86,44 @@ def _parts(node: Node, largest: int) -> int:
     return first_divisor(extent, range(fewest, MAX_UNEVEN * fewest + 1), 0)
 
 
-def _in_uneven_parts(
-    factors: tuple[Node, ...], axes: tuple[int, ...], largest: int
-) -> tuple[int, tuple[Node, ...]]:
-    """As few parts as are exact, and the factors, filled up with zeros to whole parts, which are
-    multiples of WORDS: 9736 steps, which 10 to 20 do not divide, are 9760, 10 parts of 976. No
-    parts where there are several axes, or movement that mixes the axis with others."""
+def _in_padded_parts(
+    factors: Sequence[Node], axes: Sequence[int], largest: int
+) -> tuple[int, Sequence[Node]]:
+    """As few parts as are exact, and the factors, padded with zeros to whole parts, which are
+    multiples of ALIGNED: 9736 steps, which 10 to 20 do not divide, are 9760, 10 parts of 976. No
+    parts where there are several axes, or a factor cannot be padded along one."""
     if len(axes) > 1:
         return 0, factors
     (axis,) = axes
     steps = factors[0].shape[axis]
     parts = ceil(steps * largest / EXACT)
-    part = WORDS * ceil(steps / (WORDS * parts))
+    part = ALIGNED * ceil(steps / (ALIGNED * parts))
     while part * largest > EXACT:
         parts += 1
-        part = WORDS * ceil(steps / (WORDS * parts))
-    filled = [_filled_up(factor, axis, parts * part) for factor in factors]
-    if any(factor is None for factor in filled):
-        return 0, factors
-    return parts, tuple(factor for factor in filled if factor is not None)
+        part = ALIGNED * ceil(steps / (ALIGNED * parts))
+    padded = [_padded(factor, axis, parts * part) for factor in factors]
+    whole = [factor for factor in padded if factor is not None]
+    return (parts, whole) if len(whole) == len(factors) else (0, factors)
 
 
-def _filled_up(factor: Node, axis: int, size: int) -> Node | None:
-    """A factor of an array that has zeros at its end along the axis that movement makes this `axis`
-    of, so many elements in all; None where movement makes it of several axes, or of none."""
+def _padded(factor: Node, axis: int, size: int) -> Node | None:
+    """`factor` with `size` elements along `axis`: the bytes that it is made of are padded with
+    zeros at the end of the axis that movement turns into `axis`. None where there is no such axis,
+    or movement joins it with others."""
     shape = (*factor.shape[:axis], size, *factor.shape[axis + 1 :])
-    if factor.op is Op.CAST:
-        operand = _filled_up(factor.src[0], axis, size)
-        return None if operand is None else build.cast(operand, factor.dtype)
-    if factor.op not in MOVED:
-        missing = size - factor.shape[axis]
-        after = [missing if other == axis else 0 for other in range(len(shape))]
+    if factor.op not in MOVED and factor.dtype in LARGEST:
+        after = [new - old for new, old in zip(shape, factor.shape, strict=True)]
         return build.pad(factor, [0] * len(shape), after)
-    (source,) = factor.src
-    place = _axis_of_source(factor, axis)
-    operand = None if place is None else _filled_up(source, place, size)
+    beneath = beneath_along(factor, axis)
+    if not beneath:
+        return None
+    ((source, place),) = beneath
+    operand = _padded(source, place, size)
     if operand is None:
         return None
-    arg = factor.arg if factor.op is Op.PERMUTE else shape
-    return Node(factor.op, (operand,), arg)
-
-
-def _axis_of_source(moved: Node, axis: int) -> int | None:
-    """The axis of the operand of a movement that is `axis` of its result, as long as that; None if
-    there is none."""
-    (source,) = moved.src
-    if moved.op is Op.PERMUTE:
-        place: int = moved.arg[axis]
-        return place
-    if moved.op is Op.EXPAND:
-        return axis if source.shape[axis] == moved.shape[axis] else None
-    before = prod(moved.shape[:axis])
-    for place, size in enumerate(source.shape):
-        if prod(source.shape[:place]) == before and size == moved.shape[axis]:
-            return place
-    return None
+    if factor.op is Op.CAST:
+        return build.cast(operand, factor.dtype)
+    return Node(factor.op, (operand,), factor.arg if factor.op is Op.PERMUTE else shape)
 
 
 def _as_floats(factor: Node, part: int, *, is_copied: bool) -> Node:

@@ -336,16 +336,17 @@ def run_of(index: Node, sizes: Mapping[Node, int]) -> list[Node]:
 
 
 class Runs(NamedTuple):
-    """Runs of neighbours: where each starts, and how many elements it has, of which all have as
-    many. 8 points i and 7 points c of ``16384 * c + i`` are 7 runs of 8."""
+    """Runs of neighbours: where each starts, and how many elements a run has; the mean, rounded
+    down, where they differ. 8 points i and 7 points c of ``16384 * c + i`` are 7 runs of 8."""
 
     starts: list[int]
     length: int
 
 
 def runs_of_points(index: Node, unrolled: frozenset[Node]) -> Runs:
-    """The runs that an index reaches while the axes `unrolled` walk and all others stand at 0. With
-    8 points i and 7 points c, ``56 * a + 7 * i + c`` reaches one run of 56."""
+    """The runs that an index reaches while the axes `unrolled`, none of which is empty, walk and
+    all others stand at 0. With 8 points i and 7 points c, ``56 * a + 7 * i + c`` reaches one run of
+    56."""
     terms, constant = terms_of(index)
     places = {constant}
     for axis in unrolled.intersection(terms):
@@ -356,8 +357,9 @@ def runs_of_points(index: Node, unrolled: frozenset[Node]) -> Runs:
 
 
 def neighbours_of_access(index: Node, unrolled: frozenset[Node], longest: int) -> int:
-    """How many neighbours one access has of the elements that an index reaches while the axes
-    `unrolled` walk: a power of two, up to `longest`, to a multiple of which all accesses begin.
+    """The elements of the widest access, up to `longest`, that is aligned wherever a run begins
+    that an index reaches while the axes `unrolled` walk: a power of two. The last access of a run
+    may have fewer.
 
     With 8 points i and 7 points c, an access of ``56 * a + 7 * i + c`` has 8 of a run of 56, and
     one of ``16384 * c + 8 * a + i`` all 8 of a run; ``8 * a + i + 2`` reaches 8 from an even place

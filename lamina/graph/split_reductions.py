@@ -386,7 +386,7 @@ def _columns(node: Node) -> int:
     seen, columns = set(pending), 0
     while pending:
         operand, axis = pending.pop()
-        beneath = _beneath_along(operand, axis)
+        beneath = beneath_along(operand, axis)
         if beneath is None:
             columns = max(columns, prod(operand.shape[axis + 1 :]))
             continue
@@ -395,7 +395,7 @@ def _columns(node: Node) -> int:
     return columns
 
 
-def _beneath_along(node: Node, axis: int) -> list[tuple[Node, int]] | None:
+def beneath_along(node: Node, axis: int) -> list[tuple[Node, int]] | None:
     """The operands that `node`, arithmetic or movement, reads along `axis`, each with its axis:
     axis 0 of (64, 1000) for axis 1 of its transpose. Without those that an EXPAND repeats along it.
     None if `node` is an array, or other movement."""

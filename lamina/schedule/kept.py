@@ -82,7 +82,8 @@ def _fill_of(nest: Nest, fill: Store, views: list[BufferView]) -> _Fill:
     renumbered = _renumbered_loads(sources, runs=done[fill.condition])
     done = rebuilt_in_order(toposort([fill.value]), done, renumbered)
     array = nest.kernel.parameters[fill.parameter]
-    parameters = [nest.kernel.parameters[number] for number in sources]
+    # The program that runs once keeps nothing itself.
+    parameters = [replace(nest.kernel.parameters[number], constant=False) for number in sources]
     store = Store(len(sources), done[fill.index], done[fill.value], axes)
     written = Parameter(array.dtype, array.size, written=True)
     kernel = Kernel((*parameters, written), (store,), rows=len(axes))

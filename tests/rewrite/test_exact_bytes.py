@@ -61,6 +61,36 @@ def test_sums_are_those_of_integers(steps: int, left: str, right: str) -> None:
     _compared(steps, *factors)
 
 
+@pytest.mark.parametrize("adds_axis", [True, False])
+def test_factors_that_movement_repeats_are_padded(adds_axis: bool) -> None:
+    """Whether the axis along which one repeats is new, or had size 1."""
+    steps = 1031
+    x, w = leaf(0, (ROWS, steps), int8), leaf(1, (COLUMNS, steps), int8)
+    shape = (ROWS, COLUMNS, steps)
+    by_row = build.expand(build.reshape(build.cast(x, int32), (ROWS, 1, steps)), shape)
+    columns = build.cast(w, int32)
+    once = columns if adds_axis else build.reshape(columns, (1, COLUMNS, steps))
+    node = build.reduce(ADD, (2,), Node(Op.MUL, (by_row, Node(Op.EXPAND, (once,), shape))))
+    floats = bytes_as_floats.apply(node)
+    assert floats is not None
+    rng = np.random.default_rng(6)
+    left, right = (rng.integers(-128, 128, (rows, steps), np.int8) for rows in (ROWS, COLUMNS))
+    (result,) = evaluate([floats], {x: left, w: right})
+    np.testing.assert_array_equal(result, left.astype(np.int64) @ right.astype(np.int64).T)
+
+
+def test_a_factor_that_movement_joins_with_others_stays() -> None:
+    """Steps that are two axes of the array have no end at which zeros could be."""
+    steps = 1031
+    x, w = leaf(0, (ROWS, steps), int8), leaf(1, (steps, 2, COLUMNS // 2), int8)
+    shape = (ROWS, steps, COLUMNS)
+    by_row = build.expand(build.reshape(build.cast(x, int32), (ROWS, steps, 1)), shape)
+    mixed = build.reshape(build.permute(w, (1, 0, 2)), (steps, COLUMNS))
+    by_column = build.expand(build.reshape(build.cast(mixed, int32), (1, steps, COLUMNS)), shape)
+    node = build.reduce(ADD, (1,), Node(Op.MUL, (by_row, by_column)))
+    assert bytes_as_floats.apply(node) is None
+
+
 @pytest.mark.parametrize(("dtype", "value"), [("int8", -128), ("int8", 127), ("uint8", 255)])
 @pytest.mark.parametrize("steps", [256, 1024, 2048])
 def test_the_largest_sums_are_exact(steps: int, dtype: str, value: int) -> None:

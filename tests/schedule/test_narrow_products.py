@@ -10,6 +10,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
+from lamina.core.dtypes import DType
 from lamina.core.recent import forget
 from lamina.core.target import DEFAULT_CUDA
 from lamina.frontend.lowered import Lowered, LoweredKernel
@@ -154,12 +155,29 @@ def test_few_blocks_with_loops_may_have_more_registers(batches: int, *, is_bound
     assert compile_source(planned.text, "sm_90a")
 
 
-@pytest.mark.parametrize(("columns", "is_apart"), [(869_143, True), (869_144, False)])
-def test_columns_that_begin_within_accesses_are_apart(columns: int, *, is_apart: bool) -> None:
+@pytest.mark.parametrize(
+    ("columns", "dtype", "is_apart"),
+    [
+        (869_143, lm.float32, True),
+        (869_144, lm.float32, False),
+        (869_143, lm.float64, True),
+        (869_144, lm.float64, False),
+    ],
+)
+def test_columns_that_begin_within_accesses_are_apart(
+    columns: int, dtype: DType, *, is_apart: bool
+) -> None:
     """So that neighbouring threads store neighbours."""
-    specs = lm.TensorSpec((69, 2)), lm.TensorSpec((2, columns))
+    specs = lm.TensorSpec((69, 2), dtype), lm.TensorSpec((2, columns), dtype)
     (kernel,) = lm.jit(lambda x, y: x @ y).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert ("split(a1, 128)" in kernel.schedule) is is_apart
+
+
+def test_columns_that_are_read_from_rows_are_side_by_side() -> None:
+    """32 of 128 columns would be read from as many rows more."""
+    specs = lm.TensorSpec((512, 512), lm.int32), lm.TensorSpec((512, 512), lm.int32)
+    (kernel,) = lm.jit(lambda x, y: x @ y.T).lower(*specs, device="cuda:0", arch="sm_90a").kernels
+    assert "split(a1, 128)" not in kernel.schedule
 
 
 def test_products_of_columns_that_are_apart_are_those_of_numpy(tmp_path: Path) -> None:

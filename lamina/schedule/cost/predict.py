@@ -29,11 +29,12 @@ LINE_BYTES = 128  # of a line of a GPU's first level, which gives as many bytes 
 # first axis, 32 lines each time, took an H200 43.5 us (measured; 46 are predicted).
 LINES_A_CLOCK = 3
 SHORT_SUM = 8  # terms, up to which a thread asks for all of them at once
-# Bytes of the second level that a store of less than words to a sector takes: it is merged with the
-# rest. (131968, 27, 7) elements of bfloat16 took 99 us where threads 14 bytes apart stored 2 bytes
-# each, 11 million sectors (measured; 110 are predicted). Words take as long as their sector does:
-# (69, 869143) elements of float32 took 211 where threads 16 bytes apart stored words, 34 million
-# sectors (measured; 187 are predicted).
+# Bytes of the second level that a sector takes in which a thread stores less than a word: it is
+# merged with the rest. (131968, 27, 7) elements of bfloat16 took 99 us where threads 14 bytes apart
+# stored 2 bytes each, 11 million sectors (measured; 110 are predicted). A sector in which threads
+# store words takes its own 32 bytes at each store: (69, 869143) elements of float32 took 211 us
+# where threads 16 bytes apart stored a word, four times each, 34 million sectors in all (measured;
+# 187 are predicted).
 PARTIAL_SECTOR = 48
 WORD = 4  # bytes that a thread reads in the time of one instruction
 # Instructions that count an iteration and end the loop, and that find the place of an access and
@@ -269,9 +270,10 @@ class _GpuCost(_NestCost):
         return {**seconds, second.name: seconds[second.name] + seconds_of_parts}
 
     def _stored_bytes(self, access: Access, sector: int) -> float:
-        """What a block stores with an instruction, in bytes of the second level. As many sectors as
-        its bytes would fill count as whole, and all others that it touches as parts: 32 elements of
-        16 bits at places far apart are 2 * 32 + 30 * 48."""
+        """The bytes of the second level that a block's store takes. Where each thread stores a word
+        or more, each sector that the block touches counts once. Where it stores less, as many
+        sectors as the bytes would fill count as whole, and the others as PARTIAL_SECTOR: 32
+        elements of 16 bits far apart are 2 * 32 + 30 * 48."""
         itemsize = self.kernel.parameters[access.parameter].dtype.itemsize
         of_thread = self._joined(access) * itemsize
         touched = self._lines_touched(access, sector)

@@ -7,6 +7,8 @@
     decoded           numbers that are bytes in blocks, a block for a thread: factor
     row_tiles         tiles of rows that read elements in common
     narrow            tiles of one column, or of all, of a product that has few
+    short_axes        tiles of all points of short axes
+    shifted           accesses that store what is loaded from within accesses
     windows           tiles of windows that slide along an array
     products          which kernels have a product that tiles can compute
     attention         which have products back to back

@@ -100,10 +100,11 @@ def _register_tiles(plan: GpuPlanner) -> Iterator[GpuPlanner]:
 def _best_loops(
     plan: GpuPlanner, tiled_rows: Iterable[GpuPlanner], *, shares_products: bool
 ) -> GpuPlanner:
-    """Of loops without a register tile, and with each that there is of windows and of rows, with
-    threads along each of the best rows, and, if threads may share a product, of those that share
-    its steps, or that have a few of its rows where it has few columns (`tiles_of_columns`): those
-    that are predicted to take the least time."""
+    """Of loops without a register tile, and with each that there is of windows and of rows, of
+    short axes (`tiles_of_short_axes`), and of accesses that store where loads begin within one
+    (`tiles_of_shifted`), with threads along each of the best rows, and, if threads may share a
+    product, of those that share its steps, or that have a few of its rows where it has few columns
+    (`tiles_of_columns`): those that are predicted to take the least time."""
     candidates = [*tiles_of_short_axes(plan)]
     for best in _best_rows(plan)[:1]:
         candidates += tiles_of_shifted(plan, best)

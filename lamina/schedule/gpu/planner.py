@@ -55,6 +55,15 @@ class GpuPlanner(Planner):
         other.moves = list(self.moves)
         return other
 
+    def lanes_of_thread(self, axis: Node, *, of_loads: bool = True) -> int:
+        """Neighbours along a row axis that a thread takes: as many as one access has, where they
+        are aligned and enough threads are left. With 2**15 threads enough: of 64 rows of 4096
+        elements of float32 a thread takes 4, as that leaves 2**16 threads; of 4 such rows 1, as
+        even that leaves 2**14. of_loads: as of `aligned_lanes`"""
+        other_rows = max(points(self.rows) // axis.arg.size, 1)
+        threads_along_axis = max(self.knobs.enough_threads // other_rows, 1)
+        return self.aligned_lanes(axis, threads_along_axis, of_loads=of_loads)
+
     def aligned_lanes(self, axis: Node, threads: int, *, of_loads: bool = True) -> int:
         """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
         keeps every access along it aligned. 4 of float32 fill an access of 16 bytes; of rows of

@@ -8,7 +8,6 @@ reads 9 elements one by one, and stores 16 bytes.
 from collections.abc import Iterator
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import has_atomics
@@ -17,18 +16,16 @@ from lamina.schedule.gpu.planner import GpuPlanner
 
 def tiles_of_shifted(plan: GpuPlanner, best: Node) -> Iterator[GpuPlanner]:
     """A planner that goes on from `plan` with threads that have neighbours along the row axis
-    `best`, an access of each array that is stored, where arrays are loaded from within accesses;
-    none for kernels with loops, and where what is loaded are no neighbours."""
+    `best` for an access that stores, where loads begin within an access; none for kernels with
+    loops, and where neighbours of a row do not load neighbours."""
     loads = plan.kernel.of(Op.LOAD)
     are_near = all(
         ix.suits(best, load.src[0]) in (ix.NEIGHBOURS, ix.SAME_ELEMENT) for load in loads
     )
     if plan.inner() or has_atomics(plan.kernel) or not are_near:
         return
-    other_rows = max(points(plan.rows) // best.arg.size, 1)
-    threads = max(plan.knobs.enough_threads // other_rows, 1)
-    lanes = plan.aligned_lanes(best, threads, of_loads=False)
-    if lanes == plan.aligned_lanes(best, threads):
+    lanes = plan.lanes_of_thread(best, of_loads=False)
+    if lanes == plan.lanes_of_thread(best):
         return
     tiled = plan.branch()
     accesses, element = tiled.split(best, lanes)

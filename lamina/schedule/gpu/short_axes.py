@@ -2,8 +2,8 @@
 
 Of ``y[n, i, c] = x[n, c, i]`` with 7 c, neighbouring threads along i store elements 7 apart, a part
 of a sector each, and those along c read elements far apart. In float16 a thread with 2 i and all c
-reads a word at each of 7 places, and stores 7 words that are neighbours. So does one with 2 rows of
-7 elements: of the maxima of windows of 3 it reads 7 words and stores 5.
+reads a word at each of 7 places, and stores 7 words that are neighbours. A thread with 2 rows of 7
+elements has whole words as well: of the maxima of windows of 3 it reads 7 and stores 5.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,15 @@ from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.planner import distance
 
 MAX_SHORT = 16  # elements of a short axis
-ROWS = (8, 4, 2, 1)  # of a thread, along the axis of its neighbours
+ROWS = (8, 4, 2, 1)  # points that a thread has along the long row axis, the most first
 # Points of a tile, for each of which a thread has a register or two. Chosen, so that 255 hold them.
 MAX_POINTS = 128
-# Bytes from end to end that a thread reads, or stores, by several accesses: no more than a sector,
-# which waits in the first level, or to be stored, for few of them. And those of an access at least.
-# Of (199, 7, 16384) elements of float16 with channels last a thread stored 14 bytes, by 2 at a
-# time, or 28, 56 or 112, by 4, 8 or 16: 89, 47, 67 and 67 us on an H200; the maxima of windows of 3
-# in rows of 7 took 46, 28, 44 and 47.
+# Bytes of a run that a thread reads or stores by several accesses, at most: a sector, so that the
+# first level still has it at the last access. Of (199, 7, 16384) elements of float16 with channels
+# last a thread stored 14 bytes, by 2 at a time, or 28, 56 or 112, by 4, 8 or 16: 89, 47, 67 and 67
+# us on an H200; the maxima of windows of 3 in rows of 7 took 46, 28, 44 and 47.
 MAX_RUN_BYTES = 32
-MIN_ACCESS_BYTES = 4
+MIN_ACCESS_BYTES = 4  # of an access to a run
 
 
 def tiles_of_short_axes(plan: GpuPlanner) -> Iterator[GpuPlanner]:

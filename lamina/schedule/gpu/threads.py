@@ -15,6 +15,7 @@ from lamina.schedule.planner import (
     distance,
     is_contiguous,
     reused_rows,
+    score,
     store_score,
     transposed_axis,
 )
@@ -75,16 +76,6 @@ def unroll_steps(plan: GpuPlanner, reduction: Node) -> None:
         plan.tile(innermost, plan.knobs.unroll, "unroll")
 
 
-def _lanes(plan: GpuPlanner, best: Node) -> int:
-    """Neighbours along `best` that a thread takes: as many as one access has, where they are
-    aligned and enough threads are left. With 2**15 threads enough: of 64 rows of 4096 elements of
-    float32 a thread takes 4, as that leaves 2**16 threads; of 4 such rows 1, as even that leaves
-    2**14."""
-    other_rows = max(points(plan.rows) // best.arg.size, 1)
-    threads_along_best = max(plan.knobs.enough_threads // other_rows, 1)
-    return plan.aligned_lanes(best, threads_along_best)
-
-
 def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
     """The loops of a product, whose threads have a register tile each: 8 rows by 4 columns, or
     fewer rows where threads would be too few. A warp has 4 by 8 of these tiles: 32 rows by 32
@@ -97,13 +88,15 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
     reused = reused_rows(plan, reduction, best, knobs.tile_rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
         return _Loops([best], [])
-    lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
+    lanes = max(plan.lanes_of_thread(best), knobs.unroll)  # columns of a thread
     results, height = points(plan.rows), knobs.tile_rows
     while height > 1 and results / (height * lanes) < knobs.enough_threads:  # threads
         height //= 2
     tile_rows, row_in_tile = plan.split(reused[-1], height)
-    is_aligned = plan.aligned_lanes(best, threads=1) >= knobs.unroll
-    if not is_aligned and best.arg.size >= lanes * warp:
+    of_access = min(plan.width, knobs.unroll)
+    is_read_along = score(plan.kernel, best) > 0
+    begins_within = is_read_along and plan.aligned_lanes(best, threads=1) < of_access
+    if begins_within and best.arg.size >= lanes * warp:
         blocks, of_block = plan.split(best, lanes * warp)
         column_of_thread, thread = plan.split(of_block, warp)
         return _Loops([tile_rows, blocks, thread], [row_in_tile, column_of_thread])
@@ -123,7 +116,7 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
         return _transpose_tile(plan, best, across)
     if across is not None and _suits_strips(plan, best):
         return _transpose_strip(plan, best, across)
-    lanes = _lanes(plan, best)
+    lanes = plan.lanes_of_thread(best)
     rows = _rows_at_once(plan, best, lanes)
     if lanes == 1:
         side_by_side = 1 if rows else _rows_of_access(plan, best)
