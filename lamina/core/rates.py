@@ -140,7 +140,8 @@ GPUS = {
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
     # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
-    # their host. `call` is fitted to 361 others on a slow host; 152 on a faster host gave 5.5 us.
+    # their host. `call` differs from host to host: 7.5 us put 83 % of 110 drawn programs of a fast
+    # host and 82 % of 205 of a slow one within a factor of 1.5, 6.5 us 86 and 78 %, 9.5 us 78 and 80.
     # `hidden` is fitted to 504, `access` to two of their kernels,
     # `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
     # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
@@ -165,7 +166,7 @@ GPUS = {
         integer_division=3e9,
         fork=0.0,
         launch=1e-6,
-        call=6.5e-6,
+        call=7.5e-6,
         array=1e-6,
         enqueue=2e-7,
         start=5e-6,

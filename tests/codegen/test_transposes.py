@@ -328,3 +328,15 @@ def test_rows_of_fewer_elements_than_lanes_are_not_streamed(
     assert text.count("store_first_f32x16(") == (0 if is_streamed else 16)
     assert text.count("STREAM(") == (16 if is_streamed else 0)
     assert ("const _Bool lines" in text) == is_streamed
+
+
+def test_products_of_small_arrays_are_written_through_the_caches() -> None:
+    """Both factors are read again and again, one of them across: that is no transpose."""
+
+    def products(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        return lm.einsum("bih,bjh->bhij", x, y)
+
+    specs = lm.TensorSpec((24, 52, 32)), lm.TensorSpec((24, 32, 32))
+    (kernel,) = lm.jit(products).lower(*specs, device="cpu").kernels
+    assert "TRANSPOSED" in kernel.source
+    assert "lines" not in kernel.source  # whether vectors begin lines, past the caches
