@@ -221,3 +221,15 @@ def test_rows_of_a_thread_are_along_the_axis_that_shares_most() -> None:
     *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
     channels, of_thread = "fuse(a0, a1) -> a4", "split(a4, 4) -> a5, a6"
     assert {channels, of_thread, "bind(a6, unroll)"} <= set(last.schedule.splitlines())
+
+
+def test_threads_that_go_through_a_scan_have_a_single_element() -> None:
+    """Neighbours of sums are an access together."""
+
+    def schedule(function: Callable[[lm.Tensor], lm.Tensor]) -> str:
+        spec = lm.TensorSpec((131072, 40, 8), lm.bfloat16)
+        (kernel,) = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
+        return kernel.schedule
+
+    assert "unroll" not in schedule(lambda x: lm.cumulative_sum(x, axis=1))
+    assert "unroll" in schedule(lambda x: lm.sum(x, axis=1))
