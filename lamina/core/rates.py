@@ -140,9 +140,9 @@ GPUS = {
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
     # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
-    # their host. `call` differs from host to host: 7.5 us put 83 % of 110 drawn programs of a fast
-    # host and 82 % of 205 of a slow one within a factor of 1.5, 6.5 us 86 and 78 %, 9.5 us 78 and 80.
-    # `hidden` is fitted to 504, `access` to two of their kernels,
+    # their host. `call` differs from host to host: with 7.5 us 83 % of 110 drawn programs of a fast
+    # host and 82 % of 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80
+    # with 9.5). `hidden` is fitted to 504, `access` to two of their kernels,
     # `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
     # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
     # scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
