@@ -570,7 +570,9 @@ def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:
     taken = Node(Op.GATHER, (table, build.expand(rows, (1000, 768))), 0)
     (plan,) = compiled(taken).plans.values()
     assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8, 2]
-    odd = build.slice_axis(leaf(0, (1 << 10, 1025), dtypes.float32), 1, 1, 1025)
-    (plan,) = compiled(odd + 1.0).plans.values()
-    splits = [(move.axis, move.factor) for move in plan.moves if isinstance(move, Split)]
-    assert splits == [(0, 2)]  # two rows of a thread, single elements of each
+    for columns, expected in ((1024, (1, 4)), (1023, (0, 2))):
+        odd = build.slice_axis(leaf(0, (1 << 10, 1025), dtypes.float32), 1, 1, columns + 1)
+        (plan,) = compiled(odd + 1.0).plans.values()
+        splits = [(move.axis, move.factor) for move in plan.moves if isinstance(move, Split)]
+        # An access of results, or where these begin within one, two rows of single elements.
+        assert splits == [expected]
