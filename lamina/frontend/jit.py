@@ -103,11 +103,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 known = None
             # A tensor that is passed twice is left to the key below, which knows which arguments
             # are the same.
-            count = len(args)
-            is_each_once = count < 2 or (
-                args[0] is not args[1] if count == 2 else len({*args}) == count
-            )
-            is_known = is_each_once and known is current()
+            is_known = known is current() and (len(args) < 2 or len({*args}) == len(args))
             if is_known and (may_call is None or may_call(args)):
                 return call(args)
         options = current()

@@ -107,7 +107,7 @@ def test_parts_are_as_long_as_is_exact() -> None:
 
     assert [parts(steps, int8) for steps in (1024, 1032, 4096)] == [1, 2, 4]
     assert parts(1032, uint8) == 4  # of 258: 258 * 255**2 is below 2**24, 344 * 255**2 above
-    assert parts(1031, int8) == 2  # of 520: a prime number is filled up with zeros
+    assert parts(1031, int8) == 2  # of 520: a prime number is padded with zeros
     assert parts(1031, uint8) == 5  # of 208: of four, those of 264 would not be exact
 
 

@@ -174,7 +174,7 @@ def test_columns_that_begin_within_accesses_are_apart(
 
 
 def test_columns_that_are_read_from_rows_are_side_by_side() -> None:
-    """32 of 128 columns would be read from as many rows more."""
+    """A warp's 128 columns would be 128 rows of the factor, where 32 are enough."""
     specs = lm.TensorSpec((512, 512), lm.int32), lm.TensorSpec((512, 512), lm.int32)
     (kernel,) = lm.jit(lambda x, y: x @ y.T).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert "split(a1, 128)" not in kernel.schedule

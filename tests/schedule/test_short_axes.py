@@ -58,7 +58,7 @@ def test_a_thread_has_a_short_axis_and_an_access_of_neighbours(
 
 @pytest.mark.parametrize("axis", [40, 2])
 def test_axes_that_are_long_or_never_contiguous_have_no_such_tile(axis: int) -> None:
-    """Of (40, 64, 64) with its first axes exchanged, neighbours stay neighbours."""
+    """With the first two axes exchanged, the last stays contiguous for loads and stores."""
     (kernel,) = lowered(lambda x: lm.permute_dims(x, (1, 0, 2)) * 2.0, (axis, 512, 4096)).kernels
     assert kernel.schedule.count("unroll") == 1
 

@@ -83,7 +83,7 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
 
     Where columns begin within accesses, a thread has every 32nd of 128, and a warp all of them:
     neighbouring threads then store neighbours. Products of (69, 2) by (2, 869143) took an H200 211
-    us with threads that have 4 neighbours each."""
+    us with threads that have 4 neighbours each, and 91 so."""
     knobs, warp = plan.knobs, plan.target.warp
     reused = reused_rows(plan, reduction, best, knobs.tile_rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
@@ -120,8 +120,7 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
         return _transpose_tile(plan, best, across)
     if across is not None and _suits_strips(plan, best):
         return _transpose_strip(plan, best, across)
-    has_order = any(not serial_axes(plan.kernel).isdisjoint(axes) for axes in plan.inner())
-    lanes = 1 if has_order else plan.lanes_of_thread(best)
+    lanes = 1 if _goes_through_scan(plan) else plan.lanes_of_thread(best)
     rows = _rows_at_once(plan, best, lanes)
     if lanes == 1:
         side_by_side = 1 if rows else _rows_of_access(plan, best)
@@ -143,6 +142,12 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
         pair, thread = plan.split(of_block, SHORT_BLOCK)
         return _Loops([blocks, thread], [pair, element])
     return _Loops([accesses], [element])
+
+
+def _goes_through_scan(plan: GpuPlanner) -> bool:
+    """Whether a loop inside the rows runs in order, as that of a scan does."""
+    in_order = serial_axes(plan.kernel)
+    return any(not in_order.isdisjoint(axes) for axes in plan.inner())
 
 
 def _rows_at_once(plan: GpuPlanner, best: Node, lanes: int) -> list[Node]:
@@ -258,10 +263,8 @@ def _reads_of_result(plan: GpuPlanner) -> int:
 def _suits_strips(plan: GpuPlanner, best: Node) -> bool:
     """Whether threads along `best` store neighbours, and have few reads for each result, all of
     which can be unrolled: not so the steps of a scan, which are in order."""
-    in_order = serial_axes(plan.kernel)
-    has_order = any(not in_order.isdisjoint(axes) for axes in plan.inner())
     has_few_reads = _reads_of_result(plan) <= MAX_READS_OF_STRIP
-    return has_few_reads and not has_order and store_score(plan.kernel, best) > 0
+    return has_few_reads and not _goes_through_scan(plan) and store_score(plan.kernel, best) > 0
 
 
 def _transpose_strip(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
