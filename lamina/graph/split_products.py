@@ -98,7 +98,17 @@ def products_apart(node: Node) -> Node | None:
 
 
 def _terms(x: Node) -> list[Node]:
-    """What `x` is the sum of: a, b and c for ``(a + b) + c``."""
-    if x.op is not Op.ADD:
-        return [x]
-    return [term for operand in x.src for term in _terms(operand)]
+    """What `x` is the sum of: a, b and c for ``(a + b) + c``. A sum that is added twice is one term
+    the second time, so that there are no more terms than operands: ``y + y`` with ``y = a + b`` is
+    a, b and y."""
+    terms = []
+    opened = set()
+    pending = [x]
+    while pending:
+        each = pending.pop()
+        if each.op is Op.ADD and each not in opened:
+            opened.add(each)
+            pending.extend(reversed(each.src))
+        else:
+            terms.append(each)
+    return terms

@@ -248,7 +248,8 @@ def columns_in_parts(node: Node) -> Node | None:
     pairs = zip(counts, axes, strict=True)
     fitting = [count if count <= shape[axis] else 0 for count, axis in pairs]
     parts = max(fitting)
-    if parts < MIN_PARTS:
+    # Parts of one element would reduce nothing, and leave the same reduction.
+    if parts < MIN_PARTS or parts >= lengths(whole).elements:
         return None
     return build.reshape(_in_padded_parts(whole, parts, fitting.index(parts)), node.shape)
 

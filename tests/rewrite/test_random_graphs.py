@@ -212,6 +212,15 @@ def test_few_long_columns_are_reduced_in_parts(
     assert [node.arg.axes for node in toposort([after]) if node.op is Op.REDUCE] == wanted
 
 
+def test_parts_have_more_than_one_element() -> None:
+    # An element of 16 arrays counts as 16 words, so that 20 columns of 512 are long.
+    arrays = [leaf(number, (512, 20), float32) for number in range(16)]
+    before = build.reduce(ADD, (0,), sum(arrays[1:], arrays[0]))
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    reductions = [node for node in toposort([after]) if node.op is Op.REDUCE]
+    assert all(node.src[0].shape[node.arg.axes[0]] > 1 for node in reductions)
+
+
 def test_parts_of_columns_come_to_what_columns_do() -> None:
     x, y = leaf(0, (65536, 64), float32), leaf(1, (65536, 1), float32)
     place = build.expand(build.reshape(build.iota(65536, int64), (65536, 1)), x.shape)
@@ -311,6 +320,21 @@ def test_sums_of_several_products_are_apart(size: int, count: int) -> None:
         one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (*left, *right)
     }
     assert same_values(*evaluate([before, after], values))
+
+
+def test_a_long_sum_of_products_and_one_of_shared_sums_come_to_an_end() -> None:
+    shape = (256, 256, 256)
+    products = [
+        build.expand(leaf(2 * at, (256, 256, 1), float32), shape)
+        * build.expand(leaf(2 * at + 1, (1, 256, 256), float32), shape)
+        for at in range(1200)
+    ]
+    (after,) = rewrite([build.reduce(ADD, [1], sum(products[1:], products[0]))], (products_apart,))
+    assert sum(one.op is Op.REDUCE for one in toposort([after])) == len(products)
+    doubled = products[0]
+    for _ in range(64):  # 2**64 terms, of 65 sums
+        doubled = doubled + doubled
+    rewrite([build.reduce(ADD, [1], doubled)], (products_apart,))
 
 
 def test_a_sum_of_a_product_and_an_array_stays() -> None:
