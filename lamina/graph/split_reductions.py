@@ -120,14 +120,19 @@ def uneven_in_parts(node: Node) -> Node | None:
         return None
     cut = _axis_after_repeats(by_axes)
     if cut is not None:
-        return _over_later_axes_first(by_axes, cut)
+        by_axes_shape, axes = by_axes.src[0].shape, by_axes.arg.axes
+        if prod([by_axes_shape[axis] for axis in axes if axis >= cut]) >= SHORTEST_PART:
+            return _over_later_axes_first(by_axes, cut)
+        first = by_axes_shape[axes[0]]
+        if first >= PARTS:
+            node, length = by_axes, first
     rest = length % PARTS
     whole = _of_slice(node, 0, length - rest)
     ends = [whole, _of_slice(node, length - rest, length)] if rest else [whole]
     components = []
     for number in range(node.arg.monoid.arity):
-        first, *others = (build.component(end, number) for end in ends)
-        components.append([_in_padded_parts(first, PARTS), *others])
+        of_whole, *others = (build.component(end, number) for end in ends)
+        components.append([_in_padded_parts(of_whole, PARTS), *others])
     totals = [tuple(of_end) for of_end in zip(*components, strict=True)]
     monoid: Monoid = node.arg.monoid
     combined = totals[0] if len(totals) == 1 else monoid.combine(*totals)
@@ -141,21 +146,18 @@ def _axis_after_repeats(node: Node) -> int | None:
     axis of 7 * 1000 elements both would find 7 scales, of which each is for 1000 elements, by a
     division for each element, and have no vectors.
 
-    None where fewer than SHORTEST_PART elements would be reduced at a time: of 400,003 places of 3
-    channels each, 3 numbers added up for each place would be 400,003 results in memory.
-    With so many elements behind the first axis, axes that are no neighbours do not get here:
-    `reduce_in_parts` takes these."""
+    Where fewer than SHORTEST_PART elements would be reduced at a time, the parts are of the first
+    axis instead: of 400,003 places of 3 channels each, 3 numbers added up for each place would be
+    400,003 results in memory. With so many elements behind the first axis, axes that are no
+    neighbours do not get here: `reduce_in_parts` takes these."""
     shape = node.src[0].shape
     axes: tuple[int, ...] = node.arg.axes
     inside = Group.ELEMENTWISE | Group.MOVEMENT
     beneath = toposort(node.src, lambda operand: operand.op in inside)
     copies = [each for each in beneath if each.op is Op.EXPAND]
     behind = {elements for each in copies for elements in _elements_behind_ends(each)}
-    for number, axis in enumerate(axes[1:], 1):
-        reduced = prod([shape[later] for later in axes[number:]])
-        if reduced >= SHORTEST_PART and prod(shape[axis:]) in behind:
-            return axis
-    return None
+    borders = (axis for axis in axes[1:] if prod(shape[axis:]) in behind)
+    return next(borders, None)
 
 
 def _elements_behind_ends(copies: Node) -> list[int]:

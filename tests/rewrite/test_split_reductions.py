@@ -232,6 +232,23 @@ def test_few_channels_are_not_added_up_apart() -> None:
     assert (2, places) not in shapes
 
 
+@pytest.mark.parametrize("repeated", [(29_717, 1), (11,)])
+def test_short_rows_with_scales_are_not_cut_within(repeated: Shape) -> None:
+    """Parts of 29,717 rows of 11 elements are of whole rows, whose scales are read once, where one
+    axis of both would find each element's by a division."""
+    shape = (29_717, 11)
+    scales = build.expand(leaf(1, repeated, lm.float32), shape)
+    total = build.reduce(MAX, [0, 1], leaf(0, shape, lm.float32) * scales)
+    parts = uneven_in_parts.apply(total)
+    assert parts is not None
+    of_parts = [node for node in toposort([parts]) if node.op is Op.REDUCE and node.shape]
+    assert [node.src[0].shape for node in of_parts] == [(PARTS, 29_717 // PARTS, 11)]
+    rng = np.random.default_rng(0)
+    leaves = [node for node in toposort([total]) if node.op is Op.BUFFER]
+    arrays = {node: rng.standard_normal(node.shape).astype(np.float32) for node in leaves}
+    assert np.array_equal(*evaluate([total, parts], arrays))
+
+
 def test_columns_are_those_of_the_array_that_is_read() -> None:
     """Of (8192, 2, 600) over axis 0."""
     shape = (8192, 2, 600)
