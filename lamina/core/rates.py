@@ -61,6 +61,7 @@ class Rates:
     update: seconds of a GPU's thread for an update of a scatter that it goes through in order
     atomic: seconds of an atomic operation, with all threads at work at places far apart
     same_place: seconds of one that waits for another at the same place
+    private: seconds of one in memory that a block shares, with all multiprocessors at work
     hidden: of what is not the largest demand, the share that overlaps with that; chosen, so that
         predictions are near measured times
     tensor: products of 16-bit floats, each added to a sum, a second of one worker's tensor cores; 0
@@ -95,6 +96,7 @@ class Rates:
     update: float = 0.0
     atomic: float = 0.0
     same_place: float = 0.0
+    private: float = 0.0
     hidden: float = 0.9
     tensor: float = 0.0
     shortest_division: float = 20.0
@@ -144,8 +146,8 @@ GPUS = {
     # host and 82 % of 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80
     # with 9.5). `hidden` is fitted to 504, `access` to two of their kernels,
     # `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
-    # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic` and `same_place` to
-    # scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
+    # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`, `same_place` and `private`
+    # to scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
     # assumed. The other rates are estimates, of instructions a clock: nobody has measured them by
     # themselves.
     "sm_90a": Rates(
@@ -175,6 +177,7 @@ GPUS = {
         update=4e-7,
         atomic=2e-11,
         same_place=5e-8,
+        private=1e-12,
         hidden=0.7,
         tensor=3.03e12,
         elementary=0.4,

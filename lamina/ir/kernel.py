@@ -62,7 +62,7 @@ class Store:
     # its value depends on reductions: then it runs where the value is computed first.
     at: Node | None = None
     # Each combination with what is there is an atomic operation of a GPU, so that the columns that
-    # `lamina.loops.moves.Atomic` has made rows run in any order.
+    # `lamina/loops/scatters.py` lets updates run in any order.
     atomic: bool = False
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":

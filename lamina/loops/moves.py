@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
-from lamina.core.dtypes import int64
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import (
@@ -39,10 +38,8 @@ from lamina.loops.nest import (
     SubLoops,
     axis_lists,
     can_accumulate,
-    has_atomics,
     is_of_constants,
     operands_of,
-    scatter_indices,
 )
 from lamina.loops.reindex import Reindexing, substituted
 
@@ -496,71 +493,6 @@ class Accumulate(Move):
             why = "it goes between the sub-loops of an uneven split, or is one of them"
             self.require(not is_between and axis not in split.axes, why)
         return uneven
-
-
-@dataclass(frozen=True)
-class Partition(Move):
-    """Partition a scatter that adds by owner, so that it runs in parallel: every place belongs to
-    one of `workers`, a power of two, along the new row axis `into`. All of them look at every
-    update, and each adds those to its own places, in the order of the updates.
-
-    ``partition(4) -> a1``::
-
-        for a0 in 90: y[i[a0]] += x[a0]    ->    for a1 in 4: for a0 in 90:
-                                                     if (i[a0] & 3) == a1: y[i[a0]] += x[a0]
-
-    The owner is given by the last bits of the place: worker 2 of 4 owns 2, 6, 10, and so on.
-    """
-
-    workers: int
-    into: int
-    text = "partition({workers:d}) -> a{into}"
-
-    def apply(self, nest: Nest) -> Nest:
-        store = nest.kernel.stores[0]
-        value = store.value
-        places = scatter_indices(nest.kernel)
-        self.require(len(places) == 1, "no store adds at one index that data say")
-        is_power_of_two = self.workers.bit_count() == 1 and self.workers > 0
-        self.require(is_power_of_two, f"{self.workers} workers are no power of two")
-        numbers = {axis.arg.number for axis in nest.order}
-        self.require(self.into not in numbers, "the new axes are new")
-        worker = ix.axis(self.into, self.workers)
-        last_bits = Node(Op.AND, (places[0], const(self.workers - 1, int64)))
-        is_owner = Node(Op.EQ, (last_bits, worker))
-        if value.op is Op.LOAD:  # only the owner reads the update
-            source, *conditions = value.src
-            value = Node(Op.LOAD, (source, ix.both(*conditions, is_owner)), value.arg)
-        condition = ix.both(store.condition, is_owner)
-        owned = replace(store, value=value, axes=(worker, *store.axes), condition=condition)
-        kernel = replace(nest.kernel, stores=(owned,), rows=nest.kernel.rows + 1)
-        return replace(nest, kernel=kernel, order=(worker, *nest.order))
-
-
-@dataclass(frozen=True)
-class Atomic(Move):
-    """Let the first column of a scatter of integers be a row: updates along it run in any order.
-
-    Each is an atomic operation, of which CUDA has sums, maxima and minima of integers. Those are
-    the same in any order, as sums of floats are not.
-
-    ``atomic(a0)``::
-
-        for a0 in 90: y[i[a0]] += x[a0]    ->    for a0 in any order: atomic_sum(&y[i[a0]], x[a0])
-    """
-
-    column: int
-    text = "atomic(a{column})"
-
-    def apply(self, nest: Nest) -> Nest:
-        column, kernel = nest.axis(self.column), nest.kernel
-        self.require(has_atomics(kernel), "no store adds integers where data say")
-        is_first = kernel.stores[0].axes[kernel.rows :][:1] == (column,)
-        self.require(is_first, f"a{self.column} is not the first column")
-        row = ix.axis(self.column, column.arg.size)  # rows are no axes of reductions
-        nest = self.reindexed(nest, {column: row}, (row,))
-        stores = (replace(nest.kernel.stores[0], atomic=True),)
-        return replace(nest, kernel=replace(nest.kernel, stores=stores, rows=kernel.rows + 1))
 
 
 class Plan(NamedTuple):

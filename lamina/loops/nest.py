@@ -126,6 +126,22 @@ class TileFill:
 
 
 @dataclass(frozen=True)
+class PrivateResults:
+    """The results of a scatter that memory of a block holds, while its threads go through updates.
+
+    places: how many places along the axis that is scattered to a block has
+    extent: how many there are
+    block: the number of the row axis that numbers the blocks of as many places
+    bits: of the integers by which float32 is added; 0 where the results are integers
+    """
+
+    places: int
+    extent: int
+    block: int
+    bits: int = 0
+
+
+@dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied.
 
@@ -139,6 +155,7 @@ class Nest:
         nest
     tiles: how the tiles of such a product are filled, one for each factor
     pipelining: how blocks compute the tiles of a product
+    private: what memory of a block holds of a scatter's results; None of any other nest
     """
 
     kernel: Kernel
@@ -150,6 +167,7 @@ class Nest:
     atom: str = ""
     tiles: tuple[TileFill, ...] = ()
     pipelining: Pipelining = Pipelining()
+    private: PrivateResults | None = None
 
     def sub_loops(self, axis: Node) -> SubLoops:
         """The sub-loops that `axis` is one of. If it is in no split, that is itself alone, and the
@@ -321,9 +339,12 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
 
 
 def _serial_columns(kernel: Kernel) -> frozenset[Node]:
-    """Columns of a store along which several iterations may write one element."""
+    """Columns of a store along which several iterations may write one element, each after the one
+    before: operations of memory, of an `atomic` store, run in any order."""
     serial = set[Node]()
     for store in kernel.stores:
+        if store.atomic:
+            continue
         columns = set(store.axes[kernel.rows :])
         terms, _ = ix.terms_of(store.index)
         is_sum_of_axes = all(term.op is Op.AXIS for term in terms)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from lamina.errors import FormatError
+from lamina.loops import scatters as scatters  # its moves are parsed too
 from lamina.loops.moves import Move, Schedule, Word
 
 

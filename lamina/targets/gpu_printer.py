@@ -313,7 +313,7 @@ class GpuPrinter(KernelPrinter):
     def print_kernel(self) -> PrintedKernel:
         """The kernel's function."""
         pointers, scratch = self.arrays()
-        body = self.body(self._opening(pointers, scratch))
+        body = self.body(self.opening(pointers, scratch))
         head = self.head(pointers, self.threads.per_block, min_blocks=self.min_blocks())
         text = f"{head} {{\n{body}}}"
         return PrintedKernel(text, self.launch(), self.helper_texts())
@@ -326,7 +326,7 @@ class GpuPrinter(KernelPrinter):
     def print_block_function(self) -> PrintedPart:
         """The kernel as a function for some blocks of a launch."""
         pointers, scratch = self.arrays()
-        body = self.body(self._opening(pointers, scratch, block="block"))
+        body = self.body(self.opening(pointers, scratch, block="block"))
         arguments = [*(f"POINTER({pointer})" for pointer in pointers), "const u32 block"]
         text = f"INLINE void {self.function}({', '.join(arguments)}) {{\n{body}}}"
         return PrintedPart(text, self.launch(), self.helper_texts(), tuple(pointers))
@@ -356,7 +356,7 @@ class GpuPrinter(KernelPrinter):
         bounds = f"{threads}" if min_blocks is None else f"{threads}, {min_blocks}"
         return f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
 
-    def _opening(self, pointers: list[str], scratch: list[str], block: str = "") -> list[str]:
+    def opening(self, pointers: list[str], scratch: list[str], block: str = "") -> list[str]:
         """The lines that a kernel begins with: its arrays, which of its workers it is, and its
         indices. block: the number of the block, if that is not the launch's. Of a softmax of 64
         rows, one a block of 64 threads:

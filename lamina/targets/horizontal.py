@@ -85,7 +85,7 @@ class LaunchSplitter:
     def _loops_of(self, kernel: AnyKernel) -> Nest | None:
         """The loops of a kernel; None of one that has a launch of its own."""
         nest = self.plans[kernel].nest
-        if not isinstance(nest, Nest) or kernel in self.tiles or nest.atom:
+        if not isinstance(nest, Nest) or kernel in self.tiles or nest.atom or nest.private:
             return None
         return without_vectors(nest)
 

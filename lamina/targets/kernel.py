@@ -59,8 +59,13 @@ class KernelPrinter(NestPrinter):
             rest = f"({chunk} / {faster})" if faster > 1 else chunk
 
     def body(self, lines: list[str]) -> str:
-        """The text of `lines` and of every row: each group of parts of the rows is a block of text
-        of its own, under the conditions on the index of a chunk by which it runs."""
+        """The text of `lines` and of every row."""
+        return "".join(f"    {text}\n" for text in (*lines, *self.blocks()))
+
+    def blocks(self) -> list[str]:
+        """The lines of every row: each group of parts of the rows is a block of text of its own,
+        under the conditions on the index of a chunk by which it runs."""
+        lines: list[str] = []
         parts = self.partitioner.nest_parts(self.nest.kernel.row_axes)
         for group in self.sharing_loops(parts):
             self.scopes = [Scope()]
@@ -69,7 +74,7 @@ class KernelPrinter(NestPrinter):
             conditions = [condition.text for condition in _conditions(group[0])]
             head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
             lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
-        return "".join(f"    {text}\n" for text in lines)
+        return lines
 
     # Loads and stores of scalars.
 
@@ -84,21 +89,27 @@ class KernelPrinter(NestPrinter):
 
     def print_store(self, store: Store, value: Value, point: Point) -> None:
         """Print ``p1[row] = sum_3;``, or the line of an `atomic` store."""
-        target = f"p{store.parameter}[{self.index_text(store.index, point)}]"
-        old = Value(target, store.value.dtype)
-        text = self.updated(store, old, value).text
-        line = self.atomic(store, target, text) if store.atomic else f"{target} = {text};"
+        if store.atomic:
+            line = self.atomic(store, value.text, point)
+        else:
+            target = self.place(store, point)
+            old = Value(target, store.value.dtype)
+            line = f"{target} = {self.updated(store, old, value).text};"
         self.print_under_condition(store, line, point)
+
+    def place(self, store: Store, point: Point) -> str:
+        """Where a store writes: ``p1[row]``."""
+        return f"p{store.parameter}[{self.index_text(store.index, point)}]"
 
     def updated(self, store: Store, old: Value, value: Value) -> Value:
         """What is stored where memory holds `old`: `value`, combined with it by the monoid of the
         store, if that has one."""
-        if store.monoid is None or store.atomic:
+        if store.monoid is None:
             return value
         (updated,) = self.combiner.combined(store.monoid, (old,), (value,))
         return updated
 
-    def atomic(self, store: Store, target: str, value: str) -> str:
+    def atomic(self, store: Store, value: str, point: Point) -> str:
         """The line that combines `value` with what other threads may combine at the same time.
         Raises FormatError where the target has no such operation."""
         raise FormatError(f"atomic: this target has no such operation by {store.monoid}")

@@ -83,6 +83,8 @@ class Threads:
         # The schedule splits the loop over a row that fits into registers: the outer part is the
         # steps of a block along the row, and the shared loop is inside.
         self.keeps_row = not all(map(nest.is_head, self.shared_loops))
+        # One block with the results of a scatter takes the memory of a multiprocessor.
+        self.has_largest_blocks = self.keeps_row or nest.private is not None
         self.per_block = self._block_threads(target.warp) if self.cooperates else BLOCK
         self.per_row = self.per_block // self.block_rows
         self.has_neighbours = self._have_neighbours(nest, target.warp)
@@ -92,7 +94,7 @@ class Threads:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
         but half of the largest number where a loop goes in steps."""
         longest = max([1, *(axis.arg.size for axis in self.shared_loops)])
-        limit = MAX_SHARED_THREADS if self.keeps_row else MAX_SHARED_THREADS // 2
+        limit = MAX_SHARED_THREADS if self.has_largest_blocks else MAX_SHARED_THREADS // 2
         return whole_warps(longest * self.block_rows, limit, warp)
 
     def _have_neighbours(self, nest: Nest, warp: int) -> bool:

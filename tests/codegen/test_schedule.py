@@ -31,7 +31,6 @@ from lamina.loops.moves import (
     Bind,
     Factor,
     Fuse,
-    Partition,
     Reorder,
     Rotate,
     Split,
@@ -39,6 +38,7 @@ from lamina.loops.moves import (
     apply,
 )
 from lamina.loops.nest import BINDINGS, Nest, SubLoops
+from lamina.loops.scatters import Atomic, Partition, Privatize
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -57,6 +57,8 @@ MOVES = st.one_of(
     st.builds(Accumulate, NUMBER),
     st.builds(Factor, NUMBER, NUMBER),
     st.builds(Partition, NUMBER, NUMBER),
+    st.builds(Atomic, NUMBER),
+    st.builds(Privatize, NUMBER, NUMBER),
     st.builds(Rotate, NUMBER, NUMBER, NUMBER),
 )
 

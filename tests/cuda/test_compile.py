@@ -16,23 +16,22 @@ from lamina import backends, pipeline
 from lamina.compiled import Planned
 from lamina.core import dtypes
 from lamina.core.dtypes import DType
-from lamina.core.options import current, using
+from lamina.core.options import current
 from lamina.errors import CompileError
 from lamina.graph.autodiff import gradient
 from lamina.graph.lift_numbers import numbers_of, with_inputs
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, points
-from lamina.ir.monoids import ADD, ARGMAX, MAX, MIN, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op, Reduce, Scatter
+from lamina.ir.ops import Group, Op, Reduce
 from lamina.loops.moves import Bind, Split
 from lamina.runtime import nvrtc as runtime
 from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS
-from lamina.schedule.gpu import scatters as gpu_scatters
 from lamina.schedule.gpu.products import product_factors
 from lamina.targets.cuda import printer as cuda
-from tests import scans, scatters
+from tests import scans
 from tests.cuda import test_nested, test_tiles
 from tests.cuda.on_host import run_on_host
 from tests.fuse.graphs import PROGRAMS
@@ -426,62 +425,6 @@ def test_the_derivative_of_the_logistic_function_chooses_nothing() -> None:
     text = compiled(build.cast(dx, dtypes.bfloat16)).text.partition(KERNELS)[2]
     assert text.count("= short_logistic(") == 1
     assert " ? " not in text
-
-
-@pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
-def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
-    """Of so few updates of so many places that they are added in their order."""
-    table, places = leaf(0, (50_000, columns), dtypes.float64), leaf(1, (200, 1), dtypes.int64)
-    where, new = build.expand(places, (200, columns)), leaf(2, (200, columns), dtypes.float64)
-    planned = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD)))
-    assert [plan.name.startswith("scatter") for plan in planned.plans.values()].count(True) == 1
-    assert ("EACH_HIT(" in planned.text.partition(KERNELS)[2]) is alike
-
-
-@pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize(("monoid", "name"), [(ADD, "sum"), (MAX, "max"), (MIN, "min")])
-@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64])
-def test_integers_are_scattered_by_atomic_operations(
-    monoid: Monoid, name: str, dtype: DType
-) -> None:
-    places = leaf(1, (5000, 60), dtypes.int64)
-    operands = leaf(0, (100, 60), dtype), places, leaf(2, (5000, 60), dtype)
-    text = compiled(Node(Op.SCATTER, operands, Scatter(0, monoid))).text
-    assert f"atomic_{name}(&p" in text
-    for arch in ARCHITECTURES:
-        assert compile_source(text, arch)
-
-
-@pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize(
-    ("updates", "columns", "in_order"),
-    [
-        (5000, 60, False),
-        (10, 60, True),  # few updates: more kernels take longer
-        (4000, 768, True),  # lanes ask for many at once, and there are many results
-    ],
-)
-def test_float32_is_added_as_integers_where_that_takes_less_time(
-    updates: int, columns: int, in_order: bool
-) -> None:
-    table, places = leaf(0, (50_000, columns), dtypes.float32), leaf(1, (updates, 1), dtypes.int64)
-    where = build.expand(places, (updates, columns))
-    new = leaf(2, (updates, columns), dtypes.float32)
-    text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
-    assert ("atomic_sum(&p" not in text) is in_order
-    assert compile_source(text, "sm_90a")
-
-
-@pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("name", scatters.CASES_OF_CUDA)
-def test_lanes_ask_in_one_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where scatters of so few places were no reductions."""
-    monkeypatch.setattr(gpu_scatters, "scatter_of_sums", lambda node: None)
-    case = scatters.CASES_OF_CUDA[name]
-    with using(schedule=case.schedule):
-        text = compiled(case.scatter).text
-    assert text.partition(KERNELS)[2].count("EACH_HIT(") == case.asks
-    assert compile_source(text, "sm_90a")
 
 
 def test_longer_rows_are_read_again() -> None:

@@ -234,6 +234,56 @@ def test_schedules_are_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
         results()
 
 
+@pytest.mark.parametrize(
+    ("base", "updates", "axis"),
+    [
+        ((300, 70), (5000, 70), 0),  # several columns side by side
+        ((905, 2147), (905, 2147), 0),  # the last block has fewer of them
+        ((3, 7, 40, 5), (3, 7, 9000, 5), 2),
+        ((16, 30_000), (16, 20_001), 1),  # several blocks have the places of a row
+        ((100_000,), (300_000,), 0),
+    ],
+)
+def test_scatters_in_memory_of_blocks(
+    base: tuple[int, ...], updates: tuple[int, ...], axis: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x, new = (rng.standard_normal(shape).astype(np.float32) for shape in (base, updates))
+    new *= np.exp(rng.integers(-20, 20, updates)).astype(np.float32)
+    places = rng.integers(-base[axis], base[axis], updates)
+    scatter = lm.jit(lambda *arrays: lm.scatter_add(arrays[0], axis, *arrays[1:]))
+    result = scatter(Tensor(x), Tensor(places), Tensor(new)).numpy()
+    indices = [*np.indices(updates)]
+    indices[axis] = places
+    want, largest = x.astype(np.float64), np.abs(x).astype(np.float64)
+    np.add.at(want, tuple(indices), new.astype(np.float64))
+    np.add.at(largest, tuple(indices), np.abs(new).astype(np.float64))
+    assert (np.abs(result - want) <= 1e-6 * largest).all()
+    again = scatter(Tensor(x), Tensor(places), Tensor(new)).numpy()
+    assert np.array_equal(result, again)
+    numbers = rng.integers(-(1 << 40), 1 << 40, updates)
+    counted = rng.integers(0, 9, base)
+    result = scatter(Tensor(counted), Tensor(places), Tensor(numbers)).numpy()
+    np.add.at(counted, tuple(indices), numbers)
+    assert np.array_equal(result, counted)
+
+
+def test_sums_in_memory_of_blocks_that_are_not_finite() -> None:
+    x = np.zeros((64, 4096), np.float32)
+    new = np.ones((256, 4096), np.float32)
+    places = np.zeros((256, 4096), np.int64)
+    places[:, 1:] = np.arange(256)[:, None] % 64
+    new[7, 0], new[8, 1], new[9, 2], new[73, 2] = np.inf, -np.inf, np.inf, -np.inf
+    new[10, 3] = np.nan
+    result = lm.scatter_add(Tensor(x), 0, Tensor(places), Tensor(new)).numpy()
+    assert result[0, 0] == np.inf
+    assert result[8, 1] == -np.inf
+    assert np.isnan(result[9, 2])
+    assert np.isnan(result[10, 3])
+    assert np.isfinite(result).sum() == result.size - 4
+    assert (result[1:, 4:] == 4.0).all()
+
+
 def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
     cache = disk_cache(options.current())
     head = '#define KERNEL(threads) extern "C" __global__ void\n'

@@ -13,6 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
+from lamina.loops.scatters import BYTES_OF_SUM
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.body import Access, Loop
@@ -23,6 +24,7 @@ from lamina.schedule.cost.report import KernelCost, KernelTime, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import walk
 from lamina.schedule.gpu.planner import RESIDENT
+from lamina.schedule.gpu.private_scatters import BlocksOfScatter
 
 LINE_BYTES = 128  # of a line of a GPU's first level, which gives as many bytes in a clock
 # Of its lines it finds 3 in a clock: (63, 279629) elements of float16 that warps read along the
@@ -364,11 +366,48 @@ class _GpuCost(_NestCost):
     def time(self) -> KernelTime:
         """A scatter takes as long as its updates wait for one another, at least."""
         time = super().time()
+        if self.nest.private is not None:
+            return self._private_time(time)
         scattering = self._scattering()
         if not scattering:
             return time
         seconds = max(time.seconds, scattering + self.rates.launch)
         return KernelTime(seconds, {**time.demands, "scatter": scattering})
+
+    def _private_time(self, time: KernelTime) -> KernelTime:
+        """A scatter with results in memory of blocks, which go through the updates, those of
+        float32 twice, and then combine their results with the array. A multiprocessor has as many
+        blocks at a time as it has memory for, of 1024 threads each: these wait in each round for
+        memory, in each iteration of the loop over updates, and in each of a loop over results."""
+        private = self.nest.private
+        assert private is not None
+        kernel, rates = self.kernel, self.rates
+        store = kernel.stores[0]
+        array = kernel.parameters[store.parameter]
+        passes = 2 if private.bits else 1
+        sides = [axis for axis in kernel.row_axes if self.nest.bound(axis) == "vector"]
+        width = points(sides)
+        blocks = BlocksOfScatter(
+            blocks=int(self.chunks),
+            results=private.places * width,
+            itemsize=BYTES_OF_SUM if private.bits else array.dtype.itemsize,
+            updates=points(store.axes[kernel.rows :]) * width,
+            passes=passes,
+        )
+        waiting = blocks.waits(self.target) * rates.access
+        last = rates.levels[-1]
+        stride = ix.terms_of(store.index)[0][scatter_indices(kernel)[0]]
+        run = array.dtype.itemsize * (width if stride > 1 else private.places)
+        sectors = max(rates.line / run, 1.0)
+        combining = sectors * (array.nbytes / last.all_read + array.nbytes / last.all_write)
+        idle = max(self.workers / max(self.chunks, 1), 1.0)
+        of_row = self.nest.axis(private.block).arg.size
+        adding = points(store.axes) / of_row * rates.private * passes * idle
+        # Blocks are few, and wait for their threads in between: nothing of this overlaps.
+        parts = {"combining": combining, "waiting": waiting, "adding": adding}
+        demands = {name: passes * each for name, each in time.demands.items()}
+        seconds = passes * time.seconds + combining + waiting + adding
+        return KernelTime(seconds, {**demands, **parts})
 
     def _scattering(self) -> float:
         """The seconds of the updates of a scatter; 0 for any other kernel. Atomic ones are so many

@@ -192,6 +192,9 @@ class _Walker:
             self._visit(store.condition, loop)
             axes = frozenset(store.axes)
             number, index = store.parameter, store.index
+            if self.nest.private is not None:  # it is in memory of the block
+                self._visit_terms(index, loop)
+                continue
             if store.monoid is not None and not store.atomic:  # memory combines by itself there
                 self._access(number, index, TRUE, loop, axes, is_store=False)
                 self._combine(store.monoid, store.value.dtype, loop, axes)

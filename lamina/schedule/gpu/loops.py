@@ -19,14 +19,16 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.moves import Atomic, Partition, Schedule, apply
+from lamina.loops.moves import Schedule, apply
 from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
+from lamina.loops.scatters import Atomic, Partition
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.decoded import tiles_of_blocks
 from lamina.schedule.gpu.narrow import tiles_of_columns
 from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
+from lamina.schedule.gpu.private_scatters import private_scatters
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
 from lamina.schedule.gpu.shifted import tiles_of_shifted
@@ -67,6 +69,9 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     """
     plan = GpuPlanner(kernel, target, knobs)
     plan.fuse_all()
+    in_blocks: list[GpuPlanner] = []
+    if target.adds_atomically and scatter_indices(kernel):
+        in_blocks += private_scatters(plan)
     if target.adds_atomically and has_atomics(kernel):
         _scatter_in_any_order(plan)
     else:
@@ -83,6 +88,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     tiled_rows = _register_tiles(plan) if choice is None else ()  # tiles read for several rows too
     has_no_tiles = bool(factor_kind) and choice is None
     loops = _best_loops(plan, tiled_rows, shares_products=has_no_tiles)
+    loops = min([loops, *in_blocks], key=_predicted)
     longer = choice.loops if choice and not loops.register_tile else 1.0
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles

@@ -1,22 +1,24 @@
-"""How a GPU adds the updates of a scatter: in their order, as sums of integers in any order, as a
-reduction for each result, as sums of runs, or as reductions of windows.
+"""How a GPU adds the updates of a scatter: in their order, in memory of blocks, as sums of integers
+in any order, as a reduction for each result, as sums of runs, or as reductions of windows.
 
 In their order every thread goes through all updates of its rows, and adds those that it owns; the
-time grows with the number of updates, which wait one after the other. Sums of integers are several
-kernels, and move 24 bytes more for each result. A reduction goes through all updates of a row for
-each of its results, and waits for nothing: it is for rows of few results. Sums of runs sort the
-updates by their places first, which takes some 30 kernels, and then read each once: they are for
-updates with many columns that share their places. Windows are for indices that are known when a
-program is compiled: each result reads its own updates.
+time grows with the number of updates, which wait one after the other. In memory of blocks
+(`private_scatters.py`) the threads of a block add to its places all at once, and each block goes
+through all updates of its rows. Sums of integers are several kernels, and move 24 bytes more for
+each result. A reduction goes through all updates of a row for each of its results, and waits for
+nothing: it is for rows of few results. Sums of runs sort the updates by their places first, which
+takes some 30 kernels, and then read each once: they are for updates with many columns that share
+their places. Windows are for indices that are known when a program is compiled: each result reads
+its own updates.
 """
 
 from collections.abc import Callable
-from math import inf, prod
+from math import ceil, inf, prod
 
-from lamina.core.dtypes import int32, int64
+from lamina.core.dtypes import float32, int32, int64
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import CUDA
-from lamina.graph.exact_scatters import scatter_of_integers
+from lamina.graph.exact_scatters import MIN_BITS, scatter_of_integers, update_bits
 from lamina.graph.rewrite import Rule
 from lamina.graph.scatter_runs import key_type, own_index, part_of, scatter_of_runs
 from lamina.graph.scatter_sums import scatter_of_sums
@@ -24,6 +26,8 @@ from lamina.graph.scatter_windows import scatter_of_windows, windows_of
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.scatters import BYTES_OF_SUM
+from lamina.schedule.gpu.private_scatters import WIDTHS, BlocksOfScatter, blocks_of_row
 
 RATES = GPUS[RATED_GPU]
 LANES = 32  # that ask for an update each, where all have an index in common (EACH_HIT)
@@ -71,7 +75,7 @@ def _staying(node: Node) -> float:
     """Seconds of a scatter as it is."""
     if node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN):
         return _adding(node)  # in any order: see `has_atomics` of loops/nest.py
-    return _in_order(node)
+    return min(_in_order(node), _in_blocks(node))
 
 
 def _in_order(node: Node) -> float:
@@ -83,6 +87,42 @@ def _in_order(node: Node) -> float:
     hits = max(_hits(node), count / LANES)
     steps = count / LANES + hits if _have_one_index(index) else count
     return max(steps * RATES.update, prod(updates.shape) * IN_ORDER)
+
+
+def _in_blocks(node: Node) -> float:
+    """Seconds of sums of float32 in memory of blocks, `private_scatters`, with the best number of
+    columns side by side; infinity of any other scatter, and where rows have too many places."""
+    updates: Node = node.src[-1]
+    axis: int = node.arg.axis
+    count, places, size = updates.shape[axis], node.shape[axis], prod(updates.shape)
+    is_sum = node.arg.monoid is ADD and node.dtype is float32
+    if not is_sum or update_bits(count) < MIN_BITS or not size:
+        return inf
+    target = CUDA[RATED_GPU]
+    rows, columns = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
+    best = inf
+    for width in WIDTHS:
+        of_row = blocks_of_row(places, width, BYTES_OF_SUM, target)
+        if width > columns or not of_row:
+            continue
+        blocks = BlocksOfScatter(
+            blocks=rows * ceil(columns / width) * of_row,
+            results=ceil(places / of_row) * width,
+            itemsize=BYTES_OF_SUM,
+            updates=count * width,
+            passes=2,
+        )
+        # Sectors of an index and of an update, and those of results: of 4 columns half of a sector
+        # of float32 is used.
+        run = width if columns > 1 else RATES.line
+        wide, narrow = (max(RATES.line / (run * itemsize), 1.0) for itemsize in (8, 4))
+        nbytes = size * (8 * wide + 4 * narrow)
+        reading = 2 * (nbytes / BYTES_A_SECOND + nbytes * (of_row - 1) / RATES.levels[1].all_read)
+        combining = 2 * node.nbytes * narrow / BYTES_A_SECOND
+        adding = 2 * size * RATES.private
+        seconds = reading + combining + adding + blocks.waits(target) * RATES.access
+        best = min(best, seconds)
+    return best
 
 
 def _reducing(node: Node) -> float:

@@ -5,3 +5,59 @@ INLINE void atomic_sum(i32 *at, i32 value) { atomicAdd(at, value); }
 INLINE void atomic_sum(i64 *at, i64 value) { atomicAdd((u64 *)at, (u64)value); }
 template <class T> INLINE void atomic_max(T *at, T value) { if (*(volatile T *)at < value) atomicMax(at, value); }
 template <class T> INLINE void atomic_min(T *at, T value) { if (*(volatile T *)at > value) atomicMin(at, value); }
+
+/* The same in memory that a block shares, where a sum of 64 bits is two of 32: the thread whose sum of the
+   lower halves is below what it added has the carry. */
+
+INLINE void shared_sum(i32 *at, i32 value) { atomicAdd(at, value); }
+INLINE void shared_sum(i64 *at, i64 value) {
+    const u32 low = (u32)value, before = atomicAdd((u32 *)at, low);
+    const u32 high = (u32)(value >> 32) + (before + low < low);
+    if (high) atomicAdd((u32 *)at + 1, high);
+}
+template <class T> INLINE void shared_max(T *at, T value) { atomic_max(at, value); }
+template <class T> INLINE void shared_min(T *at, T value) { atomic_min(at, value); }
+
+/* Memory of a block for so many results of a scatter, which has none of the updates at first. */
+#define PRIVATE(T, count, identity) \
+    extern __shared__ __align__(16) u8 private_bytes[]; T *const results = (T *)private_bytes; \
+    for (u32 i = THREAD; i < count; i += blockDim.x) results[i] = identity; \
+    BARRIER
+/* The same of float32, by sums of integers: those, and the largest exponent of the updates of each place,
+   0 where there is none. */
+#define PRIVATE_SUMS(count) \
+    PRIVATE(i64, count, 0); \
+    i32 *const tops = (i32 *)(results + count); \
+    for (u32 i = THREAD; i < count; i += blockDim.x) tops[i] = 0; \
+    BARRIER
+
+/* An update of float32 as an integer of so many bits, by the largest exponent of its place: see
+   `lamina/graph/exact_scatters.py`, which says the same of arrays. */
+INLINE i32 exponent_of(f32 x) { const i32 e = bits<i32>(x) >> 23 & 255; return e > 1 ? e : 1; }
+INLINE f64 power_of_two(i32 exponent) { return bits<f64>((i64)(exponent + 1023) << 52); }
+template <int size> INLINE i64 scaled(f32 x, i32 top) {
+    if (top == 255) return (i64)!(x < inff()) + ((i64)!(x > -inff()) << 31);
+    return bits<i64>((f64)x * power_of_two(126 + size - top) + 6755399441055744.0) - 0x4338000000000000;
+}
+template <int size> INLINE f32 with_sum(f32 old, i64 total, i32 top) {
+    if (top == 0) return old;
+    if (top < 255) return (f32)((f64)old + (f64)total * power_of_two(top - (126 + size)));
+    const bool up = (total & 0x7FFFFFFF) > 0, down = total >> 31 > 0;
+    return old + (up && down ? inff() - inff() : up ? inff() : -inff());
+}
+
+/* Combines the array with so many results of a block, eight at a time: `place` says where one goes, null
+   if nowhere, and `update` what it makes of what is there. */
+template <class T, class Place, class Update>
+INLINE void combine_results(u32 count, Place place, Update update) {
+    BARRIER;
+    for (u32 first = THREAD; first < count; first += 8 * blockDim.x) {
+        T *at[8], old[8];
+        UNROLLED for (u32 k = 0; k < 8; k++) {
+            const u32 i = first + k * blockDim.x;
+            at[k] = i < count ? place(i) : 0;
+            if (at[k]) old[k] = *at[k];
+        }
+        UNROLLED for (u32 k = 0; k < 8; k++) if (at[k]) *at[k] = update(first + k * blockDim.x, old[k]);
+    }
+}

@@ -10,9 +10,11 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
+from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import ATOMS, Atom
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.language import CudaLanguage
+from lamina.targets.cuda.private_results import ResultsOfBlock
 from lamina.targets.cuda.results import RowLines, RowStore
 from lamina.targets.gpu_printer import GpuPrinter
 from lamina.targets.kernel import index_and_condition
@@ -35,6 +37,8 @@ class CudaPrinter(GpuPrinter):
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target, CudaLanguage(nest))
         self.row_stores: dict[Store, RowStore] = {}  # of stores by whole rows that have begun
+        self.results = ResultsOfBlock.of(self.nest) if self.nest.private else None
+        self.finds_tops = False  # whether updates are gone through for their exponents alone
 
     def min_blocks(self) -> int | None:
         """All blocks that a multiprocessor gets, where their threads are few and go through loops.
@@ -49,6 +53,31 @@ class CudaPrinter(GpuPrinter):
         has_loop = any(self.nest.bound(axis) == "serial" for axis in self.nest.order)
         is_few = blocks * launch.threads <= FEW_THREADS
         return blocks if has_loop and is_few else None
+
+    # Results of a block.
+
+    def opening(self, pointers: list[str], scratch: list[str], block: str = "") -> list[str]:
+        """Where a block has results of its own, they are made ready."""
+        lines = super().opening(pointers, scratch, block)
+        return [*lines, self.results.opening(self)] if self.results else lines
+
+    def blocks(self) -> list[str]:
+        """Where a block has results of its own, they are combined with the array at the end. For
+        those of float32 the updates are gone through twice."""
+        if not self.results:
+            return super().blocks()
+        lines: list[str] = []
+        if self.results.private.bits:
+            self.finds_tops = True
+            lines += [*super().blocks(), "BARRIER;"]
+            self.finds_tops = False
+        closing = self.results.closing(self)
+        return [*lines, *super().blocks(), *closing]
+
+    def launch(self) -> Launch:
+        """With the memory of a block's results."""
+        launch = super().launch()
+        return launch._replace(shared=self.results.nbytes) if self.results else launch
 
     # Values.
 
@@ -220,10 +249,12 @@ class CudaPrinter(GpuPrinter):
 
     # Stores.
 
-    def atomic(self, store: Store, target: str, value: str) -> str:
-        """``atomic_sum(&p2[load_1], 1);``, of `atomics.cu`."""
+    def atomic(self, store: Store, value: str, point: Point) -> str:
+        """``atomic_sum(&p2[load_1], 1);``, of `atomics.cu`, or an update of a block's results."""
         assert store.monoid is not None
-        return f"atomic_{monoid_name(store.monoid)}(&{target}, {value});"
+        if self.results:
+            return self.results.update(self, value, point, finds_tops=self.finds_tops)
+        return f"atomic_{monoid_name(store.monoid)}(&{self.place(store, point)}, {value});"
 
     def helper_texts(self) -> tuple[str, ...]:
         """Atomic operations."""

@@ -1,0 +1,114 @@
+"""Scatters whose results blocks have in memory of their own, while threads go through the updates.
+
+An update of the memory of the device takes as long as forty of a block's own. But a block holds few
+results, and goes through all updates of its rows: where the places of a row are in several blocks,
+each update is read several times.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.node import Node
+from lamina.loops.nest import has_atomics
+from lamina.loops.scatters import BYTES_OF_SUM, Privatize, bits_of_updates, places_of
+from lamina.schedule.gpu.atoms import RESERVED_BYTES
+from lamina.schedule.gpu.planner import GpuPlanner
+
+WIDTHS = (1, 2, 4, 8, 16, 32)  # columns side by side of a block
+MAX_BLOCKS = 16  # of a row: each reads all of its updates
+MAX_THREADS = 1024  # of a block
+UNROLLED = 4  # updates of a thread that it reads at a time
+MANY_UPDATES = UNROLLED * MAX_THREADS  # of a row: from so many on each thread has UNROLLED
+RESULTS_AT_ONCE = 8  # that a thread combines with the array: `combine_results` of `atomics.cu`
+# Blocks that a multiprocessor runs at a time where their memory allows it: of 2048 threads.
+MAX_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class BlocksOfScatter:
+    """The blocks that have a scatter's results.
+
+    blocks: of all rows. results: of a block. itemsize: bytes of each. updates: of a row, of all the
+    columns that a block has side by side. passes: how often a block goes through them
+    """
+
+    blocks: int
+    results: int
+    itemsize: int
+    updates: int
+    passes: int
+
+    def waits(self, target: Target) -> int:
+        """How often a multiprocessor waits for memory: in each round of blocks for what begins it,
+        in each iteration over updates and in each over results.
+
+        3904 updates and places of 4 columns, float32: 4 iterations twice, 2 and 1. Of 537 blocks
+        each of 132 multiprocessors has 5, one at a time, so that it waits 55 times.
+        """
+        room = target.shared_bytes // max(self.results * self.itemsize, 1)
+        at_once = max(min(room, MAX_AT_ONCE), 1)
+        rounds = ceil(self.blocks / (target.multiprocessors * at_once))
+        over_updates = self.passes * ceil(self.updates / MANY_UPDATES)
+        over_results = ceil(self.results / (RESULTS_AT_ONCE * MAX_THREADS))
+        return rounds * (over_updates + over_results + 1)
+
+
+def blocks_of_row(places: int, width: int, itemsize: int, target: Target) -> int:
+    """How many blocks have the places of `width` columns, at least; 0 for more than MAX_BLOCKS."""
+    room = (target.shared_bytes - RESERVED_BYTES) // itemsize
+    blocks = ceil(places * width / room)
+    return blocks if blocks <= min(MAX_BLOCKS, places) else 0
+
+
+def private_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
+    """Planners that go on from `plan`, of a scatter, with the results in the memory of
+    blocks: for each number of columns that these may have side by side, with as many places as fit,
+    and with half of that."""
+    kernel = plan.kernel
+    store = kernel.stores[0]
+    places = places_of(kernel)
+    is_sum = has_atomics(kernel) or bits_of_updates(kernel) > 0
+    has_updates = len(store.axes) > kernel.rows
+    if not (places and is_sum and has_updates):
+        return
+    itemsize = BYTES_OF_SUM if bits_of_updates(kernel) else store.value.dtype.itemsize
+    side = _side(plan)
+    for width in WIDTHS:
+        fewest = blocks_of_row(places, width, itemsize, plan.target)
+        if not fewest or (width > 1 and (side is None or side.arg.size < width)):
+            continue
+        for blocks in (fewest, 2 * fewest):
+            yield _with_results_in_blocks(plan, ceil(places / blocks), side, width)
+
+
+def _side(plan: GpuPlanner) -> Node | None:
+    """The row axis along which results of one place are neighbours, if there is one."""
+    strides, _ = ix.terms_of(plan.kernel.stores[0].index)
+    return next((axis for axis in plan.rows if strides.get(axis) == 1), None)
+
+
+def _with_results_in_blocks(
+    plan: GpuPlanner, places: int, side: Node | None, width: int
+) -> GpuPlanner:
+    """A planner that goes on from `plan` with so many places of so many columns in a block."""
+    planner = plan.branch()
+    updates = planner.kernel.stores[0].axes[-1]
+    number = planner.next_axis()
+    planner.do(Privatize(places, number))
+    in_threads: list[Node] = []
+    if side is not None and width > 1:
+        inner = planner.split(side, width)[1] if side.arg.size > width else side
+        planner.bind(inner, "thread")
+        in_threads.append(inner)
+    unrolled = UNROLLED if updates.arg.size * width >= MANY_UPDATES else 1
+    planner.bind(planner.tile(updates, unrolled, "unroll"), "thread")
+    block = planner.nest.axis(number)
+    # Blocks of the same updates run side by side.
+    others = [axis for axis in planner.rows if axis is not block and axis not in in_threads]
+    planner.reorder([*others, block, *in_threads])
+    for axis in (*others, block):
+        planner.bind(axis, "grid")
+    return planner

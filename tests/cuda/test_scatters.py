@@ -1,0 +1,105 @@
+"""Scatters as text for a GPU: who adds the updates, and where the results are meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import using
+from lamina.core.target import CUDA
+from lamina.ir import build
+from lamina.ir.monoids import ADD, MAX, MIN, Monoid
+from lamina.ir.node import Node
+from lamina.ir.ops import Op, Scatter
+from lamina.loops.nest import Nest
+from lamina.runtime.nvrtc import compile_source
+from lamina.runtime.source import KERNELS
+from lamina.schedule.gpu import scatters as gpu_scatters
+from tests import scatters
+from tests.cuda.test_compile import ARCHITECTURES, compiled
+from tests.generators import leaf
+
+
+@pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
+def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
+    """Of so few updates of so many places that they are added in their order."""
+    table, places = leaf(0, (50_000, columns), dtypes.float64), leaf(1, (200, 1), dtypes.int64)
+    where, new = build.expand(places, (200, columns)), leaf(2, (200, columns), dtypes.float64)
+    planned = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD)))
+    assert [plan.name.startswith("scatter") for plan in planned.plans.values()].count(True) == 1
+    assert ("EACH_HIT(" in planned.text.partition(KERNELS)[2]) is alike
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(("monoid", "name"), [(ADD, "sum"), (MAX, "max"), (MIN, "min")])
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64])
+@pytest.mark.parametrize(("places", "memory"), [(100, "shared"), (2_000_000, "atomic")])
+def test_integers_are_scattered_by_atomic_operations(
+    monoid: Monoid, name: str, dtype: DType, places: int, memory: str
+) -> None:
+    """In the memory of blocks, where these have room for all places of a row."""
+    index = leaf(1, (5000, 60), dtypes.int64)
+    operands = leaf(0, (places, 60), dtype), index, leaf(2, (5000, 60), dtype)
+    text = compiled(Node(Op.SCATTER, operands, Scatter(0, monoid))).text.partition(KERNELS)[2]
+    assert ("PRIVATE(" in text) is (memory == "shared")
+    assert f"{memory}_{name}(&" in text
+    whole = compiled(Node(Op.SCATTER, operands, Scatter(0, monoid))).text
+    for arch in ARCHITECTURES:
+        assert compile_source(whole, arch)
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(
+    ("shape", "axis", "blocks"),
+    [
+        ((416, 8192), 0, 1),
+        ((905, 2147), 0, 1),  # the last block has fewer columns
+        ((48, 30_000), 1, 2),  # two blocks have the places of a row
+    ],
+)
+def test_float32_is_added_in_memory_of_blocks(
+    shape: tuple[int, int], axis: int, blocks: int
+) -> None:
+    base, updates = leaf(0, shape, dtypes.float32), leaf(2, shape, dtypes.float32)
+    operands = base, leaf(1, shape, dtypes.int64), updates
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(axis, ADD)))
+    (nest,) = [plan.nest for plan in planned.plans.values() if plan.name.startswith("scatter")]
+    assert isinstance(nest, Nest)
+    assert nest.private is not None
+    assert nest.axis(nest.private.block).arg.size == blocks
+    (launch,) = [each for each in planned.launches if each.name.startswith("scatter")]
+    assert 0 < launch.shared <= CUDA["sm_90a"].shared_bytes
+    assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(
+    ("updates", "columns", "in_order"),
+    [
+        (5000, 60, False),
+        (10, 60, True),  # few updates: more kernels take longer
+        (4000, 768, True),  # lanes ask for many at once, and there are many results
+    ],
+)
+def test_float32_is_added_as_integers_where_that_takes_less_time(
+    updates: int, columns: int, in_order: bool
+) -> None:
+    table, places = leaf(0, (50_000, columns), dtypes.float32), leaf(1, (updates, 1), dtypes.int64)
+    where = build.expand(places, (updates, columns))
+    new = leaf(2, (updates, columns), dtypes.float32)
+    text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
+    assert ("atomic_sum(&p" not in text) is in_order
+    assert compile_source(text, "sm_90a")
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("name", scatters.CASES_OF_CUDA)
+def test_lanes_ask_in_one_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where scatters of so few places were no reductions."""
+    monkeypatch.setattr(gpu_scatters, "scatter_of_sums", lambda node: None)
+    case = scatters.CASES_OF_CUDA[name]
+    with using(schedule=case.schedule):
+        text = compiled(case.scatter).text
+    assert text.partition(KERNELS)[2].count("EACH_HIT(") == case.asks
+    assert compile_source(text, "sm_90a")
