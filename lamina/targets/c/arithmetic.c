@@ -61,8 +61,25 @@ UNSIGNED(SHIFTS)
     INLINE T min_##T(T a, T b) { return a < b || a != a ? a : b; }
 SIGNED(EXTREMES)
 UNSIGNED(EXTREMES)
+
+/* Of floats, by the instructions of x86 that give the second operand if one is a NaN: compilers take a
+   branch for the comparison, which nobody can predict. */
+
+#ifdef __SSE2__
+#define FLOAT_EXTREMES(T, larger, smaller) \
+    INLINE T max_##T(T a, T b) { \
+        typedef T lanes __attribute__((vector_size(16))); \
+        return a != a ? a : larger((lanes){a}, (lanes){b})[0]; \
+    } \
+    INLINE T min_##T(T a, T b) { \
+        typedef T lanes __attribute__((vector_size(16))); \
+        return a != a ? a : smaller((lanes){a}, (lanes){b})[0]; \
+    }
+#else
+#define FLOAT_EXTREMES(T, larger, smaller) EXTREMES(T)
+#endif
 #ifndef HAS_EXTREMES
-EXTREMES(f32)
+FLOAT_EXTREMES(f32, __builtin_ia32_maxss, __builtin_ia32_minss)
 #endif
 
 INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
@@ -72,7 +89,7 @@ INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }
 
 #ifndef __METAL_VERSION__
 REMAINDER(f64, )
-EXTREMES(f64)
+FLOAT_EXTREMES(f64, __builtin_ia32_maxsd, __builtin_ia32_minsd)
 INLINE f64 sqrt_f64(f64 x) { return BUILTIN(sqrt)(x); }
 INLINE f64 trunc_f64(f64 x) { return BUILTIN(trunc)(x); }
 #endif
