@@ -27,6 +27,7 @@ REGISTER_CHAIN = 1 << 10  # products that the register tile of a CPU adds up at 
 # Multiply-adds of a product from which on tiles save a GPU more than another launch takes: without
 # tiles 2**22 take 4 us at 2 TFLOP/s (measured on an H200).
 WORTH_A_KERNEL = 1 << 22
+MAX_TERMS = 1 << 12  # of a sum of products that become sums by themselves
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,19 @@ class Reuse:
         return fewer * more / (fewer + more)
 
 
+def long_reuse_of(node: Node) -> Reuse | None:
+    """That of a sum of LONG_PRODUCT products or more; None for any other node."""
+    reuse = reuse_of(node)
+    return reuse if reuse is not None and reuse.products >= LONG_PRODUCT else None
+
+
 def reuse_of(node: Node) -> Reuse | None:
-    """That of a long float32 sum of products of float32 numbers; None for any other node. Products
-    of 16 bits take a fraction of the time, and mostly are rounded to that."""
+    """That of a float32 sum of products of float32 numbers; None for any other node. Products of 16
+    bits take a fraction of the time, and mostly are rounded to that."""
     product, results = product_of(node), prod(node.shape)
     if product is None or node.dtype is not float32 or results == 0:
         return None
     every = prod(product.shape)
-    if every < LONG_PRODUCT * results:
-        return None
     arrays = list(map(array_read, product.src))
     if any(array.dtype is not float32 for array in arrays):
         return None
@@ -69,7 +74,7 @@ def cached_products_in_parts(node: Node) -> Node | None:
     hold a part of both factors, and chains in registers are shorter. (64, K) by (K, 64), which uses
     each number 32 times on average, has parts of 512 to 1024 products. Products that use each
     number less often wait for memory, and are added up in short blocks."""
-    reuse = reuse_of(node)
+    reuse = long_reuse_of(node)
     if reuse is None or not MANY_USES <= reuse.of_both < REGISTER_CHAIN / READ:
         return None
     whole = divisible(node)
@@ -98,16 +103,13 @@ def products_apart(node: Node) -> Node | None:
 
 
 def _terms(x: Node) -> list[Node]:
-    """What `x` is the sum of: a, b and c for ``(a + b) + c``. A sum that is added twice is one term
-    the second time, so that there are no more terms than operands: ``y + y`` with ``y = a + b`` is
-    a, b and y."""
-    terms = []
-    opened = set()
+    """What `x` is the sum of: a, b and c for ``(a + b) + c``. Where there would be more than
+    MAX_TERMS, as of a sum that is added to itself time and again, some terms are sums."""
+    terms: list[Node] = []
     pending = [x]
     while pending:
         each = pending.pop()
-        if each.op is Op.ADD and each not in opened:
-            opened.add(each)
+        if each.op is Op.ADD and len(terms) + len(pending) < MAX_TERMS:
             pending.extend(reversed(each.src))
         else:
             terms.append(each)

@@ -123,6 +123,8 @@ def uneven_in_parts(node: Node) -> Node | None:
         by_axes_shape, axes = by_axes.src[0].shape, by_axes.arg.axes
         if prod([by_axes_shape[axis] for axis in axes if axis >= cut]) >= SHORTEST_PART:
             return _over_later_axes_first(by_axes, cut)
+        # Of 400,003 places of 3 channels each, 3 numbers added up for each place would be 400,003
+        # results in memory: the parts are of the first axis instead.
         first = by_axes_shape[axes[0]]
         if first >= PARTS:
             node, length = by_axes, first
@@ -146,9 +148,7 @@ def _axis_after_repeats(node: Node) -> int | None:
     axis of 7 * 1000 elements both would find 7 scales, of which each is for 1000 elements, by a
     division for each element, and have no vectors.
 
-    Where fewer than SHORTEST_PART elements would be reduced at a time, the parts are of the first
-    axis instead: of 400,003 places of 3 channels each, 3 numbers added up for each place would be
-    400,003 results in memory. With so many elements behind the first axis, axes that are no
+    None if there is no such axis. With so many elements behind the first axis, axes that are no
     neighbours do not get here: `reduce_in_parts` takes these."""
     shape = node.src[0].shape
     axes: tuple[int, ...] = node.arg.axes
@@ -468,14 +468,16 @@ def lengths(node: Node) -> Lengths:
 
 
 def with_parts_in_front(node: Node, parts: int, position: int = 0) -> Node:
-    """A sum of as many sums over equal parts of one of its axes, which has this position among
-    them. The parts are an axis before all others, so that results of one lie side by side as those
-    of the whole do."""
-    axes, shape, cut = node.arg.axes, node.src[0].shape, node.arg.axes[position]
-    split = (*shape[:cut], parts, shape[cut] // parts, *shape[cut + 1 :])
-    others = (axis for axis in range(len(split)) if axis != cut)
-    src = build.permute(build.reshape(node.src[0], split), (cut, *others))
-    inner = build.reduce(ADD, tuple(axis + 1 for axis in axes), src)
+    """A sum of as many sums over parts of one of its axes, which has this position among them; a
+    last part that is too short is filled up with zeros. The parts are an axis before all others, so
+    that results of one lie side by side as those of the whole do."""
+    axes, cut = node.arg.axes, node.arg.axes[position]
+    size = -(-node.src[0].shape[cut] // parts)
+    split = split_axis(node.src[0], cut, size, 0.0)
+    others = (axis for axis in range(len(split.shape)) if axis != cut)
+    inner = build.reduce(
+        ADD, tuple(axis + 1 for axis in axes), build.permute(split, (cut, *others))
+    )
     return build.reduce(ADD, (0,), inner)
 
 

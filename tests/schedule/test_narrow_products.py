@@ -14,11 +14,16 @@ from lamina.core.dtypes import DType
 from lamina.core.recent import forget
 from lamina.core.target import DEFAULT_CUDA
 from lamina.frontend.lowered import Lowered, LoweredKernel
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import points
+from lamina.ir.monoids import ADD
 from lamina.runtime.nvrtc import compile_source
 from lamina.schedule.gpu import loops
+from lamina.schedule.gpu.parts import untiled_products_in_parts
 from lamina.schedule.gpu.planner import GpuPlanner
 from tests.cuda.on_host import run_on_host
+from tests.generators import leaf
 
 ROWS, STEPS = (849, 112), 251
 
@@ -66,6 +71,44 @@ def test_a_part_has_enough_terms_that_its_sum_is_worth_storing() -> None:
     specs = lm.TensorSpec((65536, 8)), lm.TensorSpec((65536, 8))
     first, *_ = lm.jit(derivative).lower(*specs, device="cuda:0", arch="sm_90a").kernels
     assert first.name == "reduce0_1024x8x8"
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "parts"),
+    [
+        (7, 7680, 3842, 32),
+        (7, 3842, 15360, 9),  # no number of parts divides the steps: the last part has one fewer
+        (64, 3842, 15360, None),  # tiles
+        (7, 96, 3842, None),  # a part would be too short
+    ],
+)
+def test_few_rows_by_a_large_weight_are_added_up_in_parts(
+    rows: int, steps: int, columns: int, parts: int | None
+) -> None:
+    specs = lm.TensorSpec((rows, steps)), lm.TensorSpec((steps, columns))
+    lowered = lm.jit(lambda x, weight: x @ weight).lower(*specs, device="cuda:0", arch="sm_90a")
+    names = [kernel.name for kernel in lowered.kernels if kernel.name.startswith("reduce")]
+    if parts is None:
+        assert len(names) == 1
+    else:
+        assert [name.partition("_")[2] for name in names] == [
+            f"{parts}x{rows}x{columns}", f"{rows}x{columns}"
+        ]  # fmt: skip
+
+
+def test_parts_that_are_not_even_come_to_the_product() -> None:
+    rng = np.random.default_rng(0)
+    left, right = leaf(0, (3, 1538), lm.float32), leaf(1, (1538, 1000), lm.float32)
+    factors = (
+        build.expand(build.reshape(left, (3, 1538, 1)), (3, 1538, 1000)),
+        build.expand(build.reshape(right, (1, 1538, 1000)), (3, 1538, 1000)),
+    )
+    total = build.reduce(ADD, [1], factors[0] * factors[1])
+    parts = untiled_products_in_parts.apply(total)
+    assert parts is not None
+    assert parts.src[0].shape[0] > 1
+    values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (left, right)}
+    assert np.array_equal(*evaluate([total, parts], values))
 
 
 @pytest.mark.parametrize(

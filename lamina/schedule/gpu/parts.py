@@ -13,7 +13,7 @@ from math import ceil, isqrt, prod
 from lamina.core.integers import first_divisor
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.graph.rewrite import Rule, on
-from lamina.graph.split_products import Reuse, reuse_of
+from lamina.graph.split_products import Reuse, long_reuse_of, reuse_of
 from lamina.graph.split_reductions import (
     PRODUCT_PART,
     divisible,
@@ -74,16 +74,19 @@ def untiled_products_in_parts(node: Node) -> Node | None:
     wanted = min(UNTILED_SUMS // results, products // results // MIN_PART_PRODUCTS)
     if wanted < MIN_PARTS or (_is_matrix_product(node) and not _is_below_tiles(node)):
         return None
-    for number, axis in enumerate(node.arg.axes):
-        extent = node.src[0].shape[axis]
+    extents = [node.src[0].shape[axis] for axis in node.arg.axes]
+    for number, extent in enumerate(extents):
         parts = first_divisor(extent, range(wanted, 0, -1), 1)
         if parts >= MIN_PARTS:
             return with_parts_in_front(node, parts, number)
-    return None
+    longest = max(extents)
+    if longest < wanted * MIN_PART_PRODUCTS:
+        return None
+    return with_parts_in_front(node, wanted, extents.index(longest))
 
 
 def _is_below_tiles(node: Node) -> bool:
-    """Is this a long float32 product of too few rows or columns for tiles?"""
+    """Is this a float32 product of too few rows or columns for tiles?"""
     reuse = reuse_of(node)
     return reuse is not None and not _has_tiles(reuse)
 
@@ -102,7 +105,7 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
     - whose parts would be fewer than MIN_PARTS, or still longer than PRODUCT_PART products:
       `long_products_in_parts`, a later rule, makes them as short as that whatever time it takes.
     """
-    reuse = reuse_of(node)
+    reuse = long_reuse_of(node)
     if reuse is None or not _has_tiles(reuse):
         return None
     whole = divisible(node)
