@@ -216,14 +216,15 @@ def _is_stored_for_copies(array: Node) -> bool:
 
 def _axes_of_all(kernel: KernelGroup) -> frozenset[Node]:
     """The axes that every array of a kernel varies along, as the channels of a depthwise
-    convolution; none where it multiplies matrices."""
+    convolution; none where it multiplies matrices, and where all arrays vary along all axes, as
+    those of pooled products do: images number results there, and channels are no better."""
     if kernel.contraction is not None:
         return frozenset()
-    varied = [
+    varied = {
         free_axes_of(position for index in indices for position in index)
         for indices in kernel.reads.values()
-    ]
-    return frozenset[Node].intersection(*varied) if varied else frozenset()
+    }
+    return frozenset[Node].intersection(*varied) if len(varied) > 1 else frozenset()
 
 
 def _shapes_if_stored(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:

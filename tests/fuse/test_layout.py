@@ -84,6 +84,14 @@ def test_products_read_neighbours(name: str, dtype: lm.DType) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_windows_of_a_product_of_arrays_keep_the_order_of_memory() -> None:
+    """Of a gelu, which is x times what is costly to compute, both arrays vary along all axes."""
+    x = Tensor.of(leaf(0, (10_453, 352, 3), lm.float32), "cpu")
+    pooled = lm.avg_pool1d(lm.gelu(lm.permute_dims(x, (0, 2, 1))), 3, stride=2, padding=1)
+    sinks = opened_as_computed([pooled.node], {})
+    assert lay_out(sinks) == sinks
+
+
 def product(left: Node, right: Node) -> Node:
     """A matrix product of two factors, of 16 bits or float32."""
     shape = (left.shape[0], *right.shape)
