@@ -53,7 +53,7 @@ from lamina.schedule.gpu.attention import back_to_back_on
 from lamina.schedule.gpu.gathered_windows import gathered_windows
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts, untiled_products_in_parts
-from lamina.schedule.gpu.scatters import SCATTERS
+from lamina.schedule.gpu.scatters import scatters
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import program as c
@@ -154,7 +154,7 @@ def _graph_rules_of_cuda(options: Options) -> Sequence[Rule]:
         *tiled_parts, long_products_in_parts,
     )  # fmt: skip
     sorts = (whole_sorts, short_orders)
-    return *factors, *sums, SCATTERS, scan_in_parts(), *sorts, as_nccl_combines
+    return *factors, *sums, scatters(target), scan_in_parts(), *sorts, as_nccl_combines
 
 
 def _graph_rules_of_metal(options: Options) -> Sequence[Rule]:

@@ -319,7 +319,7 @@ PASSES = (
                 "lamina.schedule.gpu.parts:tiled_products_in_parts", "CUDA"),
         # CUDA: scatters, sorts and collectives.
         Subpass("scatters", "replaces sums at indices by reductions, or by sums of integers",
-                "lamina.schedule.gpu.scatters:SCATTERS", "CUDA"),
+                "lamina.schedule.gpu.scatters:scatters", "CUDA"),
         Subpass("short_orders", "replaces the sort of many short rows by counting",
                 "lamina.graph.short_orders:short_orders", "CUDA"),
         Subpass("as_nccl_combines", "replaces collectives on types that NCCL lacks",

@@ -61,8 +61,8 @@ class Store:
     # Where a store that fills scratch memory runs: in the body of the loop over this axis. None if
     # its value depends on reductions: then it runs where the value is computed first.
     at: Node | None = None
-    # Each combination with what is there is an atomic operation of a GPU, so that the columns that
-    # `lamina/loops/scatters.py` lets updates run in any order.
+    # Each update is an atomic operation of a GPU, so that the updates may run in any order
+    # (`lamina/loops/scatters.py`).
     atomic: bool = False
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":

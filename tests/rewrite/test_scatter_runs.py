@@ -11,14 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina.core.dtypes import DType, bfloat16, float32, float64, int32, int64
+from lamina.core.target import DEFAULT_CUDA
 from lamina.graph.scatter_runs import FEW, MAX_PART, MIN_PART, part_of, scatter_of_runs
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.schedule.gpu.scatters import scatters_of_other_kinds
+from lamina.schedule.gpu.scatters import scatters
 from tests.generators import leaf
+
+IN_OTHER_WAYS = scatters(DEFAULT_CUDA)
 
 COMBINED = {ADD: np.add, MAX: np.maximum, MIN: np.minimum, MUL: np.multiply}
 
@@ -152,7 +155,7 @@ def test_scatters_that_replace_or_have_few_updates_stay() -> None:
 
 def _sorts(updates: int, places: int, columns: int) -> bool:
     """Whether a GPU takes a scatter as sums of runs."""
-    new = scatters_of_other_kinds(_scatter(updates, places, columns, float32))
+    new = IN_OTHER_WAYS.apply(_scatter(updates, places, columns, float32))
     return new is not None and Op.ARGSORT in {one.op for one in toposort([new])}
 
 
@@ -173,7 +176,7 @@ def test_scatters_of_one_index_share_its_order() -> None:
     for number, dtype in enumerate((float32, bfloat16)):
         update = build.cast(leaf(2 + number, shape, dtype), float32)
         sums.append(
-            scatters_of_other_kinds(Node(Op.SCATTER, (zeros, index, update), Scatter(0, ADD)))
+            IN_OTHER_WAYS.apply(Node(Op.SCATTER, (zeros, index, update), Scatter(0, ADD)))
         )
     assert None not in sums
     nodes = toposort([one for one in sums if one is not None])

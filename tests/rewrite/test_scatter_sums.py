@@ -9,14 +9,17 @@ import pytest
 
 import lamina as lm
 from lamina.core.dtypes import DType, float32, int32, int64
+from lamina.core.target import DEFAULT_CUDA
 from lamina.graph.scatter_sums import scatter_of_sums
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.schedule.gpu.scatters import scatters_of_other_kinds
+from lamina.schedule.gpu.scatters import scatters
 from tests.generators import leaf
+
+IN_OTHER_WAYS = scatters(DEFAULT_CUDA)
 
 ROWS, PLACES, UPDATES = 5, 7, 12
 
@@ -78,10 +81,10 @@ def _into_zeros(rows: int, places: int, updates: int) -> Node:
 
 def test_rows_of_few_results_are_reductions_and_those_of_many_are_not() -> None:
     few, many = _into_zeros(1 << 20, 7, 14), _into_zeros(1 << 20, 500, 14)
-    reduced = scatters_of_other_kinds(few)
+    reduced = IN_OTHER_WAYS.apply(few)
     assert reduced is not None
     assert Op.REDUCE in {node.op for node in toposort([reduced])}
-    assert scatters_of_other_kinds(many) is None
+    assert IN_OTHER_WAYS.apply(many) is None
 
 
 @pytest.mark.parametrize(("mode", "lengths"), [("bilinear", 1), ("bicubic", 2)])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import lamina as lm
 from lamina.core.dtypes import DType, float32, float64, int32, int64, uint8
+from lamina.core.target import DEFAULT_CUDA
 from lamina.graph.scatter_runs import scatter_of_runs
 from lamina.graph.scatter_windows import scatter_of_windows, windows_of
 from lamina.ir import build
@@ -16,8 +17,10 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.schedule.gpu.scatters import scatters_of_other_kinds
+from lamina.schedule.gpu.scatters import scatters
 from tests.generators import leaf
+
+IN_OTHER_WAYS = scatters(DEFAULT_CUDA)
 
 ROWS = 3
 
@@ -128,7 +131,7 @@ def test_an_index_that_depends_on_how_a_compiler_rounds_is_not_known(
 @pytest.mark.parametrize("count", [4096, 800_000])
 def test_a_gpu_adds_by_windows_where_their_index_is_known(count: int) -> None:
     known = scatter(resized(count, 0.5), count // 2, float32, ADD, 1)
-    assert scatters_of_other_kinds(known) is scatter_of_windows(known)
+    assert IN_OTHER_WAYS.apply(known) is scatter_of_windows(known)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])

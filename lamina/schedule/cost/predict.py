@@ -397,7 +397,7 @@ class _GpuCost(_NestCost):
         waiting = blocks.waits(self.target) * rates.access
         last = rates.levels[-1]
         stride = ix.terms_of(store.index)[0][scatter_indices(kernel)[0]]
-        run = array.dtype.itemsize * (width if stride > 1 else private.places)
+        run = array.dtype.itemsize * (width if stride > width else private.places * width)
         sectors = max(rates.line / run, 1.0)
         combining = sectors * (array.nbytes / last.all_read + array.nbytes / last.all_write)
         idle = max(self.workers / max(self.chunks, 1), 1.0)
@@ -406,7 +406,8 @@ class _GpuCost(_NestCost):
         # Blocks are few, and wait for their threads in between: nothing of this overlaps.
         parts = {"combining": combining, "waiting": waiting, "adding": adding}
         demands = {name: passes * each for name, each in time.demands.items()}
-        seconds = passes * time.seconds + combining + waiting + adding
+        seconds = passes * (time.seconds - rates.launch) + rates.launch
+        seconds += combining + waiting + adding
         return KernelTime(seconds, {**demands, **parts})
 
     def _scattering(self) -> float:

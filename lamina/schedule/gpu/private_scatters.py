@@ -1,8 +1,8 @@
 """Scatters whose results blocks have in memory of their own, while threads go through the updates.
 
-An update of the memory of the device takes as long as forty of a block's own. But a block holds few
-results, and goes through all updates of its rows: where the places of a row are in several blocks,
-each update is read several times.
+An update in memory that a block shares is rated at a twentieth of the time of one in the memory of
+the device. But a block holds few results, and goes through all updates of its rows: where the
+places of a row are in several blocks, each update is read several times.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,9 @@ from lamina.schedule.gpu.atoms import RESERVED_BYTES
 from lamina.schedule.gpu.planner import GpuPlanner
 
 WIDTHS = (1, 2, 4, 8, 16, 32)  # columns side by side of a block
-MAX_BLOCKS = 16  # of a row: each reads all of its updates
+# Of a row, each of which reads all of its updates: the fewest may be so many, and twice as many are
+# tried as well.
+MAX_BLOCKS = 16
 MAX_THREADS = 1024  # of a block
 UNROLLED = 4  # updates of a thread that it reads at a time
 MANY_UPDATES = UNROLLED * MAX_THREADS  # of a row: from so many on each thread has UNROLLED
@@ -48,7 +50,7 @@ class BlocksOfScatter:
         3904 updates and places of 4 columns, float32: 4 iterations twice, 2 and 1. Of 537 blocks
         each of 132 multiprocessors has 5, one at a time, so that it waits 55 times.
         """
-        room = target.shared_bytes // max(self.results * self.itemsize, 1)
+        room = target.shared_bytes // (self.results * self.itemsize)
         at_once = max(min(room, MAX_AT_ONCE), 1)
         rounds = ceil(self.blocks / (target.multiprocessors * at_once))
         over_updates = self.passes * ceil(self.updates / MANY_UPDATES)
@@ -57,10 +59,13 @@ class BlocksOfScatter:
 
 
 def blocks_of_row(places: int, width: int, itemsize: int, target: Target) -> int:
-    """How many blocks have the places of `width` columns, at least; 0 for more than MAX_BLOCKS."""
-    room = (target.shared_bytes - RESERVED_BYTES) // itemsize
-    blocks = ceil(places * width / room)
-    return blocks if blocks <= min(MAX_BLOCKS, places) else 0
+    """The fewest blocks that hold `places` of `width` columns, as many in each; 0 if these are more
+    than MAX_BLOCKS."""
+    room = (target.shared_bytes - RESERVED_BYTES) // (itemsize * width)  # places of a block
+    if room == 0 or places == 0:
+        return 0
+    blocks = ceil(places / room)
+    return blocks if blocks <= MAX_BLOCKS else 0
 
 
 def private_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
@@ -70,9 +75,9 @@ def private_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
     kernel = plan.kernel
     store = kernel.stores[0]
     places = places_of(kernel)
-    is_sum = has_atomics(kernel) or bits_of_updates(kernel) > 0
+    is_combined = has_atomics(kernel) or bits_of_updates(kernel) > 0
     has_updates = len(store.axes) > kernel.rows
-    if not (places and is_sum and has_updates):
+    if not (places and is_combined and has_updates):
         return
     itemsize = BYTES_OF_SUM if bits_of_updates(kernel) else store.value.dtype.itemsize
     side = _side(plan)
@@ -80,7 +85,7 @@ def private_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
         fewest = blocks_of_row(places, width, itemsize, plan.target)
         if not fewest or (width > 1 and (side is None or side.arg.size < width)):
             continue
-        for blocks in (fewest, 2 * fewest):
+        for blocks in dict.fromkeys((fewest, min(2 * fewest, places))):
             yield _with_results_in_blocks(plan, ceil(places / blocks), side, width)
 
 

@@ -17,7 +17,7 @@ from math import ceil, inf, prod
 
 from lamina.core.dtypes import float32, int32, int64
 from lamina.core.rates import GPUS, RATED_GPU
-from lamina.core.target import CUDA
+from lamina.core.target import CUDA, Target
 from lamina.graph.exact_scatters import MIN_BITS, scatter_of_integers, update_bits
 from lamina.graph.rewrite import Rule
 from lamina.graph.scatter_runs import key_type, own_index, part_of, scatter_of_runs
@@ -52,13 +52,20 @@ OF_KEY_BYTE, KEY_BYTES = 1.5e-11, 40
 OF_SLOT = 6
 
 
-def scatters_of_other_kinds(node: Node) -> Node | None:
-    """A scatter in the way that takes least time by the estimate; None for any other node, and
-    where that is the scatter itself."""
-    if node.op is not Op.SCATTER:
-        return None
+def scatters(target: Target) -> Rule:
+    """The rule for a GPU: a scatter in the way that takes least time by the estimate."""
+
+    def apply(node: Node) -> Node | None:
+        """`_in_another_way` on this GPU."""
+        return _in_another_way(node, target)
+
+    return Rule("scatters", (Op.SCATTER,), apply)
+
+
+def _in_another_way(node: Node, target: Target) -> Node | None:
+    """A scatter in the way that takes least time; None where that is the scatter itself."""
     ways: list[tuple[float, Callable[[Node], Node | None]]] = [
-        (_staying(node), lambda scatter: scatter),
+        (_staying(node, target), lambda scatter: scatter),
         (_in_any_order(node), scatter_of_integers),
         (_reducing(node), scatter_of_sums),
         (_in_runs(node), scatter_of_runs),
@@ -71,11 +78,11 @@ def scatters_of_other_kinds(node: Node) -> Node | None:
     return None
 
 
-def _staying(node: Node) -> float:
+def _staying(node: Node, target: Target) -> float:
     """Seconds of a scatter as it is."""
     if node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN):
         return _adding(node)  # in any order: see `has_atomics` of loops/nest.py
-    return min(_in_order(node), _in_blocks(node))
+    return min(_in_order(node), _in_blocks(node, target))
 
 
 def _in_order(node: Node) -> float:
@@ -89,16 +96,16 @@ def _in_order(node: Node) -> float:
     return max(steps * RATES.update, prod(updates.shape) * IN_ORDER)
 
 
-def _in_blocks(node: Node) -> float:
+def _in_blocks(node: Node, target: Target) -> float:
     """Seconds of sums of float32 in memory of blocks, `private_scatters`, with the best number of
     columns side by side; infinity of any other scatter, and where rows have too many places."""
     updates: Node = node.src[-1]
     axis: int = node.arg.axis
     count, places, size = updates.shape[axis], node.shape[axis], prod(updates.shape)
     is_sum = node.arg.monoid is ADD and node.dtype is float32
-    if not is_sum or update_bits(count) < MIN_BITS or not size:
+    is_combined = is_sum and target.adds_atomically
+    if not is_combined or update_bits(count) < MIN_BITS or not size:
         return inf
-    target = CUDA[RATED_GPU]
     rows, columns = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
     best = inf
     for width in WIDTHS:
@@ -187,5 +194,3 @@ def _adding(node: Node) -> float:
     updates = prod(node.src[-1].shape)
     return max(updates * RATES.atomic, _hits(node) * RATES.same_place)
 
-
-SCATTERS = Rule("scatters", (Op.SCATTER,), scatters_of_other_kinds)

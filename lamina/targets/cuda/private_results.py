@@ -67,8 +67,17 @@ class ResultsOfBlock:
         others = {axis: stride for axis, stride in rows.items() if axis in in_grid}
         sides = {axis: stride for axis, stride in rows.items() if axis not in in_grid}
         reach = sum(stride * (axis.arg.size - 1) for axis, stride in sides.items()) + 1
-        if reach != points(sides) or nest.bound(block) != "grid":
-            raise FormatError("privatize: the results of a block are no neighbours")
+        has_threads = "thread" in nest.binding.values()
+        are_uneven = any(
+            split.extent != points(split.axes) and set(split.axes[1:]) & in_grid
+            for split in nest.splits
+        )
+        are_neighbours = reach == points(sides) and len(sides) <= 1
+        if not (are_neighbours and has_threads and nest.bound(block) == "grid") or are_uneven:
+            raise FormatError(
+                "privatize: a block has some places of one column, or of columns side by side "
+                "along one axis that threads share"
+            )
         return cls(nest.private, store, place, strides[place], block, others, sides)
 
     @property
@@ -108,12 +117,11 @@ class ResultsOfBlock:
         exponent of its updates."""
         assert self.store.monoid is not None
         index = printer.index_text(self.index, point)
-        target = f"results[{index}]"
         if finds_tops:
             return f"shared_max(&tops[{index}], exponent_of({value}));"
         if self.private.bits:
             value = f"scaled<{self.private.bits}>({value}, tops[{index}])"
-        return f"shared_{monoid_name(self.store.monoid)}(&{target}, {value});"
+        return f"shared_{monoid_name(self.store.monoid)}(&results[{index}], {value});"
 
     def closing(self, printer: CudaPrinter) -> list[str]:
         """The lines that combine what is in the memory of the device with the block's results."""
