@@ -69,6 +69,7 @@ class Threads:
                   `has_neighbours` says
     cooperates    whether threads share a row; else a thread has a row, and a block has BLOCK
     keeps_row     whether a thread keeps its part of a row in registers
+    has_largest_blocks  whether a block may have MAX_SHARED_THREADS
     """
 
     def __init__(self, nest: Nest, target: Target) -> None:

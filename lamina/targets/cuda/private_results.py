@@ -2,9 +2,9 @@
 
 A block has some neighbouring places, of one column or of a few side by side: the columns are those
 of its rows that are in threads or unrolled. Of sums of int64 along an axis of 90 places, 25 of
-which a block has, with 8 columns of 64:
+which a block has, with 8 columns of 60:
 
-    PRIVATE(i64, 200, 0);                                      `opening`
+    PRIVATE(i64, 200, (i64)0);                                      `opening`
     UNROLL for (i64 column = 0 + thread_in_row; ...) {
         ...
         if (and_9) { shared_sum(&results[8 * (where_5 - 25 * row) + row_inner], load_4); }
@@ -12,7 +12,7 @@ which a block has, with 8 columns of 64:
     combine_results<i64>(200, [&](u32 i) -> i64 * {            `closing`
         const i64 place = 25 * row + i / 8;
         const i64 side = i % 8;
-        return place < 90 && 8 * row_outer + side < 64 ? p2 + 8 * row_outer + 64 * place + side : 0;
+        return place < 90 && 8 * row_outer + side < 60 ? p2 + 8 * row_outer + 60 * place + side : 0;
     }, [&](u32 i, i64 old) { return (old + results[i]); });
 """
 
@@ -34,7 +34,6 @@ from lamina.targets.names import monoid_name
 
 if TYPE_CHECKING:
     from lamina.targets.cuda.printer import CudaPrinter
-
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class ResultsOfBlock:
     def _within_sides(self, printer: CudaPrinter) -> list[str]:
         """The condition that a column side by side is one of the array: of 60 columns, the last
         block of 8 has 4."""
-        inner = next(iter(self.sides))
+        (inner,) = self.sides
         split = printer.nest.sub_loops(inner)
         outer: Axes = tuple(axis for axis in split.axes if axis in self.others)
         if split.extent == points(split.axes):
@@ -172,4 +171,5 @@ def _sum(printer: CudaPrinter, terms: dict[Node, int], constant: int) -> str:
 
 
 def _times(factor: int, text: str) -> str:
+    """The text of a product: ``64 * row``, or ``row`` for a factor of 1."""
     return text if factor == 1 else f"{factor} * {text}"
