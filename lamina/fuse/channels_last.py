@@ -25,10 +25,19 @@ from itertools import chain
 from lamina.core.shape import prod, squeezed
 from lamina.fuse.layout import is_made_of_inputs
 from lamina.fuse.reorder import LastAxis, Rebuilder
+from lamina.fuse.traced_axes import (
+    INDEXING,
+    Axis,
+    axis_below,
+    kept_axes,
+    moved_product_of,
+    reduced_in_order,
+    traced,
+)
 from lamina.fuse.users import Users, users_of
 from lamina.ir.build import inverse, moved_last, permute, reshape, stored_in_order
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op, Pad, Reduce
+from lamina.ir.ops import Group, Op, Pad
 from lamina.ir.products import has_windows, product_of
 from lamina.ir.substitute import with_operands
 
@@ -39,20 +48,10 @@ MIN_CHANNELS = 16
 # An estimate.
 MIN_REPEATS = 16
 
-# What changes indices and nothing else: the channels are traced through it.
-INDEXING = Group.MOVEMENT - {Op.PAD}
 # What has an order in memory of its own.
 COMPUTED = Group.ELEMENTWISE | {Op.PAD, Op.REDUCE, Op.SCATTER}
 # Of these, what is read where it is made: padding is a condition, and a scatter has memory.
 NEVER_COPIED = frozenset({Op.PAD, Op.SCATTER})
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis of a node, by its position in the shape."""
-
-    node: Node
-    number: int
 
 
 def channels_last(sinks: Sequence[Node]) -> list[Node]:
@@ -97,7 +96,7 @@ def _is_gradient_of_filter(total: Node, number: int, last_axis: LastAxis) -> boo
     For the filter (K, C, P, Q) of the convolution above, with d the gradient of its result, it is
     the sum over n, h and w of ``image[n, c, h + p, w + q] * d[n, k, h, w]``: its axis 0, along k,
     is that of d, which has k last in memory."""
-    product = _moved_product_of(total)
+    product = moved_product_of(total)
     below = _in_operands(total, number)
     sums_over_images = total.arg.axes[0] == 0
     if product is None or below is None or not sums_over_images:
@@ -108,47 +107,6 @@ def _is_gradient_of_filter(total: Node, number: int, last_axis: LastAxis) -> boo
     source = traced(Axis(result_gradient, below))
     is_last = source is not None and last_axis.get(source.node) == source.number
     return is_last and traced(Axis(images, below)) is None
-
-
-def _kept(node: Node) -> list[int]:
-    """The axes of its operand that a REDUCE keeps."""
-    return [axis for axis in range(len(node.src[0].shape)) if axis not in node.arg.axes]
-
-
-def traced(axis: Axis) -> Axis | None:
-    """The same axis of what lies beneath movement, and beneath gathers along other axes; None if it
-    is moved along, cut or repeated there, or is only a part of an axis."""
-    node, number = axis.node, axis.number
-    while node.op in INDEXING or node.op is Op.GATHER:
-        below = _below(node, number)
-        if below is None:
-            return None
-        node, number = node.src[0], below
-    return Axis(node, number)
-
-
-def _below(node: Node, number: int) -> int | None:
-    """Where the axis `number` of a movement's result is in its operand, whole and in order."""
-    source = node.src[0].shape
-    size = node.shape[number]
-    match node.op:
-        case Op.PERMUTE:
-            return int(node.arg[number])
-        case Op.RESHAPE:
-            before = prod(node.shape[:number])
-            places = (place for place, other in enumerate(source) if other == size)
-            return next((place for place in places if prod(source[:place]) == before), None)
-        case Op.EXPAND:
-            place = number - (len(node.shape) - len(source))
-            return place if place >= 0 and source[place] == size else None
-        case Op.SHRINK:
-            return number if node.arg[number] == range(source[number]) else None
-        case Op.SHEAR:
-            return None if number in (node.arg.axis, node.arg.by) else number
-        case Op.GATHER:
-            return None if number == node.arg else number
-        case _:
-            return None
 
 
 def _array_beneath(operand: Node) -> Node:
@@ -219,7 +177,7 @@ class _Flow:
     convolution from the channels that it sums up to those of its result."""
 
     def __init__(self, users: Users) -> None:
-        self.products = {_moved_product_of(node) for node in users} - {None}
+        self.products = {moved_product_of(node) for node in users} - {None}
         self.readers: dict[Node, list[_Read]] = {}  # by what lies beneath the movement
         for node in users:
             if self._has_order(node):
@@ -241,7 +199,7 @@ class _Flow:
                 axis = Axis(total, number)
                 if size < MIN_CHANNELS or not _is_image(axis):
                     continue
-                if _is_last_in_memory(Axis(total.src[0], _kept(total)[number])):
+                if _is_last_in_memory(Axis(total.src[0], kept_axes(total)[number])):
                     yield axis
 
     def spread(self, seeds: Iterable[Axis]) -> dict[Node, int]:
@@ -281,16 +239,8 @@ def _is_read_from_memory(read: _Read, node: Node) -> bool:
     return is_reduced or is_repeated
 
 
-def _moved_product_of(node: Node) -> Node | None:
-    """The products that a sum adds up if their factors are read beneath movement, as those of a
-    convolution or of matrices are; None for any other node."""
-    product = product_of(node, INDEXING)
-    is_moved = product is not None and any(factor.op in INDEXING for factor in product.src)
-    return product if is_moved else None
-
-
 def _operands_of(node: Node) -> tuple[Node, ...]:
-    product = _moved_product_of(node)
+    product = moved_product_of(node)
     return node.src if product is None else product.src
 
 
@@ -303,8 +253,8 @@ def _in_operands(node: Node, number: int) -> int | None:
         return None
     if node.op is not Op.REDUCE:
         return number
-    below = _kept(node)[number]
-    if _moved_product_of(node) is None:
+    below = kept_axes(node)[number]
+    if moved_product_of(node) is None:
         return below
     product = traced(Axis(node.src[0], below))
     return None if product is None else product.number
@@ -317,7 +267,7 @@ def _same_beneath(axis: Axis) -> list[Axis]:
     if number is None:
         return []
     sources = [traced(Axis(operand, number)) for operand in _operands_of(axis.node)]
-    if _moved_product_of(axis.node) is not None and None in sources:
+    if moved_product_of(axis.node) is not None and None in sources:
         return []
     return [source for source in sources if source is not None]
 
@@ -326,7 +276,7 @@ def _same_above(axis: Axis, read: _Read) -> Iterator[Axis]:
     """The channels of the node that reads `axis`: the same ones, or those that a dense convolution
     makes of them, along which the filter alone varies."""
     total = read.node
-    product = _moved_product_of(total)
+    product = moved_product_of(total)
     others = [factor for factor in product.src if factor is not read.operand] if product else []
     is_summed = any(traced(Axis(read.operand, summed)) == axis for summed in _summed(total))
     for number, size in enumerate(total.shape):
@@ -341,7 +291,7 @@ def _same_above(axis: Axis, read: _Read) -> Iterator[Axis]:
 
 def _summed(total: Node) -> list[int]:
     """The axes of products along which they are summed up."""
-    if _moved_product_of(total) is None:
+    if moved_product_of(total) is None:
         return []
     below = [traced(Axis(total.src[0], axis)) for axis in total.arg.axes]
     return [axis.number for axis in below if axis is not None]
@@ -361,17 +311,17 @@ class _ChannelsLast(Rebuilder):
         number = self.last_axis.get(node.src[0]) if len(node.src) == 1 else None
         if node.op is not Op.REDUCE or number is None:
             return super().in_own_order(node)
-        reduced = _reduce_in_order(node, [self.permuted[node.src[0]]], number)
-        kept = _kept(node)
+        reduced = reduced_in_order(node, [self.permuted[node.src[0]]], number)
+        kept = kept_axes(node)
         if number not in kept:
             return reduced
         return permute(reduced, inverse(moved_last(kept.index(number), len(kept))))
 
     def in_order(self, node: Node, axis: int) -> Node:
         if node.op is Op.REDUCE:
-            below = _kept(node)[axis]
+            below = kept_axes(node)[axis]
             operands = [self.operand(operand, below) for operand in node.src]
-            return _reduce_in_order(node, operands, below)
+            return reduced_in_order(node, operands, below)
         if node.op not in (Op.PAD, Op.SCATTER):
             return Node(node.op, tuple(self._factors(node, axis)), node.arg)
         operands = [self.operand(operand, axis) for operand in node.src]
@@ -387,7 +337,7 @@ class _ChannelsLast(Rebuilder):
         """Products are built anew, and axes of size 1 are added or removed in the new order."""
         if operand.op is Op.MUL and operand not in self.last_axis:
             return Node(Op.MUL, tuple(self._factors(operand, axis)), operand.arg)
-        below = _below(operand, axis) if operand.op is Op.RESHAPE else None
+        below = axis_below(operand, axis) if operand.op is Op.RESHAPE else None
         if below is None or squeezed(operand.shape) != squeezed(operand.src[0].shape):
             return super().operand(operand, axis)
         shape = tuple(operand.shape[other] for other in moved_last(axis, len(operand.shape)))
@@ -422,10 +372,3 @@ def _over(movement: Node, source: Node, other: Node) -> Node:
     if movement is source:
         return other
     return with_operands(movement, (_over(movement.src[0], source, other),))
-
-
-def _reduce_in_order(node: Node, operands: Sequence[Node], number: int) -> Node:
-    """A REDUCE of operands whose axis `number` has been moved to the end."""
-    order = moved_last(number, len(node.src[0].shape))
-    axes = tuple(sorted(order.index(axis) for axis in node.arg.axes))
-    return Node(Op.REDUCE, tuple(operands), Reduce(node.arg.monoid, axes, node.arg.component))

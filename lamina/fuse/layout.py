@@ -26,6 +26,13 @@ from lamina.fuse.costs import weight_of, widening
 from lamina.fuse.groups import padded
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.reorder import LastAxis, Rebuilder
+from lamina.fuse.traced_axes import (
+    Axis,
+    kept_axes,
+    moved_product_of,
+    reduced_in_order,
+    traced,
+)
 from lamina.fuse.users import Users, users_of
 from lamina.fuse.values import MIN_REPEATED_COST
 from lamina.graph import index as ix
@@ -292,41 +299,57 @@ def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
 
 
 def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
-    """`factors` with their last axis, and the elementwise values connected to them with the same.
+    """`factors` with their last axis, and the values connected to them with the same axis last.
 
-    An axis goes from a value to its neighbours, its operands and users, where both are elementwise.
-    It goes down to operands first, then up to users. For the factor f in ``f = relu(a + b)`` and
-    ``g = f * c``, with a, b and c elementwise: down to the sum, a and b; then up to g, which reads
-    f. c gets no axis, as the way down is over.
+    An axis goes from a value to its neighbours, its operands and users beneath movement, where both
+    are arithmetic or extremes, sums and the like of one array, as of the windows of a pool. It goes
+    down to operands first, then up to users. For the factor f in ``f = relu(a + b)`` and ``g = f *
+    c``, with a, b and c arithmetic: down to the sum, a and b; then up to g, which reads f. c gets
+    no axis, as the way down is over.
 
     A value that has an axis keeps it: it has that of the first neighbour in this order to reach it.
     On the way down later users come first, so the last of several users in order decides.
 
-    A factor that is an input or a reduction passes no axis on: a copy of it is stored in the other
-    order, and values that are computed from it keep theirs.
+    A factor that is an input or a sum of products passes no axis on: a copy of it is stored in the
+    other order, and values that are computed from it keep theirs.
     """
     last_axis = dict(factors)
-    edges = [
-        (node, operand)
-        for node in users
-        for operand in node.src
-        if node.op in Group.ELEMENTWISE and operand.op in Group.ELEMENTWISE
-    ]
-    for node, operand in reversed(edges):  # down, users first
+    computed = [node for node in users if _passes_axis(node)]
+    for node in reversed(computed):  # down, users first
         if node in last_axis:
-            last_axis.setdefault(operand, last_axis[node])
-    for node, operand in edges:  # up, operands first
-        if operand in last_axis:
-            last_axis.setdefault(node, last_axis[operand])
+            for source in _beneath(node, last_axis[node]):
+                last_axis.setdefault(source.node, source.number)
+    for node in computed:  # up, operands first
+        for number in range(len(node.shape)):
+            sources = _beneath(node, number)
+            if any(last_axis.get(source.node) == source.number for source in sources):
+                last_axis.setdefault(node, number)
     return last_axis
 
 
+def _passes_axis(node: Node) -> bool:
+    """Can the order of a value in memory be that of its operands?"""
+    if node.op is Op.REDUCE:
+        return len(node.src) == 1 and moved_product_of(node) is None
+    return node.op in Group.ELEMENTWISE
+
+
+def _beneath(node: Node, number: int) -> list[Axis]:
+    """The same axis as `number` of the values that `node` reads beneath movement."""
+    below = kept_axes(node)[number] if node.op is Op.REDUCE else number
+    traces = [traced(Axis(operand, below), Group.MOVEMENT) for operand in node.src]
+    return [source for source in traces if source is not None and _passes_axis(source.node)]
+
+
 class _TileOrder(Rebuilder):
-    """Arithmetic is done in the new order; an input or a reduction is made as it was, and then
-    permuted."""
+    """Arithmetic and extremes are computed in the new order; an input or a sum of products is made
+    as it was, and then permuted."""
 
     def in_order(self, node: Node, axis: int) -> Node:
-        if node.op not in Group.ELEMENTWISE:
+        if not _passes_axis(node):
             return permute(self.in_own_order(node), moved_last(axis, len(node.shape)))
+        if node.op is Op.REDUCE:
+            below = kept_axes(node)[axis]
+            return reduced_in_order(node, [self.operand(node.src[0], below)], below)
         operands = [self.operand(operand, axis) for operand in node.src]
         return Node(node.op, tuple(operands), node.arg)

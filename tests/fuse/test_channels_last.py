@@ -15,7 +15,8 @@ import lamina as lm
 from lamina import Tensor
 from lamina.core.shape import Shape
 from lamina.frontend.realize import opened_as_computed
-from lamina.fuse.channels_last import Axis, channels_last, traced
+from lamina.fuse.channels_last import channels_last
+from lamina.fuse.traced_axes import Axis, traced
 from lamina.graph import index as ix
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import rewrite

@@ -84,6 +84,33 @@ def test_products_read_neighbours(name: str, dtype: lm.DType) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def pooled(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    """A pool with padding between two convolutions, whose gradients need the places of maxima."""
+    images = lm.max_pool2d(lm.relu(lm.conv2d(x, w, padding=1)), 3, stride=2, padding=1)
+    return lm.conv2d(images, v, padding=1)
+
+
+def test_pools_between_convolutions_have_the_order_of_their_images() -> None:
+    """Extremes of windows, and what they choose from, are computed with the channels last, so that
+    the places of maxima are stored so, where the kernels of gradients read them beside images."""
+    shapes = [IMAGES, FILTERS, MORE]
+    leaves = [leaf(number, shape, lm.bfloat16) for number, shape in enumerate(shapes)]
+    results = slopes(pooled)(*(Tensor.of(one, "cpu") for one in leaves))
+    sinks = opened_as_computed([one.node for one in results], {})
+    laid = lay_out(sinks)
+
+    extremes = [one for one in toposort(laid) if one.op is Op.REDUCE and one.arg.monoid is not ADD]
+    assert extremes
+    assert all(extreme.shape[-1] == FILTERS[0] for extreme in extremes)
+
+    rng = np.random.default_rng(0)
+    given: dict[Node, Any] = {
+        one: rng.standard_normal(one.shape).astype(one.dtype.numpy) for one in leaves
+    }
+    for got, want in zip(evaluate(laid, given), evaluate(sinks, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_windows_of_a_product_of_arrays_keep_the_order_of_memory() -> None:
     """Of a gelu, which is x times what is costly to compute, both arrays vary along all axes."""
     x = Tensor.of(leaf(0, (10_453, 352, 3), lm.float32), "cpu")
