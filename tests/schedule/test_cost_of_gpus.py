@@ -220,6 +220,33 @@ def test_updates_in_order_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) 
     assert 1 / 1.5 < cost.seconds * 1e6 / 20_785 < 1.5
 
 
+def test_lanes_look_at_updates_of_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16,384 rows of 768 columns, in order, took an H200 0.6 ms, as 32 are looked at at a time."""
+    monkeypatch.setattr(backends, "scatters", lambda target: as_written)
+    specs = (
+        lm.TensorSpec((50304, 768)), lm.TensorSpec((16384,), lm.int64), lm.TensorSpec((16384, 768))
+    )  # fmt: skip
+    cost = cost_of(lambda x, rows, new: lm.index_add(x, 0, rows, new), *specs)
+    assert 1 / 1.5 < cost.seconds * 1e6 / 600 < 1.5
+
+
+def test_gradients_of_long_tables_are_sums_of_runs() -> None:
+    """Neither do threads go through all updates in order, nor blocks through them once for each of
+    many parts of the table: sums of runs write each row of the table once."""
+    specs = (
+        lm.TensorSpec((32000, 2048), lm.bfloat16), lm.TensorSpec((8192,), lm.int64),
+        lm.TensorSpec((8192, 2048), lm.bfloat16),
+    )  # fmt: skip
+
+    def gradient(table: lm.Tensor, words: lm.Tensor, slopes: lm.Tensor) -> lm.Tensor:
+        loss = lm.sum((lm.embedding(words, table) * slopes).cast(lm.float32))
+        return lm.gradient(loss, [table])[0]
+
+    cost = cost_of(gradient, *specs)
+    writing_once = 32000 * 2048 * 2 / GPUS[ARCH].levels[-1].all_write
+    assert cost.seconds < 6 * writing_once
+
+
 def test_no_call_takes_less_than_the_host() -> None:
     cost = cost_of(lambda x: x + 1.0, lm.TensorSpec((4,)))
     rates = GPUS[ARCH]

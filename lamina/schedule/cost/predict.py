@@ -10,7 +10,7 @@ from math import ceil
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
 from lamina.loops.scatters import BYTES_OF_SUM
@@ -371,8 +371,12 @@ class _GpuCost(_NestCost):
         scattering = self._scattering()
         if not scattering:
             return time
-        seconds = max(time.seconds, scattering + self.rates.launch)
-        return KernelTime(seconds, {**time.demands, "scatter": scattering})
+        launch = self.rates.launch
+        # Each lane reads the index of another update.
+        share = 1 / WARP if self._lanes_vote() else 1.0
+        demands = {name: each * share for name, each in time.demands.items()}
+        seconds = launch + max((time.seconds - launch) * share, scattering)
+        return KernelTime(seconds, {**demands, "scatter": scattering})
 
     def _private_time(self, time: KernelTime) -> KernelTime:
         """A scatter with results in memory of blocks, which go through the updates, those of
@@ -413,7 +417,9 @@ class _GpuCost(_NestCost):
     def _scattering(self) -> float:
         """The seconds of the updates of a scatter; 0 for any other kernel. Atomic ones are so many
         at a time, and those of a place one after the other, if all places are as likely. In order,
-        each thread goes through all updates of its rows."""
+        each thread goes through all updates of its rows, or all threads of a warp do so together:
+        they look at 32 at a time, and add those that are theirs. Of 8192 updates these are 256
+        where one in 32 is of the same place, as of words, and take as long as 512 of a thread."""
         kernel, rates = self.kernel, self.rates
         if not scatter_indices(kernel):
             return 0.0
@@ -422,7 +428,16 @@ class _GpuCost(_NestCost):
         of_place = updates / max(kernel.parameters[store.parameter].size, 1)
         if store.atomic:
             return max(updates * rates.atomic, of_place * rates.same_place)
-        return points(store.axes[kernel.rows :]) * rates.update
+        seconds = points(store.axes[kernel.rows :]) * rates.update
+        return seconds * 2 / WARP if self._lanes_vote() else seconds
+
+    def _lanes_vote(self) -> bool:
+        """Do the threads of a warp look at other updates each, as they would all look at the same
+        one? That is where the place of an update is the same for neighbouring results."""
+        condition = self.kernel.stores[0].condition
+        fastest = self._axes_of_warp()
+        fills_warps = bool(fastest) and points(fastest) % WARP == 0
+        return fills_warps and free_axes(condition).isdisjoint(fastest)
 
     def _chain(self) -> float:
         """The chains of a block, in each round."""

@@ -82,7 +82,13 @@ def _staying(node: Node, target: Target) -> float:
     """Seconds of a scatter as it is."""
     if node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN):
         return _adding(node)  # in any order: see `has_atomics` of loops/nest.py
-    return min(_in_order(node), _in_blocks(node, target))
+    return _moving_results(node) + min(_in_order(node), _in_blocks(node, target))
+
+
+def _moving_results(node: Node) -> float:
+    """Seconds of the kernel that writes what is added to, and of the one that reads the results.
+    Reductions are computed where they are read: they write the results alone."""
+    return 2 * (node.nbytes / BYTES_A_SECOND + KERNEL_SECONDS)
 
 
 def _in_order(node: Node) -> float:
