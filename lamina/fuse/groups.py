@@ -127,9 +127,10 @@ class _Candidate:
 class _Grouper:
     """Puts one value after the other into a kernel."""
 
-    def __init__(self, values: Values, shapes: Mapping[Node, Shape]) -> None:
+    def __init__(self, values: Values, shapes: Mapping[Node, Shape], max_apart: int) -> None:
         self.values = values
         self.shapes = shapes  # of all values, in memory
+        self.max_apart = max_apart  # of the `FusionTarget`
         self.groups: list[KernelGroup] = []
         self.group_of: dict[Node, KernelGroup] = {}
         self.last_collective: KernelGroup | None = None
@@ -198,7 +199,7 @@ class _Grouper:
                 continue
             if group.try_add(candidate.node, candidate.recomputed):
                 return group
-        group = KernelGroup(candidate.node, self.shapes, len(self.groups))
+        group = KernelGroup(candidate.node, self.shapes, len(self.groups), self.max_apart)
         self.groups.append(group)
         return group
 
@@ -229,7 +230,7 @@ def group_values(
     `never_recomputed` are sums of products that kernels gain nothing by computing again.
     """
     values = choose_values(sinks, target, never_recomputed)
-    grouper = _Grouper(values, _padded_shapes(sinks, values, target))
+    grouper = _Grouper(values, _padded_shapes(sinks, values, target), target.max_apart)
     for node, region in values.regions.items():
         grouper.add(node, region)
     return toposort(grouper.groups)

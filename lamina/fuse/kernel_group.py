@@ -39,6 +39,8 @@ SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT}
 # first. Kernels of up to SMALL_KERNEL elements are over before that matters. Both are estimates.
 MIN_ROWS = 16
 SMALL_KERNEL = 1 << 16
+# The same for rows whose elements lie apart: each block has several that are neighbours.
+MIN_ROWS_APART = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,17 @@ class KernelGroup:
     """A kernel in the making; `first` is its first member.
 
     `values` are all values of the program, with the shapes that they have in memory. `number` is
-    the kernel's place in the order in which kernels were begun.
+    the kernel's place in the order in which kernels were begun. `max_apart` is that of
+    `lamina.fuse.target`.
     """
 
-    def __init__(self, first: Node, values: Mapping[Node, Shape], number: int = 0) -> None:
+    def __init__(
+        self, first: Node, values: Mapping[Node, Shape], number: int = 0, max_apart: int = 0
+    ) -> None:
         self.first = first
         self.values = values
         self.number = number
+        self.max_apart = max_apart
         self.members = [first]
         # The kernels that must run before, which `run_after` sets. Like nodes, kernels are a graph
         # for `toposort`.
@@ -92,7 +98,7 @@ class KernelGroup:
             base = first.src[0]
             self.initial = KernelGroup(Node(Op.CONTIGUOUS, (base,)), values)
         # This succeeds: a value by itself needs no other member, and so none at another index.
-        self._lower_anew(_shape_of_first(first), plan={})
+        self._lower_anew(_shape_of_first(first, max_apart), plan={})
         # The reduction, if any, whose operands are reused across rows: a product of matrices.
         self.contraction = contraction([self.stores[first].value], self.row_axes)
 
@@ -244,7 +250,7 @@ class KernelGroup:
         operand_shape = node.src[0].shape
         axes = node.arg.axes
         rows = squeezed(node.shape)
-        passes_pay = _passes_over_rows_pay(node)
+        passes_pay = _passes_over_rows_pay(node, self.max_apart)
         if rows == self.rows:
             if not passes_pay:
                 return before
@@ -277,7 +283,7 @@ class KernelGroup:
             return before  # it has members of that shape already
         if self.shape.shared:
             return None  # a third kind of rows; `KernelShape` has places for two
-        finer = KernelGroup(node, self.values)
+        finer = KernelGroup(node, self.values, max_apart=self.max_apart)
         index = self._index_read_by(finer)
         if index is None or not self._can_be_shared_at(index, finer):
             return None
@@ -449,11 +455,11 @@ class KernelGroup:
             self.initial = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
 
 
-def _shape_of_first(first: Node) -> KernelShape:
+def _shape_of_first(first: Node, max_apart: int) -> KernelShape:
     """The shape of a kernel with the one member `first`. If that is a reduction and passes over
     rows pay, what it reduces may become a member: the (64, 100) scores of 64 row maxima."""
     shape = KernelShape.starting_with(first)
-    if first.op is Op.REDUCE and _passes_over_rows_pay(first):
+    if first.op is Op.REDUCE and _passes_over_rows_pay(first, max_apart):
         shape = shape.with_columns(first.src[0].shape, first.arg.axes)
     return shape
 
@@ -464,19 +470,23 @@ def _split_rows(group: KernelGroup) -> Set[int]:
     return group.lowered.axes.plan.keys() & range(len(group.rows))
 
 
-def _passes_over_rows_pay(reduction: Node) -> bool:
+def _passes_over_rows_pay(reduction: Node, max_apart: int) -> bool:
     """Whether a kernel may pass over the operand of `reduction` a row at a time, several times.
 
     It must reduce the innermost axis: its neighbours in memory are in one cache line, which the
     second pass then finds in the cache. Other axes may be reduced with it, as (0, 2) of
     (8, 64, 100). And there must be rows for all threads, or so few elements that it does not
-    matter: see `MIN_ROWS`.
+    matter: see `MIN_ROWS`. Or it must reduce `max_apart` elements or fewer, which registers hold
+    meanwhile: rows that are neighbours are read side by side, as the 22,898 rows of 8 elements of
+    each of 128 arrays of (8, 22898).
     """
     shape = reduction.src[0].shape
     long_axes = [axis for axis, size in enumerate(shape) if size != 1]
     innermost = max(long_axes, default=-1)
-    if innermost not in reduction.arg.axes:
+    is_along_rows = innermost in reduction.arg.axes
+    if not is_along_rows and prod(shape) > max_apart * prod(reduction.shape):
         return False
-    has_rows_for_threads = prod(reduction.shape) >= MIN_ROWS
+    min_rows = MIN_ROWS if is_along_rows else MIN_ROWS_APART
+    has_rows_for_threads = prod(reduction.shape) >= min_rows
     is_small = prod(shape) <= SMALL_KERNEL
     return has_rows_for_threads or is_small

@@ -105,6 +105,11 @@ class FusionTarget:
     them 113 and 40 ms (one core of a Zen 3, with factors as `lamina.graph.steps_in_rows` stores
     them)."""
 
+    max_apart: int = 0
+    """In elements: rows of up to so many that lie apart in memory, with neighbouring rows beside
+    them, are passed over several times by one kernel, whose threads hold them in registers. 0 if
+    each pass over such rows is a kernel of its own."""
+
     sort_run: int = 0
     """In keys: rows of up to so many are sorted by one block of threads at once; longer ones byte
     by byte, in several kernels. 0 if rows of any length are sorted at once."""

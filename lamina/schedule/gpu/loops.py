@@ -31,6 +31,7 @@ from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.private_scatters import private_scatters
 from lamina.schedule.gpu.products import best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
+from lamina.schedule.gpu.rows_apart import rows_apart
 from lamina.schedule.gpu.shifted import tiles_of_shifted
 from lamina.schedule.gpu.short_axes import tiles_of_short_axes
 from lamina.schedule.gpu.tensorize import Tensorize
@@ -107,13 +108,15 @@ def _best_loops(
     plan: GpuPlanner, tiled_rows: Iterable[GpuPlanner], *, shares_products: bool
 ) -> GpuPlanner:
     """Of loops without a register tile, and with each that there is of windows and of rows, of
-    short axes (`tiles_of_short_axes`), and of accesses that store where loads begin within one
-    (`tiles_of_shifted`), with threads along each of the best rows, and, if threads may share a
+    short axes (`tiles_of_short_axes`), of accesses that store where loads begin within one
+    (`tiles_of_shifted`), and of rows that registers hold though their elements lie apart
+    (`rows_apart`), with threads along each of the best rows, and, if threads may share a
     product, of those that share its steps, or that have a few of its rows where it has few columns
     (`tiles_of_columns`): those that are predicted to take the least time."""
     candidates = [*tiles_of_short_axes(plan)]
     for best in _best_rows(plan)[:1]:
         candidates += tiles_of_shifted(plan, best)
+        candidates += rows_apart(plan, best)
     if shares_products:
         candidates += [*_with_shared_products(plan), *tiles_of_columns(plan)]
     # All tiles go on from what `plan` is so far.
