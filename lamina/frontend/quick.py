@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import repeat
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,20 +23,33 @@ if TYPE_CHECKING:
     from lamina.runtime.cuda import CudaProgram
 
 _MAX_KEPT = 2  # jobs of one program that wait for a call
-_REFERENCES = 2  # to what a table alone has: from there, and from the argument of getrefcount
+# References to what a table alone has: from there, and from the argument of getrefcount. The node
+# of a result has its memory as well.
+_REFERENCES = 2
+_REFERENCES_TO_MEMORY = 3
 
 
 @dataclass(slots=True)
 class _KeptJob:
     """What a quick call keeps for a later one.
 
-    job: as the program's code takes it. nodes: the BUFFER node of each result; empty where their
-        memory is not kept. scratch: what the kernels need in between
+    job: as the program's code takes it. nodes, buffers: the BUFFER node of each result, and its
+        memory; empty where that is not kept. scratch: what the kernels need in between
     """
 
     job: Any
     nodes: list[Node]
+    buffers: list[Buffer]
     scratch: Buffer | None
+
+    def is_shared(self, number: int) -> bool:
+        """Whether somebody has the result of that number, or has written over it."""
+        # What is asked about is bound to no name: whether that counts depends on Python's version.
+        return (
+            getrefcount(self.nodes[number]) > _REFERENCES
+            or getrefcount(self.buffers[number]) > _REFERENCES_TO_MEMORY
+            or self.buffers[number].overwritten
+        )
 
 
 def has_quick_call(program: Program) -> bool:
@@ -105,6 +118,8 @@ class _QuickCall:
         # Whether results and scratch memory stay for the next call.
         self.is_kept = arena + sum(self.sizes) <= quick.max_kept_bytes
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
+        # Whether the only result is a tensor, not a tuple or the like.
+        self.is_tensor = type(program.result) is Place and len(self.sizes) == 1
         self.rebuilt = _rebuilt(program)
         known = program.captured_buffers(captured)  # with the arrays in front that calls keep
         inputs = known[len(known) - len(program.inputs) :]
@@ -127,19 +142,20 @@ class _QuickCall:
     def _begin(self) -> _KeptJob:
         """A job without memory of its own."""
         unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
-        return _KeptJob(self.code.job([*unknown, *self.read]), [], None)
+        return _KeptJob(self.code.job([*unknown, *self.read]), [], [], None)
 
     def _allocate(self, kept: _KeptJob) -> None:
         """Give a job that has no results memory for them, and scratch memory."""
         if self.arena and kept.scratch is None:
             kept.scratch = Buffer(self.arena, self.device)
             kept.job[self.scratch_place] = kept.scratch.pointer
-        kept.nodes = [self._new_result(kept.job, number) for number in self.result_numbers]
+        kept.buffers = [Buffer(size, self.device) for size in self.sizes]
+        kept.nodes = [*map(self._use_result, repeat(kept), self.result_numbers)]
 
-    def _new_result(self, job: Any, number: int) -> Node:
-        """New memory for the result of that number, which the job writes."""
-        buffer = Buffer(self.sizes[number], self.device)
-        job[self.result_places[number]] = buffer.pointer
+    def _use_result(self, kept: _KeptJob, number: int) -> Node:
+        """Let a job write the result of that number to its memory; the node of that."""
+        buffer = kept.buffers[number]
+        kept.job[self.result_places[number]] = buffer.pointer
         return Node.unique(buffer, *self.kinds[number], self.device)
 
     def _unshared(self, shared: _KeptJob) -> _KeptJob:
@@ -153,8 +169,9 @@ class _QuickCall:
         if not kept.nodes:
             self._allocate(kept)
         for number in self.result_numbers:
-            if _is_shared(kept.nodes, number):
-                kept.nodes[number] = self._new_result(kept.job, number)
+            if kept.is_shared(number):
+                kept.buffers[number] = Buffer(self.sizes[number], self.device)
+                kept.nodes[number] = self._use_result(kept, number)
         return kept
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
@@ -166,12 +183,12 @@ class _QuickCall:
             kept = self._begin()
         if not kept.nodes:
             self._allocate(kept)
-        nodes = kept.nodes
-        for number in self.result_numbers:  # `_is_shared`, without a call
+        nodes, buffers = kept.nodes, kept.buffers
+        for number in self.result_numbers:  # `_KeptJob.is_shared`, without a call
             if (
                 getrefcount(nodes[number]) > _REFERENCES
-                or getrefcount(nodes[number].arg.storage) > _REFERENCES
-                or nodes[number].arg.storage.overwritten
+                or getrefcount(buffers[number]) > _REFERENCES_TO_MEMORY
+                or buffers[number].overwritten
             ):
                 kept = self._unshared(kept)
                 break
@@ -179,31 +196,28 @@ class _QuickCall:
         for number, place in self.read_places:
             tensor = tensors[number]
             # Most are in memory of their own, which is found in fewer steps here.
-            storage = getattr(tensor.node.arg, "storage", None)
+            try:
+                storage = tensor.node.arg.storage
+            except AttributeError:
+                storage = None
             if type(storage) is not Buffer or storage.overwritten or tensor.assigned:
                 storage = memory.memory_of(tensor)
             job[place] = storage.pointer
         counter.kernels += self.kernels
         self.run_job(job)
         device = self.device
-        values: list[Tensor] = []
-        for node in kept.nodes:
-            values.append(Tensor.of(node, device))
+        if self.is_tensor:
+            result: Any = Tensor.of(kept.nodes[0], device)
+        else:
+            values: list[Tensor] = []
+            for node in kept.nodes:
+                values.append(Tensor.of(node, device))
+            result = self.rebuilt(values)
         if not self.is_kept:
-            kept.nodes, kept.scratch = [], None
+            kept.nodes, kept.buffers, kept.scratch = [], [], None
         if len(waiting) < _MAX_KEPT:
             waiting.append(kept)
-        return self.rebuilt(values)
-
-
-def _is_shared(nodes: list[Node], number: int) -> bool:
-    """Whether somebody has the result in the node of that number, or has written over it."""
-    # The node is bound to no name: whether that counts depends on the version of Python.
-    return (
-        getrefcount(nodes[number]) > _REFERENCES
-        or getrefcount(nodes[number].arg.storage) > _REFERENCES
-        or nodes[number].arg.storage.overwritten
-    )
+        return result
 
 
 def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
@@ -213,8 +227,6 @@ def _rebuilt(program: Program) -> Callable[[list[Tensor]], Any]:
         return lambda values: map_tree(
             program.results_of([value.node for value in values]).__getitem__, tree, Place
         )
-    if type(tree) is Place:
-        return itemgetter(numbers[tree])
     if type(tree) is tuple and all(type(part) is Place for part in tree):
         places = [numbers[place] for place in tree]
         if places == [*range(len(set(numbers)))]:

@@ -52,6 +52,7 @@ __all__ = ["Tensor", "default_device"]
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
 _SERIALS = count()
+_new = object.__new__
 _note, _forget = SESSION.unsettled.add, SESSION.unsettled.discard
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
 _MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -101,7 +102,7 @@ class Tensor(Methods):
     @classmethod
     def of(cls, node: Node, device: str) -> Tensor:
         """A handle to a graph node."""
-        self = object.__new__(cls)
+        self = _new(cls)
         self.node, self.device = node, device
         self._grad = self.target = None
         self._requires_grad, self.assigned = False, 0

@@ -208,7 +208,9 @@ class Buffer:
     owner: object = None  # of the memory, where that is wrapped
     exported = False
     writes = 0  # by programs, in place: who made something of the content compares it
-    overwritten = False  # since it was made: a wrapper of the same memory has the new content
+    # Since it was made: a wrapper of the same memory has the new content. Buffers of programs have
+    # their own, which quick calls find sooner than that of the class.
+    overwritten = False
     _fetched: tuple[int, Callable[[], Buffer]] | None = None  # see `fetch`
     _block = 0  # until there is one, so that the finaliser of a failed construction finds it
 
@@ -223,12 +225,14 @@ class Buffer:
             )
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block, self._heap = size, heap
+        self.overwritten = False
 
     @classmethod
     def wrap(cls, pointer: int, nbytes: int, device: str, owner: object) -> Buffer:
         """A buffer over memory that `owner`, kept alive, holds; it need not be aligned."""
         self = cls.__new__(cls)
         self.device, self.nbytes, self.pointer, self.owner = device, nbytes, pointer, owner
+        self.overwritten = False
         return self
 
     @classmethod
