@@ -11,15 +11,21 @@ The updates of a place have one scale, by which the largest of them has as many 
 room for, beside those that a sum of all updates needs. Sums of 2**20 updates have a last bit of
 2**-40 of the largest one, where float32 has 2**-23: most updates are added exactly, and each result
 is rounded to float32 once.
+
+Updates that were float16 are multiples of 2**-24 below 2**16: with 40 bits each of them is added
+exactly by the same exponent at all places, so that none has to be found. The sums are the same.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from math import inf, nan
 
-from lamina.core.dtypes import float32, float64, int32, int64
+from lamina.core.dtypes import float16, float32, float64, int32, int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX
-from lamina.ir.node import Node
-from lamina.ir.ops import Op, Scatter
+from lamina.ir.node import Node, peel
+from lamina.ir.ops import Group, Op, Scatter
 
 MANTISSA = 23  # bits of a float32 below its exponent
 NOT_FINITE = 255  # the exponent of infinities and of what is no number
@@ -33,6 +39,46 @@ ROUNDER, ROUNDER_BITS = 1.5 * 2.0**WIDE_MANTISSA, 0x4338000000000000
 COUNT_BITS = 31
 SUM_BITS = 62  # of a sum: int64 without its sign and one more, which rounding may take
 MIN_BITS = 32  # of the largest update of a place: fewer would not hold much more than a float32
+# Of float16: finite ones are multiples of 2**-24 below 2**16.
+HALF_BITS, HALF_TOP = 40, LOWEST + 16
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The integers that stand for updates of float32.
+
+    bits: of the largest one. top: the exponent of that at all places, whose marks of 4 bits say
+    which have an update, and which one that is not finite; 0 where each place has its own exponent,
+    of int32
+    """
+
+    bits: int
+    top: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How often updates are gone through."""
+        return 1 if self.top else 2
+
+    @property
+    def itemsize(self) -> float:
+        """The bytes of a sum with its exponent or its mark."""
+        return 8.5 if self.top else 12
+
+    def nbytes(self, results: int) -> int:
+        """The bytes of so many sums, whose marks fill words of 8."""
+        return 8 * results + (4 * -(-results // 8) if self.top else 4 * results)
+
+
+def scale_of(updates: Node, count: int) -> Scale | None:
+    """The integers for `updates` of float32, so many of a place at most; None where a sum of int64
+    holds too few bits of each."""
+    bits = update_bits(count)
+    source = peel(updates, Group.MOVEMENT - {Op.PAD})
+    was_half = source.op is Op.CAST and source.src[0].dtype is float16
+    if was_half and bits >= HALF_BITS:
+        return Scale(HALF_BITS, HALF_TOP)
+    return Scale(bits) if bits >= MIN_BITS else None
 
 
 def update_bits(updates: int) -> int:

@@ -91,7 +91,7 @@ def scatter_of_runs(node: Node) -> Node | None:
     is_countable = max(count, places) < int32.max - MAX_PART
     if once.shape[axis] != count or count <= FEW or not is_countable:
         return None
-    keys = _keys(once, places)
+    keys = keys_of(once, places)
     order = build.cast(build.argsort(keys, axis), int32)
     in_order = build.cast(Node(Op.GATHER, (keys, order), axis), int32)
     return with_gains(node, _gained(Updates(updates, order, in_order, places, axis, monoid)))
@@ -109,7 +109,7 @@ def key_type(places: int) -> DType:
     return next((narrow for narrow in (uint8, uint16) if places < 1 << narrow.bits), int32)
 
 
-def _keys(index: Node, places: int) -> Node:
+def keys_of(index: Node, places: int) -> Node:
     """The place of each update; `places` where there is none."""
     is_inside = (index > -1) & (index < places)
     return build.cast(is_inside.select(index, index.lift(places)), key_type(places))

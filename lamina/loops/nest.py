@@ -17,6 +17,7 @@ from typing import NamedTuple
 from lamina.core.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.graph import index as ix
+from lamina.graph.exact_scatters import Scale
 from lamina.ir.kernel import (
     Kernel,
     Parameter,
@@ -132,13 +133,17 @@ class PrivateResults:
     places: how many places along the axis that is scattered to a block has
     extent: how many there are
     block: the number of the row axis that numbers the blocks of as many places
-    bits: of the integers by which float32 is added; 0 where the results are integers
+    scale: the integers by which float32 is added; None where the results are integers
     """
 
     places: int
     extent: int
     block: int
-    bits: int = 0
+    scale: Scale | None = None
+
+    def nbytes(self, results: int, dtype: DType) -> int:
+        """The bytes of so many results of `dtype`."""
+        return self.scale.nbytes(results) if self.scale else results * dtype.itemsize
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from lamina.core.dtypes import float32, int64
 from lamina.graph import index as ix
-from lamina.graph.exact_scatters import MIN_BITS, update_bits
+from lamina.graph.exact_scatters import Scale, scale_of
 from lamina.ir.kernel import Kernel, bounds, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const
@@ -18,9 +18,6 @@ from lamina.ir.ops import Op
 from lamina.ir.substitute import substitute
 from lamina.loops.moves import Move
 from lamina.loops.nest import Nest, PrivateResults, has_atomics, scatter_indices
-
-# Bytes of shared memory for a result of float32: a sum of int64, and an exponent of int32.
-BYTES_OF_SUM = 12
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Privatize(Move):
     The last of the 4 blocks has 15 of the 90 places. An update is rated at a twentieth of the time
     of one in the memory of the device. Float32 is added as `lamina/graph/exact_scatters.py` says:
     the threads go through the updates twice, for the largest exponent of each place, and for sums
-    of integers.
+    of integers; once where one exponent serves all places.
     """
 
     places: int
@@ -119,8 +116,8 @@ class Privatize(Move):
     def apply(self, nest: Nest) -> Nest:
         kernel = nest.kernel
         store = kernel.stores[0]
-        bits = bits_of_updates(kernel)
-        adds = has_atomics(kernel) or bits > 0
+        scale = scale_of_updates(kernel)
+        adds = has_atomics(kernel) or scale is not None
         self.require(adds, "no store adds integers or float32 where data say")
         self.require(not store.atomic, "its updates are rows already")
         self.require(self.places > 0, "a block has a place at least")
@@ -136,7 +133,7 @@ class Privatize(Move):
         # What another block takes is neither read nor computed here.
         (value,) = substitute((store.value,), {store.condition: owned})
         axes = (block, *store.axes)
-        private = PrivateResults(self.places, extent, self.into, bits)
+        private = PrivateResults(self.places, extent, self.into, scale)
         of_block = replace(store, value=value, axes=axes, condition=owned, atomic=True)
         kernel = replace(kernel, stores=(of_block,), rows=kernel.rows + 1)
         return replace(nest, kernel=kernel, order=(block, *nest.order), private=private)
@@ -156,11 +153,10 @@ def places_of(kernel: Kernel) -> int:
     return sizes.get(place, 0)
 
 
-def bits_of_updates(kernel: Kernel) -> int:
-    """The bits of the integers by which a scatter that adds float32 adds the largest update of a
-    place; 0 of any other kernel, and where these would be too few."""
+def scale_of_updates(kernel: Kernel) -> Scale | None:
+    """The integers by which a scatter that adds float32 does so; None of any other kernel, and
+    where these would have too few bits."""
     store = kernel.stores[0]
     if store.monoid is not ADD or store.value.dtype is not float32 or not scatter_indices(kernel):
-        return 0
-    bits = update_bits(points(store.axes[kernel.rows :]))
-    return bits if bits >= MIN_BITS else 0
+        return None
+    return scale_of(store.value, points(store.axes[kernel.rows :]))

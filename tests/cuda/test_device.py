@@ -268,9 +268,29 @@ def test_scatters_in_memory_of_blocks(
     assert np.array_equal(result, counted)
 
 
-def test_sums_in_memory_of_blocks_that_are_not_finite() -> None:
-    x = np.zeros((64, 4096), np.float32)
-    new = np.ones((256, 4096), np.float32)
+@pytest.mark.parametrize(("shape", "axis"), [((905, 2147), 0), ((9001, 70), 0), ((9, 60_001), 1)])
+def test_sums_of_float16_are_rounded_once(shape: tuple[int, int], axis: int) -> None:
+    """To float32, and that to float16, in memory of blocks, whose sums are exact."""
+    rng = np.random.default_rng(0)
+    x, new = (rng.standard_normal(shape).astype(np.float16) for _ in range(2))
+    new = np.ldexp(new, rng.integers(-20, 12, shape)).astype(np.float16)
+    places = rng.integers(-shape[axis], shape[axis], shape)
+    x[:, 0], places[:, 0] = -0.0, places[:, 0] % 7  # places without an update keep their bits
+    indices = [*np.indices(shape)]
+    indices[axis] = places
+    want = x.astype(np.float64)
+    np.add.at(want, tuple(indices), new.astype(np.float64))
+    result = lm.scatter_add(Tensor(x), axis, Tensor(places), Tensor(new)).numpy()
+    is_own = np.ones(shape, bool)
+    is_own[tuple(indices)] = False
+    assert np.array_equal(result, want.astype(np.float32).astype(np.float16))
+    assert np.array_equal(np.signbit(result[is_own]), np.signbit(x[is_own]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sums_in_memory_of_blocks_that_are_not_finite(dtype: Any) -> None:
+    x = np.zeros((64, 4096), dtype)
+    new = np.ones((256, 4096), dtype)
     places = np.zeros((256, 4096), np.int64)
     places[:, 1:] = np.arange(256)[:, None] % 64
     new[7, 0], new[8, 1], new[9, 2], new[73, 2] = np.inf, -np.inf, np.inf, -np.inf

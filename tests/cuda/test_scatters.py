@@ -8,11 +8,12 @@ from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import using
 from lamina.core.target import CUDA
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX, MIN, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
-from lamina.loops.nest import Nest
+from lamina.loops.nest import Nest, scatter_indices
 from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu import scatters as gpu_scatters
@@ -72,6 +73,41 @@ def test_float32_is_added_in_memory_of_blocks(
     (launch,) = [each for each in planned.launches if each.name.startswith("scatter")]
     assert 0 < launch.shared <= CUDA["sm_90a"].shared_bytes - RESERVED_BYTES
     assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_float16_is_added_by_one_exponent() -> None:
+    """Updates are gone through once, in half as many blocks as those of float32 take."""
+    shape = (48, 119_988)
+    base, updates = (build.cast(leaf(at, shape, dtypes.float16), dtypes.float32) for at in (0, 2))
+    operands = base, leaf(1, shape, dtypes.int64), updates
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(1, ADD)))
+    text = planned.text.partition(KERNELS)[2]
+    assert "MARKED_SUMS(" in text
+    assert "exponent_of(" not in text
+    assert "atomic_sum(" not in text
+    (launch,) = [each for each in planned.launches if each.name.startswith("scatter")]
+    assert launch.blocks == 48 * 5
+    assert 0 < launch.shared <= CUDA["sm_90a"].shared_bytes - RESERVED_BYTES
+    assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "places", "is_turned"),
+    [
+        (dtypes.float32, 14_847, True),  # a block has room for one column, an eighth of a sector
+        (dtypes.int64, 14_847, False),  # whose updates are gone through once
+        (dtypes.float32, 3000, False),  # for 6 columns
+    ],
+)
+def test_long_columns_are_copied_as_rows(dtype: DType, places: int, is_turned: bool) -> None:
+    shape = (places, 433)
+    operands = leaf(0, shape, dtype), leaf(1, shape, dtypes.int64), leaf(2, shape, dtype)
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(0, ADD)))
+    (nest,) = [plan.nest for plan in planned.plans.values() if plan.name.startswith("scatter")]
+    assert isinstance(nest, Nest)
+    place, strides = scatter_indices(nest.kernel)[0], ix.terms_of(nest.kernel.stores[0].index)[0]
+    assert (strides[place] == 1) is is_turned
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import float32, float64, int64
-from lamina.graph.exact_scatters import scatter_of_integers, update_bits
+from lamina.core.dtypes import DType, bfloat16, float16, float32, float64, int64
+from lamina.graph.exact_scatters import Scale, scale_of, scatter_of_integers, update_bits
+from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
@@ -101,3 +102,23 @@ def test_other_scatters_stay(other: str) -> None:
     operands = leaf(0, (PLACES, 1), dtype), leaf(1, (count, 1), int64), leaf(2, (count, 1), dtype)
     monoid = MAX if other == "a maximum" else ADD
     assert scatter_of_integers(Node(Op.SCATTER, operands, Scatter(0, monoid))) is None
+
+
+def test_one_exponent_serves_all_updates_that_were_float16() -> None:
+    """The smallest one is a whole number by it, and a sum of the largest has room."""
+    halves = build.cast(leaf(0, (PLACES, 9), float16), float32)
+    scale = scale_of(build.permute(halves, (1, 0)), 9)
+    assert scale is not None
+    unit = 2.0 ** (126 + scale.bits - scale.top)  # of 1.0
+    assert unit * float(np.finfo(np.float16).smallest_subnormal) == 1.0
+    assert unit * float(np.finfo(np.float16).max) < 2**scale.bits
+    assert scale.passes == 1
+    assert scale.nbytes(9) == 9 * 8 + 8  # marks of 9 places are in two words
+    assert scale_of(halves, 1 << 22) == Scale(update_bits(1 << 22))  # sums have too few bits
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16])
+def test_places_of_other_floats_have_exponents_of_their_own(dtype: DType) -> None:
+    scale = scale_of(build.cast(leaf(0, (PLACES, 9), dtype), float32), 9)
+    assert scale == Scale(update_bits(9))
+    assert (scale.passes, scale.nbytes(9)) == (2, 9 * 12)

@@ -13,7 +13,6 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
-from lamina.loops.scatters import BYTES_OF_SUM
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.body import Access, Loop
@@ -380,38 +379,30 @@ class _GpuCost(_NestCost):
 
     def _private_time(self, time: KernelTime) -> KernelTime:
         """A scatter with results in memory of blocks, which go through the updates, those of
-        float32 twice, and then combine their results with the array. A multiprocessor has as many
-        blocks at a time as it has memory for, of 1024 threads each: these wait in each round for
-        memory, in each iteration of the loop over updates, and in each of a loop over results."""
+        float32 with exponents to be found twice."""
         private = self.nest.private
         assert private is not None
-        kernel, rates = self.kernel, self.rates
+        kernel, launch = self.kernel, self.rates.launch
         store = kernel.stores[0]
         array = kernel.parameters[store.parameter]
-        passes = 2 if private.bits else 1
-        sides = [axis for axis in kernel.row_axes if self.nest.bound(axis) == "vector"]
-        width = points(sides)
+        width = points([axis for axis in kernel.row_axes if self.nest.bound(axis) == "vector"])
+        results = private.places * width
+        stride = ix.terms_of(store.index)[0][scatter_indices(kernel)[0]]
+        of_row = self.nest.axis(private.block).arg.size
+        passes = private.scale.passes if private.scale else 1
         blocks = BlocksOfScatter(
-            blocks=int(self.chunks),
-            results=private.places * width,
-            itemsize=BYTES_OF_SUM if private.bits else array.dtype.itemsize,
+            rows=int(self.chunks) // of_row,
+            blocks=of_row,
+            results=results,
+            nbytes=private.nbytes(results, array.dtype),
             updates=points(store.axes[kernel.rows :]) * width,
             passes=passes,
+            array=array.nbytes,
+            run=array.dtype.itemsize * (width if stride > width else results),
         )
-        waiting = blocks.waits(self.target) * rates.access
-        last = rates.levels[-1]
-        stride = ix.terms_of(store.index)[0][scatter_indices(kernel)[0]]
-        run = array.dtype.itemsize * (width if stride > width else private.places * width)
-        sectors = max(rates.line / run, 1.0)
-        combining = sectors * (array.nbytes / last.all_read + array.nbytes / last.all_write)
-        idle = max(self.workers / max(self.chunks, 1), 1.0)
-        of_row = self.nest.axis(private.block).arg.size
-        adding = points(store.axes) / of_row * rates.private * passes * idle
-        # Blocks are few, and wait for their threads in between: nothing of this overlaps.
-        parts = {"combining": combining, "waiting": waiting, "adding": adding}
+        parts = blocks.demands(self.target, self.rates)
         demands = {name: passes * each for name, each in time.demands.items()}
-        seconds = passes * (time.seconds - rates.launch) + rates.launch
-        seconds += combining + waiting + adding
+        seconds = passes * (time.seconds - launch) + launch + sum(parts.values())
         return KernelTime(seconds, {**demands, **parts})
 
     def _scattering(self) -> float:

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.node import Node
 from lamina.loops.nest import has_atomics
-from lamina.loops.scatters import BYTES_OF_SUM, Privatize, bits_of_updates, places_of
+from lamina.loops.scatters import Privatize, places_of, scale_of_updates
+from lamina.loops.verify import WARP
 from lamina.schedule.gpu.atoms import RESERVED_BYTES
-from lamina.schedule.gpu.planner import GpuPlanner
+from lamina.schedule.gpu.planner import RESIDENT, GpuPlanner
 
 WIDTHS = (1, 2, 4, 8, 16, 32)  # columns side by side of a block
 # Of a row, each of which reads all of its updates: the fewest may be so many, and twice as many are
@@ -23,25 +25,40 @@ WIDTHS = (1, 2, 4, 8, 16, 32)  # columns side by side of a block
 MAX_BLOCKS = 16
 MAX_THREADS = 1024  # of a block
 UNROLLED = 4  # updates of a thread that it reads at a time
-MANY_UPDATES = UNROLLED * MAX_THREADS  # of a row: from so many on each thread has UNROLLED
+MANY_UPDATES = UNROLLED * MAX_THREADS  # of a block: from so many on each thread has UNROLLED
 RESULTS_AT_ONCE = 8  # that a thread combines with the array: `combine_results` of `atomics.cu`
-# Blocks that a multiprocessor runs at a time where their memory allows it: of 2048 threads.
-MAX_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
 class BlocksOfScatter:
     """The blocks that have a scatter's results.
 
-    blocks: of all rows. results: of a block. itemsize: bytes of each. updates: of a row, of all the
-    columns that a block has side by side. passes: how often a block goes through them
+    rows: of places, each with so many `blocks`. results: of a block. nbytes: of these in its
+    memory. updates: of a row, of all the columns that a block has side by side. passes: how often a
+    block goes through them. array: the bytes of all results in memory of the device. run: those of
+    neighbours among the results of a block
     """
 
+    rows: int
     blocks: int
     results: int
-    itemsize: int
+    nbytes: int
     updates: int
     passes: int
+    array: int
+    run: int
+
+    def demands(self, target: Target, rates: Rates) -> dict[str, float]:
+        """The seconds of what blocks do beside reading the updates, none of which overlaps: blocks
+        are few, and wait for their threads in between. They combine their results with the array,
+        wait for memory, and add in their own, where blocks of a row share the updates."""
+        last = rates.levels[-1]
+        sectors = max(rates.line / self.run, 1.0)
+        combining = sectors * (self.array / last.all_read + self.array / last.all_write)
+        idle = max(target.multiprocessors / max(self.rows * self.blocks, 1), 1.0)
+        adding = self.rows * self.updates * rates.private * self.passes * idle
+        waiting = self.waits(target) * rates.access
+        return {"combining": combining, "waiting": waiting, "adding": adding}
 
     def waits(self, target: Target) -> int:
         """How often a multiprocessor waits for memory: in each round of blocks for what begins it,
@@ -50,18 +67,20 @@ class BlocksOfScatter:
         3904 updates and places of 4 columns, float32: 4 iterations twice, 2 and 1. Of 537 blocks
         each of 132 multiprocessors has 5, one at a time, so that it waits 55 times.
         """
-        room = target.shared_bytes // (self.results * self.itemsize)
-        at_once = max(min(room, MAX_AT_ONCE), 1)
-        rounds = ceil(self.blocks / (target.multiprocessors * at_once))
-        over_updates = self.passes * ceil(self.updates / MANY_UPDATES)
-        over_results = ceil(self.results / (RESULTS_AT_ONCE * MAX_THREADS))
+        is_unrolled = self.updates >= MANY_UPDATES
+        threads = min(ceil(self.updates / WARP) * WARP, MAX_THREADS)
+        room = min(target.shared_bytes // max(self.nbytes, 1), RESIDENT // threads)
+        rounds = ceil(self.rows * self.blocks / (target.multiprocessors * max(room, 1)))
+        at_a_time = threads * (UNROLLED if is_unrolled else 1)
+        over_updates = self.passes * ceil(self.updates / at_a_time)
+        over_results = ceil(self.results / (RESULTS_AT_ONCE * threads))
         return rounds * (over_updates + over_results + 1)
 
 
-def blocks_of_row(places: int, width: int, itemsize: int, target: Target) -> int:
+def blocks_of_row(places: int, width: int, itemsize: float, target: Target) -> int:
     """The fewest blocks that hold `places` of `width` columns, as many in each; 0 if these are more
     than MAX_BLOCKS."""
-    room = (target.shared_bytes - RESERVED_BYTES) // (itemsize * width)  # places of a block
+    room = int((target.shared_bytes - RESERVED_BYTES) / (itemsize * width))  # places of a block
     if room == 0 or places == 0:
         return 0
     blocks = ceil(places / room)
@@ -75,11 +94,12 @@ def private_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
     kernel = plan.kernel
     store = kernel.stores[0]
     places = places_of(kernel)
-    is_combined = has_atomics(kernel) or bits_of_updates(kernel) > 0
+    scale = scale_of_updates(kernel)
+    is_combined = has_atomics(kernel) or scale is not None
     has_updates = len(store.axes) > kernel.rows
     if not (places and is_combined and has_updates):
         return
-    itemsize = BYTES_OF_SUM if bits_of_updates(kernel) else store.value.dtype.itemsize
+    itemsize = scale.itemsize if scale else store.value.dtype.itemsize
     side = _side(plan)
     for width in WIDTHS:
         fewest = blocks_of_row(places, width, itemsize, plan.target)

@@ -1,32 +1,35 @@
-"""How a GPU adds the updates of a scatter: in their order, in memory of blocks, as sums of integers
-in any order, as a reduction for each result, as sums of runs, or as reductions of windows.
+"""How a GPU adds the updates of a scatter: in their order, in memory of blocks, along another axis,
+as sums of integers in any order, as a reduction for each result, as sums of runs, or as reductions
+of windows.
 
 In their order every thread goes through all updates of its rows, and adds those that it owns; the
 time grows with the number of updates, which wait one after the other. In memory of blocks
 (`private_scatters.py`) the threads of a block add to its places all at once, and each block goes
-through all updates of its rows. Sums of integers are several kernels, and move 24 bytes more for
-each result. A reduction goes through all updates of a row for each of its results, and waits for
-nothing: it is for rows of few results. Sums of runs sort the updates by their places first, which
-takes some 30 kernels, and then read each once: they are for updates with many columns that share
-their places. Windows are for indices that are known when a program is compiled: each result reads
-its own updates.
+through all updates of its rows; where one has room for few columns, copies with the axis last are
+read as whole sectors (`lamina/graph/turned_scatters.py`). Sums of integers are several kernels, and
+move 24 bytes more for each result. A reduction goes through all updates of a row for each of its
+results, and waits for nothing: it is for rows of few results. Sums of runs sort the updates by
+their places first, which takes some 30 kernels, and then read each once: they are for updates with
+many columns that share their places. Windows are for indices that are known when a program is
+compiled: each result reads its own updates.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 
 from lamina.core.dtypes import float32, int32, int64
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import CUDA, Target
-from lamina.graph.exact_scatters import MIN_BITS, scatter_of_integers, update_bits
+from lamina.graph.exact_scatters import Scale, scale_of, scatter_of_integers
 from lamina.graph.rewrite import Rule
 from lamina.graph.scatter_runs import key_type, own_index, part_of, scatter_of_runs
 from lamina.graph.scatter_sums import scatter_of_sums
 from lamina.graph.scatter_windows import scatter_of_windows, windows_of
+from lamina.graph.turned_scatters import scatter_along_last_axis
 from lamina.ir.monoids import ADD, MAX, MIN
-from lamina.ir.node import Node
-from lamina.ir.ops import Op
-from lamina.loops.scatters import BYTES_OF_SUM
+from lamina.ir.node import Node, peel
+from lamina.ir.ops import Group, Op
 from lamina.schedule.gpu.private_scatters import WIDTHS, BlocksOfScatter, blocks_of_row
 
 RATES = GPUS[RATED_GPU]
@@ -39,6 +42,9 @@ RESULT_BYTES, BYTES_A_SECOND = 24, 4e12
 # Seconds of an update in order where all threads have some: 66,857,952 of them, 14 for each row of
 # 7 results, took an H200 540 us.
 IN_ORDER = 8e-12
+# Bytes a second of copies with their axes in another order: (14847, 433) elements of float32, read
+# and written once, took an H200 22 us.
+TURNED_A_SECOND = 2.4e12
 # Instructions of a reduction for a result and an update, about: reads of the update and of its
 # index, a comparison, a choice, the sum. 234 million pairs took an H200 119 us, which are 14; those
 # of four sums that share their updates are 10.
@@ -66,6 +72,7 @@ def _in_another_way(node: Node, target: Target) -> Node | None:
     """A scatter in the way that takes least time; None where that is the scatter itself."""
     ways: list[tuple[float, Callable[[Node], Node | None]]] = [
         (_staying(node, target), lambda scatter: scatter),
+        (_turned(node, target), scatter_along_last_axis),
         (_in_any_order(node), scatter_of_integers),
         (_reducing(node), scatter_of_sums),
         (_in_runs(node), scatter_of_runs),
@@ -80,9 +87,14 @@ def _in_another_way(node: Node, target: Target) -> Node | None:
 
 def _staying(node: Node, target: Target) -> float:
     """Seconds of a scatter as it is."""
-    if node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN):
-        return _adding(node)  # in any order: see `has_atomics` of loops/nest.py
+    if _combines_integers(node):
+        return min(_adding(node), _in_blocks(node, target))
     return _moving_results(node) + min(_in_order(node), _in_blocks(node, target))
+
+
+def _combines_integers(node: Node) -> bool:
+    """Whether a scatter combines integers, in any order: see `has_atomics` of loops/nest.py."""
+    return node.dtype in (int32, int64) and node.arg.monoid in (ADD, MAX, MIN)
 
 
 def _moving_results(node: Node) -> float:
@@ -103,39 +115,106 @@ def _in_order(node: Node) -> float:
 
 
 def _in_blocks(node: Node, target: Target) -> float:
-    """Seconds of sums of float32 in memory of blocks, `private_scatters`, with the best number of
-    columns side by side; infinity of any other scatter, and where rows have too many places."""
-    updates: Node = node.src[-1]
-    axis: int = node.arg.axis
-    count, places, size = updates.shape[axis], node.shape[axis], prod(updates.shape)
-    is_sum = node.arg.monoid is ADD and node.dtype is float32
-    is_combined = is_sum and target.adds_atomically
-    if not is_combined or update_bits(count) < MIN_BITS or not size:
+    """Seconds of integers, or of sums of float32, in memory of blocks, `private_scatters`; infinity
+    of any other scatter, and where rows have too many places."""
+    scattering = _Scattering.of(node)
+    return scattering.in_blocks(target) if scattering else inf
+
+
+def _turned(node: Node, target: Target) -> float:
+    """The same along the last axis, with copies in another order: of the index, of the updates, of
+    what is added to, and of the results."""
+    scattering = _Scattering.of(node)
+    if scattering is None or scattering.columns == 1:
         return inf
-    rows, columns = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
-    best = inf
-    for width in WIDTHS:
-        of_row = blocks_of_row(places, width, BYTES_OF_SUM, target)
-        if width > columns or not of_row:
-            continue
+    keys = key_type(scattering.places).itemsize
+    _, index, updates = node.src
+    copying = 2 * (_once(updates) * scattering.update_bytes + 2 * node.nbytes)
+    copying += _once(index) * (index.dtype.itemsize + keys)
+    seconds = copying / TURNED_A_SECOND + 4 * KERNEL_SECONDS
+    return scattering.turned(keys).in_blocks(target) + seconds
+
+
+@dataclass(frozen=True)
+class _Scattering:
+    """A scatter of integers, or of float32 that is added by integers of `scale`.
+
+    rows: of the axes before the one that is scattered along, and `columns` of those behind it.
+    count: updates of a place at most. itemsize: of a result in memory of the device. index_bytes,
+    update_bytes: of an index and of an update there
+    """
+
+    rows: int
+    columns: int
+    places: int
+    count: int
+    scale: Scale | None
+    itemsize: int
+    index_bytes: int
+    update_bytes: int
+
+    @classmethod
+    def of(cls, node: Node) -> "_Scattering | None":
+        """That of a node; None of any other scatter."""
+        _, index, updates = node.src
+        axis: int = node.arg.axis
+        count: int = updates.shape[axis]
+        is_sum = node.arg.monoid is ADD and node.dtype is float32
+        scale = scale_of(updates, count) if is_sum else None
+        if not prod(updates.shape) or (scale is None and not _combines_integers(node)):
+            return None
+        rows, columns = prod(node.shape[:axis]), prod(node.shape[axis + 1 :])
+        nbytes = _bytes_in_memory(index), _bytes_in_memory(updates)
+        itemsize = node.dtype.itemsize
+        return cls(rows, columns, node.shape[axis], count, scale, itemsize, *nbytes)
+
+    def turned(self, index_bytes: int) -> "_Scattering":
+        """With all columns as rows."""
+        rows = self.rows * self.columns
+        return replace(self, rows=rows, columns=1, index_bytes=index_bytes)
+
+    def in_blocks(self, target: Target) -> float:
+        """Seconds in memory of blocks, with the best number of columns side by side; infinity where
+        no blocks have enough."""
+        if not target.adds_atomically:
+            return inf
+        widths = [width for width in WIDTHS if width <= self.columns]
+        return min(self._with_columns(width, target) for width in widths)
+
+    def _with_columns(self, width: int, target: Target) -> float:
+        """Seconds with so many columns of a block; infinity where no blocks have enough memory."""
+        itemsize = self.scale.itemsize if self.scale else self.itemsize
+        of_row = blocks_of_row(self.places, width, itemsize, target)
+        if not of_row:
+            return inf
+        results = ceil(self.places / of_row) * width
+        passes = self.scale.passes if self.scale else 1
         blocks = BlocksOfScatter(
-            blocks=rows * ceil(columns / width) * of_row,
-            results=ceil(places / of_row) * width,
-            itemsize=BYTES_OF_SUM,
-            updates=count * width,
-            passes=2,
+            rows=self.rows * ceil(self.columns / width),
+            blocks=of_row,
+            results=results,
+            nbytes=self.scale.nbytes(results) if self.scale else self.itemsize * results,
+            updates=self.count * width,
+            passes=passes,
+            array=self.rows * self.columns * self.places * self.itemsize,
+            run=self.itemsize * (width if self.columns > 1 else results),
         )
-        # Sectors of an index and of an update, and those of results: of 4 columns half of a sector
-        # of float32 is used.
-        run = width if columns > 1 else RATES.line
-        wide, narrow = (max(RATES.line / (run * itemsize), 1.0) for itemsize in (8, 4))
-        nbytes = size * (8 * wide + 4 * narrow)
-        reading = 2 * (nbytes / BYTES_A_SECOND + nbytes * (of_row - 1) / RATES.levels[1].all_read)
-        combining = 2 * node.nbytes * narrow / BYTES_A_SECOND
-        adding = 2 * size * RATES.private
-        seconds = reading + combining + adding + blocks.waits(target) * RATES.access
-        best = min(best, seconds)
-    return best
+        # Sectors of an index and of an update: of 4 columns half of a sector of float32 is used.
+        run = width if self.columns > 1 else RATES.line
+        sectors = sum(max(each, RATES.line / run) for each in (self.index_bytes, self.update_bytes))
+        nbytes = self.rows * self.columns * self.count * sectors
+        once = nbytes / BYTES_A_SECOND + nbytes * (of_row - 1) / RATES.levels[1].all_read
+        return passes * once + sum(blocks.demands(target, RATES).values())
+
+
+def _bytes_in_memory(node: Node) -> int:
+    """The bytes of an element beneath casts and movement."""
+    return peel(node, Group.MOVEMENT | {Op.CAST, Op.CONTIGUOUS}).dtype.itemsize
+
+
+def _once(node: Node) -> int:
+    """Elements, those that repeat counted once."""
+    return prod(own_index(node).shape)
 
 
 def _reducing(node: Node) -> float:

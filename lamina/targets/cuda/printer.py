@@ -63,11 +63,12 @@ class CudaPrinter(GpuPrinter):
 
     def blocks(self) -> list[str]:
         """Where a block has results of its own, they are combined with the array at the end. For
-        those of float32 the updates are gone through twice."""
+        those of float32 the updates are gone through twice, if exponents have to be found."""
         if not self.results:
             return super().blocks()
         lines: list[str] = []
-        if self.results.private.bits:
+        scale = self.results.private.scale
+        if scale and not scale.top:
             self.finds_tops = True
             lines += [*super().blocks(), "BARRIER;"]
             self.finds_tops = False

@@ -27,7 +27,6 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node, const
 from lamina.loops.nest import Axes, Nest, PrivateResults, scatter_indices
-from lamina.loops.scatters import BYTES_OF_SUM
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
@@ -92,8 +91,7 @@ class ResultsOfBlock:
     @property
     def nbytes(self) -> int:
         """Bytes of the results of a block."""
-        itemsize = BYTES_OF_SUM if self.private.bits else self.store.value.dtype.itemsize
-        return self.count * itemsize
+        return self.private.nbytes(self.count, self.store.value.dtype)
 
     @cached_property
     def index(self) -> Node:
@@ -103,8 +101,8 @@ class ResultsOfBlock:
 
     def opening(self, printer: CudaPrinter) -> str:
         """The line that makes the memory of a block ready."""
-        if self.private.bits:
-            return f"PRIVATE_SUMS({self.count});"
+        if scale := self.private.scale:
+            return f"{'MARKED' if scale.top else 'PRIVATE'}_SUMS({self.count});"
         dtype = self.store.value.dtype
         assert self.store.monoid is not None
         (identity,) = self.store.monoid.identity((dtype,))
@@ -118,8 +116,10 @@ class ResultsOfBlock:
         index = printer.index_text(self.index, point)
         if finds_tops:
             return f"shared_max(&tops[{index}], exponent_of({value}));"
-        if self.private.bits:
-            value = f"scaled<{self.private.bits}>({value}, tops[{index}])"
+        if scale := self.private.scale:
+            if scale.top:
+                return f"marked_sum<{scale.bits}, {scale.top}>(results, marks, {index}, {value});"
+            value = f"scaled<{scale.bits}>({value}, tops[{index}])"
         return f"shared_{monoid_name(self.store.monoid)}(&results[{index}], {value});"
 
     def closing(self, printer: CudaPrinter) -> list[str]:
@@ -137,8 +137,10 @@ class ResultsOfBlock:
             conditions += self._within_sides(printer)
         place = f"{corner} + {_times(self.stride, 'place')}" + (" + side" if width > 1 else "")
         old = Value("old", self.store.value.dtype)
-        if self.private.bits:
-            text = f"with_sum<{self.private.bits}>(old, results[i], tops[i])"
+        if scale := self.private.scale:
+            own = f"marked_total<{scale.top}>(results[i], mark_of(marks, i))"
+            own = own if scale.top else "Total{results[i], tops[i]}"
+            text = f"with_sum<{scale.bits}>(old, {own})"
         else:
             more = Value("results[i]", self.store.value.dtype)
             (updated,) = printer.combiner.combined(self.store.monoid, (old,), (more,))
