@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ RECORDED = {
 
 
 def cost_of(
-    function: Callable[..., lm.Tensor], *specs: lm.TensorSpec, schedule: str = ""
+    function: Callable[..., Any], *specs: lm.TensorSpec, schedule: str = ""
 ) -> ProgramCost:
     with lm.using(schedule=schedule, search=0, tf32=False):
         return lm.jit(function).lower(*specs, device="cuda:0", arch=ARCH).cost
@@ -251,6 +252,15 @@ def test_no_call_takes_less_than_the_host() -> None:
     rates = GPUS[ARCH]
     assert cost.seconds == rates.call + 2 * rates.array + rates.enqueue
     assert sum(step.seconds for step in cost.steps) < cost.seconds
+
+
+def test_the_host_prepares_an_array_once_however_many_parts_are_read() -> None:
+    def parts(x: lm.Tensor) -> tuple[lm.Tensor, ...]:
+        return tuple(x[row] * (row + 2.0) for row in range(4))
+
+    cost = cost_of(parts, lm.TensorSpec((4, 65)))
+    rates = GPUS[ARCH]
+    assert cost.seconds == pytest.approx(rates.call + 5 * rates.array + rates.enqueue)
 
 
 def test_a_long_row_is_sorted_by_all_multiprocessors() -> None:

@@ -129,9 +129,10 @@ def _with_lines_of_others(
 
 
 def _host_seconds(program: Program, views: Collection[BufferView], rates: Rates) -> float:
-    """The seconds of the host in one call of a program that has these arrays."""
-    arrays = sum(view.kind in ("input", "output") for view in views)
-    return rates.call + rates.array * arrays + rates.enqueue * len(program.steps)
+    """The seconds of the host in one call of a program whose kernels have these views of arrays:
+    those that come in and go out have their addresses put into a job, each once."""
+    arrays = {view.memory for view in views if view.kind in ("input", "output")}
+    return rates.call + rates.array * len(arrays) + rates.enqueue * len(program.steps)
 
 
 def joined(costs: Sequence[KernelCost]) -> KernelCost:
