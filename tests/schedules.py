@@ -12,6 +12,7 @@ from lamina.ir.verify_kernel import verify_kernel
 from lamina.loops.moves import (
     Accumulate,
     Bind,
+    Flatten,
     Fuse,
     Move,
     Reorder,
@@ -87,8 +88,9 @@ def _fuses(nest: Nest, into: int) -> list[Fuse]:
     found = []
     for axes in axis_lists(nest.kernel):
         for first, second in pairwise(axes):
-            move = Fuse(first.arg.number, second.arg.number, into)
-            with contextlib.suppress(FormatError):
-                move.apply(nest)
-                found.append(move)
+            for kind in (Fuse, Flatten):
+                move = kind(first.arg.number, second.arg.number, into)
+                with contextlib.suppress(FormatError):
+                    move.apply(nest)
+                    found.append(move)
     return found

@@ -163,6 +163,16 @@ class Fuse(Move):
     text = "fuse(a{first}, a{second}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
+        fused, of_first, of_second = self._fused(nest)
+        # An index that walks the two as one is ``8 * (a2 // 8) + a2 % 8``, which is a2. Where a
+        # division or a modulus is left, an index does not.
+        divisions = {index for index in (of_first, of_second) if index.op in (Op.IDIV, Op.MOD)}
+        walks_as_one = divisions.isdisjoint(fused.kernel.nodes)
+        self.require(walks_as_one, "some index does not walk the two as one")
+        return fused
+
+    def _fused(self, nest: Nest) -> tuple[Nest, Node, Node]:
+        """`nest` with one axis in place of the two, and the index of each of these over it."""
         first, second = nest.axis(self.first), nest.axis(self.second)
         for axes in axis_lists(nest.kernel):
             if first in axes or second in axes:
@@ -175,11 +185,24 @@ class Fuse(Move):
         size = max(second.arg.size, 1)  # sums over (3, 0) elements have an axis of size 0
         of_first, of_second = ix.divided(into, size)
         fused = self.reindexed(nest, {first: of_first, second: of_second}, (into,))
-        # An index that walks the two as one is ``8 * (a2 // 8) + a2 % 8``, which is a2. Where a
-        # division or a modulus is left, an index does not.
-        divisions = {index for index in (of_first, of_second) if index.op in (Op.IDIV, Op.MOD)}
-        walks_as_one = divisions.isdisjoint(fused.kernel.nodes)
-        self.require(walks_as_one, "some index does not walk the two as one")
+        return fused, of_first, of_second
+
+
+@dataclass(frozen=True)
+class Flatten(Fuse):
+    """The same where an index may walk the first axis alone, which a division then finds.
+
+    ``flatten(a0, a1) -> a2``, where a1 has 8 iterations::
+
+        for a0 in 3: for a1 in 8: w[a0] * x[8 * a0 + a1]   ->   for a2 in 24: w[a2 // 8] * x[a2]
+    """
+
+    text = "flatten(a{first}, a{second}) -> a{into}"
+
+    def apply(self, nest: Nest) -> Nest:
+        fused, _, of_second = self._fused(nest)
+        is_alone = of_second.op is Op.MOD and of_second in fused.kernel.nodes
+        self.require(not is_alone, "some index walks the second alone")
         return fused
 
 

@@ -30,6 +30,7 @@ from lamina.loops.moves import (
     Accumulate,
     Bind,
     Factor,
+    Flatten,
     Fuse,
     Reorder,
     Rotate,
@@ -51,6 +52,7 @@ NUMBER = st.integers(0, 99)
 MOVES = st.one_of(
     st.builds(Split, NUMBER, st.integers(1, 999), NUMBER, NUMBER),
     st.builds(Fuse, NUMBER, NUMBER, NUMBER),
+    st.builds(Flatten, NUMBER, NUMBER, NUMBER),
     st.builds(Reorder, st.lists(NUMBER, min_size=1).map(tuple)),
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
     st.builds(Stage, NUMBER, NUMBER),
@@ -139,6 +141,7 @@ TOTAL = next(number for number, one in enumerate(KERNEL.values) if one.op is Op.
         (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
         (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
+        (f"flatten(a{ROW}, a{COLUMN}) -> a7", "walks the second alone"),
         (f"rotate(a{ROW}, a{ROW}, 4)", "two rows, split evenly"),
         (f"rotate(a{ROW}, a{SUM}, 4)", "two rows, split evenly"),
         (f"split(a{ROW}, 4) -> a7, a8; rotate(a7, a{COLUMN}, 4)", "two rows, split evenly"),

@@ -9,6 +9,7 @@
     narrow            tiles of one column, or of all, of a product that has few
     short_axes        tiles of all points of short axes
     rows_apart        rows that several passes read, whose elements lie apart: registers hold them
+    flat_rows         rows of short lines as one loop: flatten
     shifted           accesses that store what is loaded from within accesses
     private_scatters  a block for some places of a scatter, in memory that its threads share
     windows           tiles of windows that slide along an array

@@ -25,6 +25,7 @@ from lamina.loops.scatters import Atomic, Partition
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.decoded import tiles_of_blocks
+from lamina.schedule.gpu.flat_rows import flat_rows
 from lamina.schedule.gpu.narrow import tiles_of_columns
 from lamina.schedule.gpu.pipelining import pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
@@ -109,10 +110,11 @@ def _best_loops(
 ) -> GpuPlanner:
     """Of loops without a register tile, and with each that there is of windows and of rows, of
     short axes (`tiles_of_short_axes`), of accesses that store where loads begin within one
-    (`tiles_of_shifted`), and of rows that registers hold though their elements lie apart
-    (`rows_apart`), with threads along each of the best rows, and, if threads may share a
-    product, of those that share its steps, or that have a few of its rows where it has few columns
-    (`tiles_of_columns`): those that are predicted to take the least time."""
+    (`tiles_of_shifted`), of rows that registers hold though their elements lie apart
+    (`rows_apart`), and of rows of short lines as one loop (`flat_rows`), with threads along each of
+    the best rows, and, if threads may share a product, of those that share its steps, or that have
+    a few of its rows where it has few columns (`tiles_of_columns`): those that are predicted to
+    take the least time."""
     candidates = [*tiles_of_short_axes(plan)]
     for best in _best_rows(plan)[:1]:
         candidates += tiles_of_shifted(plan, best)
@@ -120,7 +122,7 @@ def _best_loops(
     if shares_products:
         candidates += [*_with_shared_products(plan), *tiles_of_columns(plan)]
     # All tiles go on from what `plan` is so far.
-    for tiled in [*tiles_of_windows(plan), *tiled_rows, plan]:
+    for tiled in [*tiles_of_windows(plan), *tiled_rows, *flat_rows(plan), plan]:
         best_rows: list[Node | None] = [*_best_rows(tiled)] or [None]
         planners = [tiled, *(tiled.branch() for _ in best_rows[1:])]
         for each, row in zip(planners, best_rows, strict=True):
