@@ -291,3 +291,22 @@ def test_constants_that_leave_the_nearest_cache_are_packed_once(steps: int, pack
     function = lm.jit(lambda x: x @ weights)
     assert ("keep(%" in function.lower(Tensor(x)).stages["schedule"]) == packed
     np.testing.assert_allclose(function(Tensor(x)).numpy(), x @ w, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("side", "stride", "tile"),
+    [
+        (56, 2, [14, 2]),  # 28 rows: 2 tiles of 14 have more sums than 4 of 6 and one of 4
+        (48, 2, [6, 4]),  # 24 rows: 2 tiles of 12, as many sums as in 4 of 6
+        (448, 16, [6, 4]),  # 28 rows that share no cache lines
+    ],
+)
+def test_rows_that_share_lines_have_the_tile_of_more_sums(
+    side: int, stride: int, tile: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """128 filters of (3, 3) are two panels of 64 columns, whole tiles of 2 and of 4 vectors."""
+    target = cpu_target(vector_bytes=64, cores=2)
+    monkeypatch.setattr(backends, "target_of", lambda options: target)
+    images, filters = (2, 16, side, side), (128, 16, 3, 3)
+    *_, nest = scheduled(lambda x, w: lm.conv2d(x, w, None, stride, 1), images, filters)
+    assert loop_sizes(nest, "unroll") == tile

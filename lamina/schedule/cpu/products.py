@@ -354,7 +354,8 @@ def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
 
 def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> TileSize:
     """The largest register tile: that of a computed panel, or of PANEL_TILES where whole ones fit a
-    packed panel of `columns`.
+    packed panel of `columns`. A panel for rows that share cache lines may have that of all others,
+    which is higher.
 
     Where results lie in turns, each of them has sums of its own in the registers of 14 x 2: for two
     results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1. Where a step adds several
@@ -376,7 +377,18 @@ def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> 
         return product.panel.tile
     panel_tile = PANEL_TILES.get(vector_bytes, tile)
     has_whole_tiles = columns.arg.size % (panel_tile.vectors * lanes) == 0
-    return panel_tile if product.panel is not None and has_whole_tiles else tile
+    if product.panel is None or not has_whole_tiles:
+        return tile
+    rows = product.row.arg.size
+    has_more_sums = tile.mean_sums(rows) > panel_tile.mean_sums(rows)
+    return tile if has_more_sums and _shares_lines_of_rows(plan, product) else panel_tile
+
+
+def _shares_lines_of_rows(plan: CpuPlanner, product: Product) -> bool:
+    """Do several rows of the scalars' operand lie on one cache line, as those of a window that
+    moves by 2 elements do? Then a step of a high tile reads as few lines as one of a low tile."""
+    strides = [ix.terms_of(load.src[0])[0].get(product.row, 0) for load in product.row_loads]
+    return bool(strides) and all(0 < stride <= plan.width // 2 for stride in strides)
 
 
 def _terms(node: Node) -> int:
