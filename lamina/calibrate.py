@@ -1,7 +1,6 @@
-"""How fast a device is: a GPU by a table, this machine's CPU and a GPU's host as measured once.
+"""How fast a device is: a GPU by a table, this machine's CPU as measured once.
 
-Micro-kernels measure a CPU, and the disk cache keeps what they find. It takes about three seconds;
-the host of a GPU, of which only the interpreter's steps are measured, some 20 ms.
+Micro-kernels measure it, and the disk cache keeps what they find. It takes about three seconds.
 What other work does to caches and to the clock makes a measurement slower, never faster, and lasts
 for milliseconds to seconds: so all measurements take turns for the whole time, and of each the
 fastest run counts. Processes that share the disk cache measure one after the other, the later ones
@@ -14,22 +13,20 @@ import fcntl
 import functools
 import json
 import mmap
-import platform
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import gcd, inf
 from pathlib import Path
-from statistics import fmean
 
 from lamina.core.dtypes import float32
 from lamina.core.options import GPU_KINDS, Options
 from lamina.core.rates import GPUS, Memory, Rates
 from lamina.errors import ArgumentError
 from lamina.runtime import compiler as compilers
-from lamina.runtime.cache import digest
+from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.cpu import POOL, build, disk_cache, usable_cores
 from lamina.runtime.devices import target_of
 from lamina.targets.helpers import HelperText, used_fragments
@@ -51,20 +48,18 @@ _PAGE = 4096  # bytes
 _LARGE = 16 << 20  # bytes from which on tensors have large pages
 _LINE = 64  # bytes
 _LAUNCH = 1e-7  # seconds of a kernel that does nothing: taken, not measured
-# What the host takes for a call, and for each of its arrays, in the steps of `_timed_step`: as
+# What the host takes for a call, and for each of its arrays, in the steps of `_host_step`: as
 # measured of compiled functions with 1 to 8 arguments and results, which are linear in these.
 _STEPS_OF_CALL, _STEPS_OF_ARRAY = 9.0, 2.5
 _STEPS = 100  # that are measured together
-_GROUPS, _RUNS_OF_GROUP = 16, 16  # of these, where nothing else is measured: 10 to 25 ms
 _OF_EXPONENTIAL = 30  # instructions, as the record of that operation says (`lamina/ir/ops.py`)
 
 
 def rates_of(options: Options) -> Rates:
     """How fast the device of `options` is: a CPU as measured, once on each machine, a GPU as a row
-    of `lamina/core/rates.py` says. A GPU of this machine has this host; one that `options` name by
-    its architecture, and that need not be here, has the host of the row. Raises ArgumentError for a
-    GPU without a row, CompilerNotFoundError for a CPU without a C compiler, and CompileError, or
-    OSError as the library is loaded, where that cannot build the measuring program."""
+    of `lamina/core/rates.py` says. Raises ArgumentError for a GPU without a row,
+    CompilerNotFoundError for a CPU without a C compiler, and CompileError, or OSError as the
+    library is loaded, where that cannot build the measuring program."""
     if options.kind not in GPU_KINDS:
         return cpu_rates(options)
     arch = target_of(options).arch
@@ -74,30 +69,7 @@ def rates_of(options: Options) -> Rates:
             f"cost: nobody has measured how fast {arch or options.device} is; of GPUs there are "
             f"the rates of {known}"
         )
-    rates = GPUS[arch]
-    return rates if options.arch else _with_host(rates, host_step(options))
-
-
-def _with_host(rates: Rates, step: float) -> Rates:
-    """The rates of a GPU whose host takes so many seconds for a step (`_timed_step`). With half as
-    many as the host of the table a call takes half as long."""
-    slower = step / rates.host_step
-    return replace(
-        rates,
-        call=slower * rates.call,
-        array=slower * rates.array,
-        enqueue=slower * rates.enqueue,
-        host_step=step,
-    )
-
-
-@functools.cache
-def host_step(options: Options) -> float:
-    """The seconds of a step of this host (`_timed_step`), measured once with each Python. Raises
-    DeviceError where there is no place for a file."""
-    name = f"{digest('host', _VERSION, platform.node(), platform.python_version())}.json"
-    text = _measured_once(options, name, _fastest_step)
-    return float(json.loads(text))
+    return GPUS[arch]
 
 
 @functools.cache
@@ -108,22 +80,15 @@ def cpu_rates(options: Options) -> Rates:
     threads = options.threads or usable_cores()
     machine = compilers.find(options).macros
     name = f"{digest('rates', _VERSION, _measuring_text(options), machine, str(threads))}.json"
-    kept = _measured_once(options, name, lambda: asdict(_Calibration(options, threads).rates()))
-    fields = json.loads(kept)
-    levels = tuple(Memory(**level) for level in fields.pop("levels"))
-    return Rates(levels=levels, **fields)
-
-
-def _measured_once(options: Options, name: str, measure: Callable[[], object]) -> str:
-    """What `measure` returns, as JSON: the disk cache keeps it by that name."""
     disk = disk_cache(options)
-    kept = disk.load(name)
-    if kept is None:
+    rates = _kept(disk, name)
+    if rates is None:
         with _turn(disk.folder):
-            kept = disk.load(name)  # another process may have measured meanwhile
-            if kept is None:
-                kept = disk.store(name, json.dumps(measure()).encode())
-    return kept.read_text()
+            rates = _kept(disk, name)  # another process may have measured meanwhile
+            if rates is None:
+                rates = _Calibration(options, threads).rates()
+                disk.store(name, json.dumps(asdict(rates)).encode())
+    return rates
 
 
 def _measuring_text(options: Options) -> str:
@@ -158,6 +123,16 @@ def _turn(folder: Path) -> Iterator[None]:
         yield
 
 
+def _kept(disk: DiskCache, name: str) -> Rates | None:
+    """The rates that `cpu_rates` has kept; None where it has not."""
+    path = disk.load(name)
+    if path is None:
+        return None
+    fields = json.loads(path.read_text())
+    levels = tuple(Memory(**level) for level in fields.pop("levels"))
+    return Rates(levels=levels, **fields)
+
+
 def _cache_bytes() -> dict[str, int]:
     """The sizes of the data caches, by name: as the system reports them, or usual ones."""
     sizes = dict(_USUAL)
@@ -190,13 +165,7 @@ class _Held:
         self.storage = storage
 
 
-def _fastest_step() -> float:
-    """The seconds of a step of the host in the fastest group of runs: single runs are noisy, by a
-    fifth on one host, and groups tell the time of many calls."""
-    return min(fmean(_timed_step() for _ in range(_RUNS_OF_GROUP)) for _ in range(_GROUPS))
-
-
-def _timed_step() -> float:
+def _host_step() -> float:
     """The seconds in which the interpreter does for one array about what a quick call does: it
     finds its memory, puts the address into a job, and makes an object for a result."""
     arrays = [_Held(_Held(address)) for address in range(_STEPS)]
@@ -280,7 +249,7 @@ class _Calibration:
         divide = self._operations("divisions", 4)
         function = self._operations("functions", 1)
         integer_division = self._operations("integer_divisions", 4)
-        host = self._measurement(_timed_step, 1.0, _HOST_RUNS)
+        host = self._measurement(_host_step, 1.0, _HOST_RUNS)
         for _ in range(_ROUNDS):
             for measurement in self.measurements:
                 measurement.take_turn()

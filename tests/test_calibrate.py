@@ -14,7 +14,6 @@ import pytest
 from lamina import calibrate
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU, Rates
-from lamina.core.target import CUDA
 from lamina.ir.ops import Op
 from lamina.runtime.cache import CacheWarning, DiskCache
 
@@ -38,36 +37,6 @@ def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(calibrate, "_Calibration", refused)
     assert calibrate.cpu_rates.__wrapped__(options) == rates
-
-
-def test_calls_on_a_gpu_of_this_machine_have_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as long steps as in the table make the host's part of a call twice as long, and nothing
-    else. A GPU that is named by its architecture has the host of the table."""
-    here = replace(current(), device="cuda:0", arch="")
-    table = calibrate.rates_of(replace(here, arch="sm_90a"))
-    monkeypatch.setattr(calibrate, "target_of", lambda options: CUDA["sm_90a"])
-    monkeypatch.setattr(calibrate, "host_step", lambda options: 2 * table.host_step)
-    slower = calibrate.rates_of(here)
-    assert (slower.call, slower.array) == (2 * table.call, 2 * table.array)
-    assert slower.enqueue == 2 * table.enqueue
-    of_table = {name: getattr(table, name) for name in ("call", "array", "enqueue", "host_step")}
-    assert replace(slower, **of_table) == table
-
-
-def test_the_host_of_a_gpu_is_measured_once_and_quickly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = replace(current(), device="cuda:0", cache_dir=str(tmp_path))
-    started = time.process_time()
-    step = calibrate.host_step.__wrapped__(options)
-    assert time.process_time() - started < 0.5  # 0.02 on a quiet machine
-    assert 1e-8 < step < 1e-5
-
-    def refused() -> None:
-        pytest.fail("it measured again")
-
-    monkeypatch.setattr(calibrate, "_timed_step", refused)
-    assert calibrate.host_step.__wrapped__(options) == step
 
 
 def test_processes_that_share_a_cache_measure_once(

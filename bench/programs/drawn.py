@@ -56,8 +56,8 @@ class Lamina:
 
     def step(self, program: Program, arrays: list[Any]) -> Step:
         jitted = self.module.jit(whole_function(program, self.module))
-        # A GPU without a name is that of this machine, and its costs are those of calls from here.
-        self.lower = lambda: jitted.lower(*arrays, device=self.device, arch="")
+        arch = getattr(self.heap, "arch", "sm_90a")
+        self.lower = lambda: jitted.lower(*arrays, device=self.device, arch=arch)
         return lambda: jitted(*arrays)
 
     def numpy(self, value: Any) -> Array:

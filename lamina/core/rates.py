@@ -1,7 +1,7 @@
 """How fast a device is, as data: what the cost model divides its counts by.
 
 A worker is what runs by itself: a thread of a CPU, a multiprocessor of a GPU. Those of a CPU are
-measured once (`lamina/calibrate.py`), those of GPUs are a table, for a host whose steps are known.
+measured once (`lamina/calibrate.py`), those of GPUs are a table.
 """
 
 from dataclasses import dataclass
@@ -53,8 +53,6 @@ class Rates:
     call, array: seconds that the host takes for a call of a program, and for each array that comes
         in or goes out
     enqueue: seconds that the host of a GPU takes for each kernel; no call takes less than its host
-    host_step: seconds of a step of the interpreter on the host of a GPU that takes so long for
-        these three: on another host they are as many steps
     start: seconds in which a GPU does nothing between two calls that the host has asked for
     access: seconds from the start of a GPU's thread to its end, where it only reads and writes,
         with all multiprocessors at work
@@ -92,7 +90,6 @@ class Rates:
     call: float = 0.0
     array: float = 0.0
     enqueue: float = 0.0
-    host_step: float = 0.0
     start: float = 0.0
     access: float = 0.0
     filling: float = 0.0
@@ -144,13 +141,12 @@ GPUS = {
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
-    # `start` is fitted to 210 drawn programs, of which most take as long as their host. What that
-    # takes differs: with 7.5 us for each call and 1 us for an array 83 % of 110 drawn programs of a
-    # fast host and 82 % of 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78
-    # and 80 with 9.5). One with steps of about 350 ns took 8.9 us, and 0.83 us for an array: 25 and
-    # 2.4 steps. 5.6 us of these were the driver's, for 1 kernel as for 6. `host_step` is that of a
-    # host which takes 7.5 us. `hidden` is fitted to 504 programs, `access` to two of their kernels,
-    # `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
+    # `start` is fitted to 210 drawn programs, of which most take as long as their host. `call`
+    # differs from host to host: with 7.5 us 83 % of 110 drawn programs of a fast host and 82 % of
+    # 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80 with 9.5). Small
+    # calls of one host took 8.9 us and 0.83 us for each array, with 1 kernel as with 6, and of
+    # another 10 to 11 us with 2 to 9 arrays. `hidden` is fitted to 504, `access` to two of their
+    # kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
     # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`, `same_place` and `private`
     # to scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
     # assumed. The other rates are estimates, of instructions a clock: nobody has measured them by
@@ -176,7 +172,6 @@ GPUS = {
         call=7.5e-6,
         array=7e-7,
         enqueue=5e-8,
-        host_step=2.95e-7,
         start=5e-6,
         access=7.5e-7,
         filling=2e-12,

@@ -225,8 +225,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
 
         Arguments are as in a call, or a TensorSpec in place of a tensor on the default device.
         device: "cpu", "cuda:0" or "metal", which need not be there, nor be where the tensors are.
-        arch: the architecture of the GPU that CUDA's programs are for; "" for that of this machine,
-        whose cost is that of calls from this host.
+        arch: the architecture of the GPU that CUDA's programs are for.
         Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
         interpreter and for what is no architecture, and what a call would raise."""
         from lamina.compiled import runner  # it loads when it is first needed
@@ -244,7 +243,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         if runner(options).keeps_constants:
             moved = with_constants(moved, constants_of(traced, traced.owners()))
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
-        return lower_graph(moved[: len(sinks)], options, lines)
+        return lower_graph(moved[: len(sinks)], options, arch, lines)
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""

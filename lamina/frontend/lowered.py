@@ -102,12 +102,11 @@ class Lowered:
 
 
 def lower_graph(
-    sinks: Iterable[Node], options: Options, lines: Mapping[Node, str]
+    sinks: Iterable[Node], options: Options, arch: str, lines: Mapping[Node, str]
 ) -> Lowered:
     """Run every pass on a graph whose BUFFER leaves have numbers in place of storage. `lines`: the
     user's line of some nodes."""
     from lamina import pipeline
-    from lamina.runtime.devices import target_of
 
     if options.device == "interp":
         raise ArgumentError(
@@ -130,7 +129,6 @@ def lower_graph(
 
     kernels = _kernels(planned, program_cost)
     arena = planned.program.arena
-    arch = options.arch or target_of(options).arch
     return Lowered(options, arch, stages, kernels, arena, planned, program_cost)
 
 

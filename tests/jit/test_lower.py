@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import calibrate, nn
+from lamina import nn
 from lamina.core.options import using
-from lamina.core.rates import GPUS
-from lamina.core.target import CUDA
 from lamina.errors import (
     ArgumentError,
     CompileError,
@@ -22,7 +20,6 @@ from lamina.errors import (
 )
 from lamina.ir.parse import parse
 from lamina.ir.text import to_text
-from lamina.runtime import cuda
 
 STAGES = [
     "graph", "simplify", "suit_device", "layout", "fuse", "schedule", "legalize", "tiles",
@@ -134,19 +131,6 @@ def test_cuda_compiles_for_gpus_before_sm_80(dtype: lm.DType, steps: str) -> Non
 def test_an_architecture_has_a_name_of_nvidias() -> None:
     with pytest.raises(ArgumentError, match=r"arch 'turing': .* named like sm_80"):
         lm.jit(classify).lower(*SPECS, device="cuda:0", arch="turing")
-
-
-def test_a_gpu_without_a_name_is_that_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of it takes as long as this host: with twice as long steps as the table's, twice as
-    long."""
-    function, specs = lm.jit(lambda x: x + 1.0), (lm.TensorSpec((4,)),)
-    monkeypatch.setattr(cuda, "target_of", lambda device: CUDA["sm_90a"])
-    monkeypatch.setattr(calibrate, "host_step", lambda options: 2 * GPUS["sm_90a"].host_step)
-    named = function.lower(*specs, device="cuda:0", arch="sm_90a")
-    here = function.lower(*specs, device="cuda:0", arch="")
-    assert here.arch == named.arch == "sm_90a"
-    assert here.source == named.source
-    assert here.cost.seconds == pytest.approx(2 * named.cost.seconds)
 
 
 def test_cuda_without_nvidias_packages_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
