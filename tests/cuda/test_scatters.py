@@ -11,7 +11,7 @@ from lamina.core.target import CUDA
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX, MIN, Monoid
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
 from lamina.loops.nest import Nest, scatter_indices
 from lamina.runtime.nvrtc import compile_source
@@ -73,6 +73,27 @@ def test_float32_is_added_in_memory_of_blocks(
     (launch,) = [each for each in planned.launches if each.name.startswith("scatter")]
     assert 0 < launch.shared <= CUDA["sm_90a"].shared_bytes - RESERVED_BYTES
     assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.parametrize("places", [30_000, 65_536])
+def test_updates_of_blocks_are_read_without_their_index(places: int) -> None:
+    """But what the index says where to read has a condition."""
+    shape = (48, places)
+    table, index = leaf(3, shape, dtypes.float32), leaf(1, shape, dtypes.int64)
+    updates = leaf(2, shape, dtypes.float32) * Node(Op.GATHER, (table, index), 1)
+    operands = leaf(0, shape, dtypes.float32), index, updates
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(1, ADD)))
+    (nest,) = [plan.nest for plan in planned.plans.values() if plan.name.startswith("scatter")]
+    assert isinstance(nest, Nest)
+    assert nest.private is not None
+    (store,) = nest.kernel.stores
+    loads = [one for one in toposort([store.value]) if one.op is Op.LOAD]
+    has_condition = {
+        any(term.op is not Op.AXIS for term in ix.terms_of(load.src[0])[0]): len(load.src) > 1
+        for load in loads
+        if load.dtype is dtypes.float32
+    }
+    assert has_condition == {False: False, True: True}
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -26,7 +26,7 @@ MAX_BLOCKS = 16
 MAX_THREADS = 1024  # of a block
 UNROLLED = 4  # updates of a thread that it reads at a time
 MANY_UPDATES = UNROLLED * MAX_THREADS  # of a block: from so many on each thread has UNROLLED
-RESULTS_AT_ONCE = 8  # that a thread combines with the array: `combine_results` of `atomics.cu`
+RESULTS_AT_ONCE = 8  # that a thread combines with the array
 
 
 @dataclass(frozen=True)

@@ -69,18 +69,18 @@ template <int top> INLINE Total marked_total(i64 total, u32 mark) {
     return {total, mark & 1 ? top : 0};
 }
 
-/* Combines the array with so many results of a block, eight at a time: `place` says where one goes, null
-   if nowhere, and `update` what it makes of what is there. */
-template <class T, class Place, class Update>
+/* Combines the array with so many results of a block, `many` of a thread at a time: `place` says where one
+   goes, null if nowhere, and `update` what it makes of what is there. */
+template <class T, u32 many, class Place, class Update>
 INLINE void combine_results(u32 count, Place place, Update update) {
     BARRIER;
-    for (u32 first = THREAD; first < count; first += 8 * blockDim.x) {
-        T *at[8], old[8];
-        UNROLLED for (u32 k = 0; k < 8; k++) {
+    for (u32 first = THREAD; first < count; first += many * blockDim.x) {
+        T *at[many], old[many];
+        UNROLLED for (u32 k = 0; k < many; k++) {
             const u32 i = first + k * blockDim.x;
             at[k] = i < count ? place(i) : 0;
             if (at[k]) old[k] = *at[k];
         }
-        UNROLLED for (u32 k = 0; k < 8; k++) if (at[k]) *at[k] = update(first + k * blockDim.x, old[k]);
+        UNROLLED for (u32 k = 0; k < many; k++) if (at[k]) *at[k] = update(first + k * blockDim.x, old[k]);
     }
 }

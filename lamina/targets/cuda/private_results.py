@@ -9,7 +9,7 @@ which a block has, with 8 columns of 60:
         ...
         if (and_9) { shared_sum(&results[8 * (where_5 - 25 * row) + row_inner], load_4); }
     }
-    combine_results<i64>(200, [&](u32 i) -> i64 * {            `closing`
+    combine_results<i64, 8>(200, [&](u32 i) -> i64 * {            `closing`
         const i64 place = 25 * row + i / 8;
         const i64 side = i % 8;
         return place < 90 && 8 * row_outer + side < 60 ? p2 + 8 * row_outer + 60 * place + side : 0;
@@ -27,6 +27,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node, const
 from lamina.loops.nest import Axes, Nest, PrivateResults, scatter_indices
+from lamina.schedule.gpu.private_scatters import RESULTS_AT_ONCE
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
@@ -96,7 +97,7 @@ class ResultsOfBlock:
     @cached_property
     def index(self) -> Node:
         """Where an update goes in the memory of a block."""
-        first = -self.private.places * self.width
+        first = -self.private.places * self.width if self.block.arg.size > 1 else 0
         return ix.affine({self.place: self.width, self.block: first, **self.sides}, 0)
 
     def opening(self, printer: CudaPrinter) -> str:
@@ -146,7 +147,7 @@ class ResultsOfBlock:
             (updated,) = printer.combiner.combined(self.store.monoid, (old,), (more,))
             text = updated.text
         return [
-            f"combine_results<{kind}>({self.count}, [&](u32 i) -> {kind} * {{",
+            f"combine_results<{kind}, {RESULTS_AT_ONCE}>({self.count}, [&](u32 i) -> {kind} * {{",
             *(f"    {line}" for line in lines),
             f"    return {' && '.join(conditions)} ? p{self.store.parameter} + {place} : 0;",
             f"}}, [&](u32 i, {kind} old) {{ return {text}; }});",
