@@ -39,6 +39,11 @@ def short_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "COPY_KERNEL", 0.0)
 
 
+def row(numbers: int) -> int:
+    """The numbers of a row in memory: whole chunks of 16 bytes, or 8 numbers."""
+    return -(-numbers // 8) * 8
+
+
 def simplified(node: Node) -> Node:
     return rewrite(substitute([node], {}, open_without_detach), (*ALGEBRA, *MOVEMENT))[0]
 
@@ -85,20 +90,30 @@ def check_values(before: Node) -> None:
         ((2, 2, 9, 8), (16, 2, 3, 2), {"dilation": 2}, (2, 5, 6, 12)),
         ((3, 4, 20), (16, 4, 5), {"padding": 2}, (3, 20, 20)),
         ((1, 2, 6, 6, 6), (16, 2, 3, 3, 3), {}, (4, 4, 4, 54)),
+        ((2, 3, 16, 12), (16, 3, 4, 4), {"stride": 4}, (2, 4, 3, 48)),  # patches
+        ((2, 3, 15, 9), (16, 3, 3, 3), {"stride": 3}, (2, 5, 3, 27)),
     ],
 )
 def test_windows_and_filters_are_rows(
     image: Shape, filters: Shape, how: dict[str, Any], rows: Shape
 ) -> None:
     before = convolved(image, filters, **how)
-    assert sorted(stored(before)) == sorted([rows, (filters[0], rows[-1])])
+    *outer, numbers = rows
+    both = [(*outer, row(numbers)), (filters[0], row(numbers))]
+    assert sorted(stored(before)) == sorted(both)
     check_values(before)
 
 
 def test_the_gradient_of_filters_multiplies_the_same_rows() -> None:
     image, filters, how = (2, 3, 16, 16), (16, 3, 7, 7), {"stride": 2, "padding": 3}
     before = gradient_of_filters(image, filters, **how)
-    assert stored(before) == [(2, 8, 8, 147)]
+    assert stored(before) == [(2, 8, 8, row(147))]
+    check_values(before)
+
+
+def test_the_gradient_of_filters_multiplies_patches() -> None:
+    before = gradient_of_filters((2, 3, 16, 12), (16, 3, 4, 4), stride=4)
+    assert stored(before) == [(2, 4, 3, 48)]
     check_values(before)
 
 
@@ -110,6 +125,7 @@ def test_the_gradient_of_filters_multiplies_the_same_rows() -> None:
         ((2, 32, 9, 8), (32, 1, 3, 3), 32),  # a filter for each channel
         ((2, 6, 9, 8), (32, 3, 3, 3), 2),  # two products
         ((2, 3, 9, 8), (32, 3, 1, 1), 1),  # no windows
+        ((2, 16, 8, 8), (32, 16, 1, 1), 1),
     ],
 )
 def test_others_stay(image: Shape, filters: Shape, groups: int) -> None:

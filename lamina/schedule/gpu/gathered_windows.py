@@ -9,16 +9,20 @@ threads on each multiprocessor. Stored as rows by a kernel of its own, windows a
     sum over c, p, q of image[n, c, 2 h + p, 2 w + q] * filter[k, c, p, q]
     = windows[(n, h, w), (c, p, q)] @ filter[k, (c, p, q)].T
 
-The gradient of the filter multiplies the same windows, which are stored once.
+The gradient of the filter multiplies the same windows, which are stored once. Where windows do not
+overlap they are patches of the image, as 4 x 4 places of 3 channels where a network begins. The 48
+numbers of a patch lie four by four in memory, and are stored as rows likewise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil
 
-from lamina.core.shape import prod
+from lamina.core.shape import prod, squeezed
+from lamina.fuse.axes import Index
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.layout import MIN_CONTIGUOUS, RATES, TILE, copying_seconds, window_axes_of
+from lamina.graph import index as ix
 from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.kernel import free_axes, points
@@ -26,6 +30,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import READ_THROUGH, array_read, has_windows, product_of, without_repeats
+from lamina.schedule.gpu.atoms import CHUNK_BYTES
 
 MIN_OTHERS = 16  # rows of the other factor from which on tensor cores multiply
 # Of windows in memory: memory is a cost too. 128 images of 224 x 224 with 3 channels have 472 MB of
@@ -54,7 +59,7 @@ def gathered_windows(node: Node) -> Node | None:
     product = product_of(node)
     if product is None:
         return None
-    other, factor = sorted(product.src, key=_has_windows)
+    other, factor = sorted(product.src, key=_preference)
     windows = None if _has_windows(other) else _windows(node, factor, other)
     if windows is None or not _is_stored_sooner(windows):
         return None
@@ -69,11 +74,27 @@ def _has_windows(factor: Node) -> bool:
     return has_windows(factor, READ_THROUGH)
 
 
+def _may_have_patches(factor: Node) -> bool:
+    """Is an axis of its array divided in several? A reshape does that."""
+    while factor.op in READ_THROUGH:
+        if factor.op is Op.RESHAPE:
+            before, after = squeezed(factor.src[0].shape), squeezed(factor.shape)
+            if len(after) > len(before):
+                return True
+        factor = factor.src[0]
+    return False
+
+
+def _preference(factor: Node) -> tuple[bool, bool]:
+    """Of both factors the greater one may have windows or patches."""
+    return _has_windows(factor), _may_have_patches(factor)
+
+
 def _windows(total: Node, factor: Node, other: Node) -> _Windows | None:
     """The windows of a factor of a product of matrices; None where it has none that threads would
     gather."""
     narrow = _floats_of_16_bits(factor)
-    if narrow is None or not _has_windows(factor):
+    if narrow is None or not (_has_windows(factor) or _may_have_patches(factor)):
         return None
     once, other_once = without_repeats(narrow), without_repeats(other)
     axes = [axis for axis, size in enumerate(once.shape) if size > 1]
@@ -102,23 +123,49 @@ class _Walk:
     is_summed: bool
     channels: int
 
-    @staticmethod
-    def of(total: Node, factor: Node) -> "_Walk | None":
-        """That of a factor, which is movement of an array; None if both factors are of one."""
+    @classmethod
+    def of(cls, total: Node, factor: Node) -> "_Walk | None":
+        """That of a factor, which is movement of an array; None if both factors are of one, and
+        where there are neither windows nor patches."""
         arrays = [array_read(each) for each in total.src[0].src]
         if arrays[0] is arrays[1]:
             return None
         kernel = KernelGroup(total, {array: array.shape for array in arrays})
         (index,) = kernel.reads[array_read(factor)]
         moving = window_axes_of([index])
+        if not moving:
+            return cls._of_patches(index)
         summed = {axis for axis in moving if axis.arg.reduce}
         is_summed = points(summed) <= points(moving - summed)
-        channels = 1
-        for place in index:
-            axes = free_axes(place) - moving
-            if all(axis.arg.reduce == is_summed for axis in axes):
-                channels = max(channels, points(axes))
-        return _Walk(is_summed, channels)
+        return cls(is_summed, _channels(index, moving, is_summed))
+
+    @classmethod
+    def _of_patches(cls, index: Index) -> "_Walk | None":
+        """Of patches neighbours in memory are numbers of one patch, and those of the next patch are
+        behind them: ``4 * w + q`` for q < 4. None if neighbours along the last axis are of one
+        patch all, or of no patch."""
+        strides, _ = ix.terms_of(index[-1])
+        nearest = next((axis for axis, stride in strides.items() if stride == 1), None)
+        if nearest is None or nearest.op is not Op.AXIS:
+            return None
+        is_summed = bool(nearest.arg.reduce)
+        is_divided = any(axis.arg.reduce != is_summed for axis in free_axes(index[-1]))
+        if not is_divided:
+            return None
+        of_last_axis = free_axes(index[-1])
+        channels = max(nearest.arg.size, _channels(index, of_last_axis, is_summed))
+        return cls(is_summed, channels)
+
+
+def _channels(index: Index, apart: Set[Node], is_summed: bool) -> int:
+    """The numbers of a window along the longest axis of an array that it has by itself, beside axes
+    `apart`."""
+    channels = 1
+    for place in index:
+        axes = free_axes(place) - apart
+        if all(axis.arg.reduce == is_summed for axis in axes):
+            channels = max(channels, points(axes))
+    return channels
 
 
 def _floats_of_16_bits(x: Node) -> Node | None:
@@ -150,6 +197,16 @@ def _in_rows(once: Node, inner: Sequence[int], factor: Node) -> Node:
     in_order = build.permute(once, order)
     row = prod(once.shape[axis] for axis in inner)
     outer_shape = [once.shape[axis] for axis in outer]
-    stored = Node(Op.CONTIGUOUS, (build.reshape(in_order, (*outer_shape, row)),))
+    stored = _stored_in_chunks(build.reshape(in_order, (*outer_shape, row)))
     in_place = build.permute(build.reshape(stored, in_order.shape), build.inverse(order))
     return build.expand(build.cast(in_place, factor.dtype), factor.shape)
+
+
+def _stored_in_chunks(rows: Node) -> Node:
+    """`rows` in memory, each beginning at a chunk of 16 bytes: the copy engine reads no others. Of
+    bfloat16, rows of 3 x 3 x 3 numbers, 54 bytes, have 5 zeros behind them."""
+    *outer, row = rows.shape
+    zeros = -row % (CHUNK_BYTES // rows.dtype.itemsize)
+    none = [0] * len(outer)
+    stored = Node(Op.CONTIGUOUS, (build.pad(rows, [*none, 0], [*none, zeros]),))
+    return build.sliced(stored, map(range, rows.shape))
