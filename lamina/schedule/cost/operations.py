@@ -1,7 +1,7 @@
 """Operations by the unit that does them, in instructions on a whole vector or a warp."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import ceil
 
 from lamina.core.dtypes import DType, float64
@@ -69,6 +69,10 @@ class Demand:
             self.function + other.function,
             self.tensor + other.tensor,
         )
+
+    def times(self, share: float) -> "Demand":
+        """A share of all of it."""
+        return Demand(*(share * count for count in astuple(self)))
 
     @property
     def instructions(self) -> float:

@@ -1,5 +1,6 @@
 """The time of products in tiles that the threads of a GPU's block share."""
 
+from dataclasses import replace
 from math import ceil
 
 from lamina.core.rates import Rates
@@ -11,9 +12,19 @@ from lamina.ir.ops import Op
 from lamina.ir.products import product_of
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
-from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.gpu.atoms import ATOMS, CHUNK_BYTES, LINE_BYTES, multiplied_k
-from lamina.schedule.gpu.stream_k import division_of
+from lamina.schedule.cost.report import KernelCost, KernelTime, overlapped
+from lamina.schedule.gpu.atoms import (
+    ATOMS,
+    CHUNK_BYTES,
+    FMA_CHUNK,
+    FMA_COLUMNS_APART,
+    FMA_ROWS,
+    FMA_ROWS_APART,
+    LINE_BYTES,
+    multiplied_k,
+    multiplied_results,
+)
+from lamina.schedule.gpu.stream_k import STEP_WAIT, TILE_WAIT, blocks_at_once, division_of
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 1.5e-6
@@ -26,16 +37,29 @@ SHARED_TILES = 2
 BACK_TO_BACK = 0.8
 
 
+# How much longer sectors that are stored in parts take than whole ones: 34 million took an H200 211
+# us (see `PARTIAL_SECTOR`), and 163 at the rate of the second level.
+PARTS_OF_SECTORS = 1.3
+
+
 def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
-    """The cost of a nest that `tensorize` made, from formulas: the seconds of the busiest
-    multiprocessor, of the bytes of tiles from the second-level cache, and of each array once from
-    memory. Atoms without tensor cores multiply by instructions."""
+    """The cost of a nest that `tensorize` made, from formulas."""
     need = _need_of(nest, target, rates)
     has_tensor_cores = ATOMS[nest.atom].instruction == "mma"
-    unit = "tensor cores" if has_tensor_cores else "instructions"
-    units = {unit: _multiplying(nest, target, rates), "filling": _filling(nest, target, rates)}
-    if has_tensor_cores:
-        units["instructions"] = _computing(nest, need, target, rates)
+    time = (_time_on_tensor_cores if has_tensor_cores else _fused_time)(nest, need, target, rates)
+    of_results = need.operations.times(_share_of_results(nest))  # without what pads tiles
+    bound = replace(need, operations=of_results).seconds(rates, target)
+    return KernelCost(time.seconds, time.demands, bound, need)
+
+
+def _time_on_tensor_cores(nest: Nest, need: Need, target: Target, rates: Rates) -> KernelTime:
+    """The seconds of the busiest multiprocessor, of the bytes of tiles from the second-level cache,
+    and of each array once from memory."""
+    units = {
+        "tensor cores": _multiplying(nest, target, rates),
+        "filling": _filling(nest, target, rates),
+        "instructions": _computing(nest, need, target, rates),
+    }
     l2, memory = rates.levels[-2:]
     moved = {
         l2.name: _tile_bytes(nest) / (SHARED_TILES * l2.all_read),
@@ -43,8 +67,59 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     }
     latency = {"launch": rates.launch + LATENCY}
     seconds = overlapped(moved, units, rates.hidden) + sum(latency.values())
-    bound = need.seconds(rates, target)
-    return KernelCost(seconds, {**units, **moved, **latency}, bound, need)
+    return KernelTime(seconds, {**units, **moved, **latency})
+
+
+def _fused_time(nest: Nest, need: Need, target: Target, rates: Rates) -> KernelTime:
+    """The seconds of a nest whose atom has no tensor cores: what the busiest multiprocessor
+    multiplies; what its blocks wait for at steps and tiles, fill, and store in parts of sectors,
+    those side by side at the same time; and each array once from memory. None of these overlaps,
+    but all else does with them. It is within a fifth of 49 of the 59 times that STEP_WAIT is
+    fitted to, and within a half of all."""
+    atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
+    division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
+    at_once = blocks_at_once(atom, division.blocks, target.multiprocessors)
+    steps_of_busiest = _steps_of_busiest(nest, target)
+    itemsize = atom.dtype.itemsize
+    line = LINE_BYTES // itemsize
+    products = steps_of_busiest * atom.m * atom.n * line * _multiplied_share(nest)
+    waiting = steps_of_busiest * STEP_WAIT + ceil(steps_of_busiest / steps) * TILE_WAIT
+    unit = line / _products_a_second(itemsize, rates)  # of `StreamK.time`, in seconds
+    l2, memory = rates.levels[-2:]
+    demands = {
+        "instructions": products / (rates.issue * target.warp * atom.fma_rate),
+        "waiting": waiting / at_once,
+        "joining": division.joining * unit,
+        "filling": _filling(nest, target, rates) / at_once,
+        l2.name: PARTS_OF_SECTORS * _bytes_of_parts(nest) / l2.all_write / at_once,
+        memory.name: need.memory(rates, target),
+        "launch": rates.launch + LATENCY,
+    }
+    return KernelTime(sum(demands.values()), demands)
+
+
+def _products_a_second(itemsize: int, rates: Rates) -> float:
+    """The products on the tensor cores of one multiprocessor, of factors of so many bytes."""
+    return rates.tensor * 2 / itemsize
+
+
+def _bytes_of_parts(nest: Nest) -> float:
+    """The bytes of the second level that stores of parts of sectors take beyond what they store.
+
+    Threads of fused multiply-adds have four neighbours of a row where columns are neighbours in
+    the right factor, and neighbouring threads the next four: where rows begin within four elements,
+    each is stored by itself, in a sector that three more stores come to.
+    """
+    right = nest.tiles[1]
+    if not right.axes[0].arg.reduce:
+        return 0.0
+    unrolled = frozenset(axis for axis in nest.order if nest.bound(axis) == "unroll")
+    nbytes = 0.0
+    for store in nest.kernel.stores:
+        joined = ix.neighbours_of_access(store.index, unrolled, FMA_CHUNK)
+        array = nest.kernel.parameters[store.parameter]
+        nbytes += (FMA_CHUNK / joined - 1) * array.nbytes
+    return nbytes
 
 
 def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:
@@ -56,6 +131,19 @@ def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:
             bytes_of = written if array.written else read
             bytes_of[number] = array.nbytes
     return Need(read, written, operations_of(nest, target, rates))
+
+
+def _share_of_results(nest: Nest) -> float:
+    """The share of the rows and columns of all tiles that there are: of 300 x 300 results in tiles
+    of 128 x 256 about 0.46. Products back to back count as whole tiles."""
+    if len(nest.tiles) > 2:
+        return 1.0
+    atom = ATOMS[nest.atom]
+    share = 1.0
+    for tile, size in zip(nest.tiles, (atom.m, atom.n), strict=True):
+        extent = points(axis for axis in tile.axes if not axis.arg.reduce)
+        share *= extent / (ceil(extent / size) * size)
+    return share
 
 
 def tiles_of(nest: Nest) -> int:
@@ -76,27 +164,42 @@ def steps_of(nest: Nest) -> int:
 
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
-    """The seconds of the multiprocessor that multiplies most."""
+    """The seconds of the multiprocessor that multiplies most on tensor cores."""
     itemsize = ATOMS[nest.atom].dtype.itemsize
-    rate = rates.tensor * 2 / itemsize  # of products of this dtype, a second
+    rate = _products_a_second(itemsize, rates)
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
     atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
     division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
-    # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes; without tensor cores
-    # it has their slowdown already.
-    return division.time * (LINE_BYTES // itemsize) * _multiplied_share(nest) / rate
+    # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes.
+    return division.time * (LINE_BYTES // itemsize) / rate
 
 
 def _multiplied_share(nest: Nest) -> float:
-    """The share of the k of all lines that threads multiply. Tensor cores multiply whole lines,
-    fused multiply-adds no more than they have to: of 48 k, which are two lines of 32, 48."""
+    """The share of all lines of tiles that fused multiply-adds multiply: of 48 k, which are two
+    lines of 32, 48, and of 48 rows of a tile of 64 three quarters."""
     atom = ATOMS[nest.atom]
-    if atom.instruction == "mma":
-        return 1.0
     count = points(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
     line = LINE_BYTES // atom.dtype.itemsize
-    return multiplied_k(count) / (ceil(count / line) * line)
+    of_line = multiplied_k(count) / (ceil(count / line) * line)
+    rows, columns = _multiplied_of_thread(nest)
+    return of_line * (rows * columns) / (FMA_ROWS * atom.n // FMA_COLUMNS_APART)
+
+
+def _multiplied_of_thread(nest: Nest) -> tuple[int, int]:
+    """How many rows and columns a thread multiplies by fused multiply-adds."""
+    atom = ATOMS[nest.atom]
+    sizes = (64, FMA_ROWS_APART), (atom.n, FMA_COLUMNS_APART)
+    rows, columns = (
+        multiplied_results(
+            points(axis for axis in tile.axes if not axis.arg.reduce),
+            size,
+            apart,
+            is_transposed=bool(tile.axes[0].arg.reduce),
+        )
+        for tile, (size, apart) in zip(nest.tiles, sizes, strict=True)
+    )
+    return rows, columns
 
 
 def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
@@ -128,8 +231,11 @@ def _steps_of_busiest(nest: Nest, target: Target) -> int:
     tiles, steps = tiles_of(nest), steps_of(nest)
     if len(nest.tiles) > 2:
         return ceil(tiles / target.multiprocessors) * steps
-    atom = ATOMS[nest.atom]
-    return division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors).steps
+    atom, multiprocessors = ATOMS[nest.atom], target.multiprocessors
+    division = division_of(nest.pipelining, atom, tiles, steps, multiprocessors)
+    if blocks_at_once(atom, division.blocks, multiprocessors) > 1:
+        return ceil(tiles / multiprocessors) * steps
+    return division.steps
 
 
 def _filling(nest: Nest, target: Target, rates: Rates) -> float:

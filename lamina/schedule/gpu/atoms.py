@@ -89,10 +89,35 @@ class Atom:
         """The name that `tensorize` takes, such as ``mma_bf16_128x256``."""
         return f"{self.function}_{self.m}x{self.n}"
 
+    @property
+    def fma_rate(self) -> float:
+        """How near to the rate of fused multiply-adds its steps come."""
+        return FMA_RATES.get(self.m * self.n // _fma_threads(self.m), 1.0)
+
+    @property
+    def side_by_side(self) -> int:
+        """How many blocks of one product a multiprocessor runs side by side, at most. One of fused
+        multiply-adds waits at barriers for its tiles and stores, and others multiply meanwhile: as
+        many as it has registers for, 4 of 64 x 128 results, with 64 sums and two times 16 factors
+        a thread. Of products that run by themselves a block has a role that fills: 1."""
+        if self.instruction == "mma":
+            return 1
+        threads = _fma_threads(self.m)
+        sums = self.m * self.n // threads
+        factors = 2 * (FMA_ROWS + sums // FMA_ROWS)
+        registers = sums + factors + OTHER_REGISTERS
+        return max(REGISTERS // (threads * registers), 1)
+
 
 # By rows and columns of a tile, the rate of its atom: a smaller tile reads more of memory for each
 # multiplication. Estimates, which decide between atoms: a test predicts times of an H200 by them.
 RATES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
+# Tiles of float32 without tensor cores alone, of blocks side by side (`Atom.side_by_side`): one of
+# 64 x 192 has all columns of (48, 99) by (99, 135).
+WIDE_RATES = {(64, 192): 0.7, (64, 256): 0.7}
+# How near to the rate of fused multiply-adds a step comes, beside what a block waits for, by the
+# sums of a thread, which share loads of factors: 1 with more.
+FMA_RATES = {32: 0.9, 64: 0.97}
 # Tiles of products back to back alone. Their atom is chosen by rows and columns, so that the rate
 # has no effect: any number will do.
 ATTENTION_RATES = {(256, 64): 0.1}
@@ -103,6 +128,12 @@ FMA_SLOWDOWN = 8
 # Rows from one that a thread has to its next one, and columns, in tiles without tensor cores whose
 # lines lie along k.
 FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
+FMA_ROWS = 8  # of 64, that a thread has
+# Registers of 32 bits of a multiprocessor, and those of a thread of fused multiply-adds beside its
+# sums and two sets of factors: ptxas takes 79 to 112 in all for tiles of 64 x 64, 118 to 145 for
+# those of 64 x 128 and 125 to 162 for those of 64 x 192.
+REGISTERS, OTHER_REGISTERS = 1 << 16, 32
+FMA_CHUNK = 4  # neighbours that a thread has in a transposed tile
 # k of a step that fused multiply-adds pass over where a row has none of them: of 48 k the second
 # step of 32 takes half as long.
 FMA_UNROLLED = 8
@@ -112,6 +143,15 @@ def multiplied_k(count: int) -> int:
     """How many k fused multiply-adds multiply of a row of `count`: 48 of 48, and 56 of 50. Lines
     are whole multiples of FMA_UNROLLED, so that only the last one of a row may have fewer."""
     return ceil(count / FMA_UNROLLED) * FMA_UNROLLED
+
+
+def multiplied_results(extent: int, size: int, apart: int, *, is_transposed: bool) -> int:
+    """How many of the rows of a thread, or of its columns, fused multiply-adds multiply, where
+    there are `extent` of all in tiles of `size`: ptxas leaves out those whose results no store can
+    need. Those of a thread are so many `apart`, and in a transposed tile chunks of four neighbours
+    are: of 64 rows a thread has 8, 8 apart, of which 6 are below 48."""
+    of_chunk = FMA_CHUNK if is_transposed else 1
+    return ceil(min(extent, size) / (apart * of_chunk)) * of_chunk
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
@@ -141,13 +181,18 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
     ``64 * l0 + 32 * l1 + 16 * l2 + 4 * l3 + l4``, where l0, l2 and l3 number threads.
     """
     rows = Splits(
-        along_k=(m // 64, 64 // FMA_ROWS_APART, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4)
+        along_k=(m // 64, FMA_ROWS, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4)
     )
     columns = Splits(along_k=(n // FMA_COLUMNS_APART, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
     return Atom(
         "fma", "f32", m, n, float32, _stages(m, n), rate / FMA_SLOWDOWN, rows, columns,
         thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),
     )  # fmt: skip
+
+
+def _fma_threads(m: int) -> int:
+    """Threads of a block without tensor cores, 128 of each 64 rows."""
+    return 2 * m
 
 
 def _stages(m: int, n: int) -> int:
@@ -162,7 +207,7 @@ def _atoms() -> Iterator[Atom]:
     for kind, dtype in (("bf16", bfloat16), ("f16", float16), ("tf32", float32)):
         for (m, n), rate in (RATES | ATTENTION_RATES).items():
             yield _tensor_core_atom(kind, dtype, m, n, rate)
-    for (m, n), rate in RATES.items():
+    for (m, n), rate in (RATES | WIDE_RATES).items():
         yield _fma_atom(m, n, rate)
 
 

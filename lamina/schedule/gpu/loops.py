@@ -27,10 +27,10 @@ from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.decoded import tiles_of_blocks
 from lamina.schedule.gpu.flat_rows import flat_rows
 from lamina.schedule.gpu.narrow import tiles_of_columns
-from lamina.schedule.gpu.pipelining import pipelining_of_knobs
+from lamina.schedule.gpu.pipelining import Order, pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.private_scatters import private_scatters
-from lamina.schedule.gpu.products import best_product
+from lamina.schedule.gpu.products import Choice, best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
 from lamina.schedule.gpu.rows_apart import rows_apart
 from lamina.schedule.gpu.shifted import tiles_of_shifted
@@ -53,6 +53,10 @@ ARRIVAL = 5e-7
 # with that of single rows. They hold more in registers, which no prediction counts. Chosen: no
 # measurement of it is kept.
 ROW_TILE_PENALTY = 1.03
+
+# How many times as long one block at a time is to take before blocks side by side are chosen: a
+# margin, as each is predicted within a fifth or so.
+SIDE_BY_SIDE_GAIN = 1.05
 
 SECTOR = 8  # elements of 4 bytes that memory moves at least
 # Elements of a row that a thread holds by itself: one access of 16 bits, two of float32.
@@ -83,7 +87,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     if factor_kind:
         choice = best_product(plan.kernel, factor_kind, knobs.atom_rank, target)
         if choice:
-            in_tiles = (*plan.moves, Tensorize(choice.atom))
+            in_tiles = _in_tiles(plan, choice)
             in_tiles = (*in_tiles, *pipelining_of_knobs(kernel, in_tiles, target, knobs))
             if choice.is_sure:
                 return in_tiles
@@ -95,6 +99,27 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles
     return tuple(loops.moves)
+
+
+def _in_tiles(plan: GpuPlanner, choice: Choice) -> Schedule:
+    """The moves that put a product in tiles of the chosen atom, or of one whose blocks run side by
+    side, if that is predicted to take SIDE_BY_SIDE_GAIN times less."""
+    alone: Schedule = (Tensorize(choice.atom),)
+    if not choice.side_by_side:
+        return (*plan.moves, *alone)
+    beside: list[Schedule] = [
+        (Tensorize(atom), Order("whole", tiles)) for atom, tiles in choice.side_by_side
+    ]
+
+    def seconds(moves: Schedule) -> float:
+        nest = plan.nest
+        for move in moves:
+            nest = move.apply(nest)
+        return predict_time(nest, plan.target, GPUS[RATED_GPU], 0.0).seconds
+
+    fastest = min(beside, key=seconds)
+    gains = SIDE_BY_SIDE_GAIN * seconds(fastest) < seconds(alone)
+    return (*plan.moves, *(fastest if gains else alone))
 
 
 def _register_tiles(plan: GpuPlanner) -> Iterator[GpuPlanner]:

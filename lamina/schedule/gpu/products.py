@@ -16,7 +16,7 @@ from lamina.ir.ops import Op
 from lamina.ir.products import uncast_factors
 from lamina.loops.nest import Axes, is_minor
 from lamina.schedule.cost.products import is_in_chunks
-from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS
+from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS, Atom, product_atoms
 from lamina.schedule.gpu.attention import (
     MAX_ROW_ELEMENTS,
     MIN_SIDE,
@@ -225,6 +225,8 @@ def _are_gathered(factors: Sequence[Factor]) -> bool:
 @dataclass(frozen=True)
 class Choice:
     """An atom for a kernel's products. is_sure: are tiles faster than any loops of threads?
+    side_by_side: other atoms, whose blocks may be faster that a multiprocessor runs side by side,
+    each with as many blocks as there are tiles
     loops: what the predicted time of loops is multiplied by before it is compared with that of
     tiles, as they take longer than predicted (`LOOPS_OF_GATHERED`), or as a margin
     (`LOOPS_OF_FILLED`)"""
@@ -232,6 +234,7 @@ class Choice:
     atom: str
     is_sure: bool
     loops: float = 1.0
+    side_by_side: tuple[tuple[str, int], ...] = ()
 
 
 def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) -> Choice | None:
@@ -268,8 +271,22 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) ->
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
     for candidate in candidates:
         if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
-            return Choice(candidate.atom, is_sure=True)
+            side_by_side = () if rank else _side_by_side(kind, products, target.multiprocessors)
+            return Choice(candidate.atom, is_sure=True, side_by_side=side_by_side)
     return Choice(candidates[0].atom, is_sure=False)
+
+
+def _side_by_side(
+    kind: str, products: Products, multiprocessors: int
+) -> tuple[tuple[str, int], ...]:
+    """The atoms of which a multiprocessor runs several blocks side by side where there are tiles
+    enough, each with their number; of those that have as many tiles the smallest."""
+    found: dict[int, Atom] = {}
+    for atom in sorted(product_atoms(kind), key=lambda atom: (atom.m * atom.n, atom.m)):
+        tiles = products.tiles(atom)
+        if atom.side_by_side > 1 and tiles > multiprocessors:
+            found.setdefault(tiles, atom)
+    return tuple((atom.name, tiles) for tiles, atom in found.items())
 
 
 def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:

@@ -189,12 +189,14 @@ class ProductPrinter(TileProgramPrinter):
         else:
             self._print_producer()
         self._print_consumers()
+        side_by_side = self.decisions.side_by_side(printer.target)
         return self.function(
             pointers,
             product.tile_loop.blocks,
             threads=product.consumer_threads + WARP * product.producer.warps,
-            # Without tensor cores a thread holds the factors of a step in registers too.
-            min_blocks=1 if product.mma.unit == "fma" else None,
+            # Without tensor cores a thread holds the factors of a step in registers too, and may
+            # have as many as so many blocks leave it.
+            min_blocks=side_by_side if product.mma.unit == "fma" else None,
         )
 
     @cached_property
