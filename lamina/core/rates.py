@@ -141,16 +141,16 @@ GPUS = {
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
-    # `start` is fitted to 210 drawn programs, of which most take as long as their host. `call`
-    # differs from host to host: with 7.5 us 83 % of 110 drawn programs of a fast host and 82 % of
-    # 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80 with 9.5). Small
-    # calls of one host took 8.9 us and 0.83 us for each array, with 1 kernel as with 6, and of
-    # another 10 to 11 us with 2 to 9 arrays. `hidden` is fitted to 504, `access` to two of their
-    # kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43 million elements, and to a
-    # convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`, `same_place` and `private`
-    # to scatters. `link`, four fifths of what NVLink 4 has in one direction, and `exchange` are
-    # assumed. The other rates are estimates, of instructions a clock: nobody has measured them by
-    # themselves.
+    # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
+    # their host. `call` differs from host to host: with 7.5 us 83 % of 110 drawn programs of a fast
+    # host and 82 % of 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80
+    # with 9.5). With 0.7 us for an array and 0.05 for a kernel, as a host took for calls behind
+    # each other, 78 % of 317 of a slow one were, and 82 with 1 us more. `hidden` is fitted to 504,
+    # `access` to two of their kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43
+    # million elements, and to a convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`,
+    # `same_place` and `private` to scatters. `link`, four fifths of what NVLink 4 has in one
+    # direction, and `exchange` are assumed. The other rates are estimates, of instructions a clock:
+    # nobody has measured them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -170,8 +170,8 @@ GPUS = {
         fork=0.0,
         launch=1e-6,
         call=7.5e-6,
-        array=7e-7,
-        enqueue=5e-8,
+        array=1e-6,
+        enqueue=2e-7,
         start=5e-6,
         access=7.5e-7,
         filling=2e-12,

@@ -13,7 +13,10 @@ from lamina.core import dtypes
 from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.differentiate import gradient
 from lamina.frontend.functions.attention import scaled_dot_product_attention as attention
+from lamina.frontend.realize import opened_as_computed
 from lamina.frontend.tensor import Tensor
+from lamina.ir.node import toposort
+from lamina.ir.products import product_of
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 Array = np.ndarray
@@ -50,6 +53,18 @@ def test_keys_that_no_row_sees(keys: int) -> None:
     slopes = gradient(attention(*(x := [*map(Tensor, (q, k, v))]), is_causal=True).sum(), x)
     assert not slopes[2].numpy()[:, 3:].any()
     agree_with_differences(lambda *a: attention(*a, is_causal=True), *inputs((), 3, keys))
+
+
+@pytest.mark.parametrize(
+    ("length", "keys", "parts"), [(900, 600, 3), (1700, 283, 1), (600, 600, 2)]
+)
+def test_rows_that_see_all_keys_are_one_part(length: int, keys: int, parts: int) -> None:
+    q, k, v = inputs((), length, keys)
+    result = attention(*map(Tensor, (q, k, v)), is_causal=True)
+    nodes = toposort(opened_as_computed([result.node], {}))
+    assert sum(product_of(node) is not None for node in nodes) == 2 * parts
+    below = np.where(np.tri(length, keys) > 0, 0.0, -np.inf)
+    np.testing.assert_allclose(result.numpy(), definition(q, k, v, below))
 
 
 def test_derivatives() -> None:
