@@ -195,13 +195,15 @@ def is_contiguous(load: Node, axis: Node) -> bool:
     return ix.suits(axis, *load.src) == ix.NEIGHBOURS
 
 
-def transposed_axis(plan: Planner, row: Node, min_size: int) -> Node | None:
-    """The row axis along which a load is contiguous that is strided along `row`, if both have
-    `min_size` elements: ``y[i, j] = x[j, i]`` gives i for the row j."""
+def transposed_axis(
+    plan: Planner, loads: Iterable[Node], row: Node, min_size: int
+) -> Node | None:
+    """The row axis along which one of `loads` is contiguous that is strided along `row`, if both
+    have `min_size` elements: ``y[i, j] = x[j, i]`` gives i for the row j."""
     if row.arg.size < min_size:
         return None
     long_rows = [axis for axis in plan.rows if axis.arg.size >= min_size]
-    for load in plan.kernel.of(Op.LOAD):
+    for load in loads:
         if is_strided(load, row):
             for axis in long_rows:
                 if is_contiguous(load, axis):

@@ -78,6 +78,22 @@ def test_images_with_channels_first_are_read_as_they_lie() -> None:
     assert "TURNED(" not in lowered.kernels[-1].source
 
 
+def padded(x: Tensor) -> Tensor:
+    """A transpose with padding at both ends of its rows."""
+    return lm.pad(lm.permute_dims(x, (0, 2, 1)), [(0, 0), (0, 0), (1, 1)])
+
+
+@pytest.mark.parametrize("shape", [(2, 28, 689), (1, 100, 100), (3, 33, 40)])
+def test_transposes_with_padding_load_whole_vectors(shape: tuple[int, ...]) -> None:
+    """Padding leaves out lanes along the rows of the result: vectors are loaded along the other
+    axis, and not lane by lane under a mask."""
+    lowered = lowered_of(padded, shape)
+    assert all("apart" not in kernel.source for kernel in lowered.kernels)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    expected = np.pad(x.transpose(0, 2, 1), [(0, 0), (0, 0), (1, 1)])
+    np.testing.assert_array_equal(padded(Tensor(x)).numpy(), expected)
+
+
 def test_a_large_body_has_fewer_points(vector_bytes: int) -> None:
     """30 exponentials of each of 16 places are too much text."""
 

@@ -17,7 +17,7 @@ from math import ceil
 
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, bound_axes, needed_again, points
+from lamina.ir.kernel import Kernel, bound_axes, free_axes_of, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
@@ -147,13 +147,21 @@ def _schedule_contraction(plan: CpuPlanner, reduction: Node, row: Node | None) -
 def _schedule_row(plan: CpuPlanner, row: Node) -> list[Packed]:
     """Vectors along `row` in a kernel that is no product: a transpose that stores whole lines along
     it, reductions that read row after row, or a map. Gives the operands to pack."""
-    across = transposed_axis(plan, row, plan.knobs.min_transposed)
+    across = _transposed_axis(plan, row)
     if across is not None and not plan.inner() and store_score(plan.kernel, row) > 0:
         schedule_transpose(plan, row, across)
         return []
     if not schedule_row_vectors(plan, row):
         schedule_map(plan, row)
     return pack_lanes_apart(plan)
+
+
+def _transposed_axis(plan: CpuPlanner, row: Node) -> Node | None:
+    """`transposed_axis` of what registers transpose: not of loads of which a condition leaves out
+    places along `row`, as padding does, for lanes would be missing from squares. Vectors are loaded
+    along the other axis then, and stores are transposed."""
+    loads = [load for load in plan.kernel.of(Op.LOAD) if row not in free_axes_of(load.src[1:])]
+    return transposed_axis(plan, loads, row, plan.knobs.min_transposed)
 
 
 def _is_ragged(plan: CpuPlanner, row: Node) -> bool:
@@ -177,8 +185,7 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     best = _best_row(plan)
     if best is None and not plan.inner():
         best = _stored_row(plan)  # with no loops inside, nothing else can have vectors
-    min_size = plan.knobs.min_transposed
-    if best is not None and transposed_axis(plan, best, min_size) is not None:
+    if best is not None and _transposed_axis(plan, best) is not None:
         return best
     return cheapest_row(plan, best)
 
@@ -187,7 +194,7 @@ def _squares_gain(plan: CpuPlanner, squares: Squares) -> bool:
     """Does the kernel take fewer instructions by `squares` than with other vectors? Transposes of
     one array, where registers have squares of what is read, stay as they are."""
     row = _vector_row(plan, None)
-    if row is None or transposed_axis(plan, row, plan.knobs.min_transposed) is not None:
+    if row is None or _transposed_axis(plan, row) is not None:
         return False
     return squares.instructions < instructions(plan.kernel, [row], plan.width)
 

@@ -115,7 +115,10 @@ def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
     Threads that go through a scan have a single element: running sums along the axis of 40 of
     (131072, 40, 6) elements of bfloat16 took an H200 115 us so, and 220 with 2 neighbours; of
     (8192, 40, 96) 39, and 50 with 8."""
-    across = None if plan.register_tile else transposed_axis(plan, best, plan.target.warp)
+    across = None
+    if not plan.register_tile:
+        loads = plan.kernel.of(Op.LOAD)
+        across = transposed_axis(plan, loads, best, plan.target.warp)
     if across is not None and not plan.inner() and _stores_are_aligned(plan, best):
         return _transpose_tile(plan, best, across)
     if across is not None and _suits_strips(plan, best):
