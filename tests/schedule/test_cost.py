@@ -401,12 +401,17 @@ def test_lanes_that_a_condition_leaves_out_are_no_block_to_transpose() -> None:
     """``y[i, j] = x[j, i]`` with 16 lanes j and 16 unrolled i is a block of x, of which padding
     along j leaves lanes out."""
     specs = lm.TensorSpec((160, 64))
+    blocks = """split(a1, 16) -> a2, a3
+split(a0, 16) -> a4, a5
+reorder(a2, a4, a5, a3)
+bind(a3, vector)
+bind(a5, unroll)"""
 
     def read(*padding: tuple[int, int]) -> Access:
         def program(x: lm.Tensor) -> lm.Tensor:
             return lm.pad(x.T, padding) * 1.5
 
-        with lm.using(device="cpu", schedule="", search=0):
+        with lm.using(device="cpu", schedule=blocks, search=0):
             (plan,) = lm.jit(program).lower(specs).planned.plans.values()
         assert isinstance(plan.nest, Nest)
         return accesses_of(plan.nest)[0][0]
