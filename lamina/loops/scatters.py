@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from lamina.core.dtypes import float32, int64
 from lamina.graph import index as ix
 from lamina.graph.exact_scatters import Scale, scale_of
-from lamina.ir.kernel import Kernel, bounds, points
+from lamina.ir.kernel import Kernel, Store, bounds, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
@@ -134,7 +134,8 @@ class Privatize(Move):
         implied = set(ix.conjuncts(ix.inside(place, blocks * self.places)))
         others = [part for part in ix.conjuncts(store.condition) if part not in implied]
         owned = ix.both(*others, is_own)
-        value = _read_at_once(store.value, kernel, {store.condition: owned})
+        value = _read_at_once(store, kernel)
+        (value,) = substitute((value,), {store.condition: owned})
         axes = (block, *store.axes)
         private = PrivateResults(self.places, extent, self.into, scale)
         of_block = replace(store, value=value, axes=axes, condition=owned, atomic=True)
@@ -142,21 +143,24 @@ class Privatize(Move):
         return replace(nest, kernel=kernel, order=(block, *nest.order), private=private)
 
 
-def _read_at_once(value: Node, kernel: Kernel, conditions: dict[Node, Node]) -> Node:
-    """What an update adds, with loads that wait for no index: without a condition where they are
-    within their arrays anyway. Any other has the condition that stands for its own.
+def _read_at_once(store: Store, kernel: Kernel) -> Node:
+    """What an update adds, with loads that wait for no index: without the conditions of the update
+    where they are within their arrays anyway. Other conditions stay: where those of padding do not
+    hold, a load is 0.
 
     Most sectors that a block reads have an update of its places: of 4 blocks of a row, 9 of 10.
     """
+    of_update = set(ix.conjuncts(store.condition))
     loads: dict[Node, Node] = {}
-    for node in toposort([value]):
+    for node in toposort([store.value]):
         if node.op is not Op.LOAD or len(node.src) == 1:
             continue
         low, high = bounds(node.src[0])
         if low >= 0 and high < kernel.parameters[node.arg.parameter].size:
-            loads[node] = Node(Op.LOAD, node.src[:1], node.arg)
-    (value,) = substitute((value,), loads)
-    (value,) = substitute((value,), conditions)
+            others = [part for part in ix.conjuncts(node.src[1]) if part not in of_update]
+            condition = (ix.both(*others),) if others else ()
+            loads[node] = Node(Op.LOAD, (node.src[0], *condition), node.arg)
+    (value,) = substitute((store.value,), loads)
     return value
 
 

@@ -425,10 +425,11 @@ class _GpuCost(_NestCost):
     def _lanes_vote(self) -> bool:
         """Do the threads of a warp look at other updates each, as they would all look at the same
         one? That is where the place of an update is the same for neighbouring results."""
-        condition = self.kernel.stores[0].condition
+        store = self.kernel.stores[0]
         fastest = self._axes_of_warp()
-        fills_warps = bool(fastest) and points(fastest) % WARP == 0
-        return fills_warps and free_axes(condition).isdisjoint(fastest)
+        if store.atomic or not fastest or points(fastest) % WARP != 0:
+            return False
+        return free_axes(store.condition).isdisjoint(fastest)
 
     def _chain(self) -> float:
         """The chains of a block, in each round."""
