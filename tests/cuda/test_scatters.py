@@ -96,6 +96,23 @@ def test_updates_of_blocks_are_read_without_their_index(places: int) -> None:
     assert has_condition == {False: False, True: True}
 
 
+def test_updates_of_blocks_keep_the_conditions_of_padding() -> None:
+    """Padding behind a part of an array is 0, and not what lies there in memory."""
+    array = leaf(2, (416, 9000), dtypes.int32)
+    part = build.sliced(array, (range(208), range(9000)))
+    updates = build.pad(part, (0, 0), (0, 40))
+    operands = leaf(0, (300, 9040), dtypes.int32), leaf(1, (208, 9040), dtypes.int64), updates
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(0, ADD)))
+    (nest,) = [plan.nest for plan in planned.plans.values() if plan.name.startswith("scatter")]
+    assert isinstance(nest, Nest)
+    assert nest.private is not None
+    (load,) = [
+        node for node in toposort([nest.kernel.stores[0].value])
+        if node.op is Op.LOAD and node.dtype is dtypes.int32
+    ]  # fmt: skip
+    assert len(load.src) == 2
+
+
 @pytest.mark.usefixtures("nvrtc")
 def test_float16_is_added_by_one_exponent() -> None:
     """Updates are gone through once, in half as many blocks as those of float32 take."""
