@@ -115,8 +115,9 @@ ANY_NUMBER = 1 << 62  # more results than an array has
 MAX_HORIZONTAL = 8
 
 # Elements of a row that lie apart, which a block of a GPU passes over several times: a softmax of
-# (1000, 8192) elements of bfloat16 over the first axis takes 14 us as one kernel, and 23 as two
-# (predicted).
+# (1000, 8192) elements of float32 over the first axis took an H200 28 us as one kernel, and 33 as
+# two. Of small arrays, which the second-level cache holds, two kernels may be faster: a norm over
+# the channels of (16, 384, 784) of bfloat16 took 18.6 us, and 16.6 as two.
 MAX_APART = 1 << 10
 
 OF_GPUS = FusionTarget(

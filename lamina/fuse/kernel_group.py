@@ -476,9 +476,9 @@ def _passes_over_rows_pay(reduction: Node, max_apart: int) -> bool:
     It must reduce the innermost axis: its neighbours in memory are in one cache line, which the
     second pass then finds in the cache. Other axes may be reduced with it, as (0, 2) of
     (8, 64, 100). And there must be rows for all threads, or so few elements that it does not
-    matter: see `MIN_ROWS`. Or it must reduce `max_apart` elements or fewer, which registers hold
-    meanwhile: rows that are neighbours are read side by side, as the 22,898 rows of 8 elements of
-    each of 128 arrays of (8, 22898).
+    matter: see `MIN_ROWS`. Otherwise it must reduce `max_apart` elements or fewer to a result,
+    which registers hold meanwhile: rows that are neighbours are read side by side, as the 22,898
+    rows of 8 elements of each of 128 arrays of (8, 22898).
     """
     shape = reduction.src[0].shape
     long_axes = [axis for axis, size in enumerate(shape) if size != 1]

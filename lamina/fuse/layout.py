@@ -308,7 +308,8 @@ def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     no axis, as the way down is over.
 
     A value that has an axis keeps it: it has that of the first neighbour in this order to reach it.
-    On the way down later users come first, so the last of several users in order decides.
+    On the way down later users come first, so the last of several users in order decides. On the
+    way up the first axis counts that any operand has last.
 
     A factor that is an input or a sum of products passes no axis on: a copy of it is stored in the
     other order, and values that are computed from it keep theirs.

@@ -1,7 +1,7 @@
 """Axes of nodes, and where they come from beneath movement.
 
 Axis 1 of ``reshape(permute(x, (0, 2, 1)), (N, C, H, W))``, for x of (N, H * W, C), is axis 2 of x:
-the passes that choose an order in memory follow channels so from what reads an array to the array.
+the passes that choose an order in memory follow channels in this way, from a reader to the array.
 """
 
 from collections.abc import Sequence, Set

@@ -5,7 +5,7 @@
 
 A block of a GPU that holds all places of few columns reads a part of each sector of memory that it
 touches: with float32 and one column an eighth. Copies in another order read and write each element
-once, and what is left of an index that is copied is 2 or 4 bytes. Each place is combined with the
+once, and a copied index takes 1, 2 or 4 bytes. Each place is combined with the
 same updates, in the same order.
 """
 
@@ -28,8 +28,10 @@ def scatter_along_last_axis(node: Node) -> Node | None:
     order = build.moved_last(axis, len(node.shape))
     keys = keys_of(own_index(index), base.shape[axis])
     where = build.cast(_stored(build.expand(keys, index.shape), order), int32)
-    is_cast = updates.op is Op.CAST
-    new = _stored(updates.src[0] if is_cast else updates, order)  # of 16 bits rather than of 32
+    source = updates
+    if updates.op is Op.CAST and updates.src[0].dtype.itemsize < updates.dtype.itemsize:
+        source = updates.src[0]  # of 16 bits rather than of 32
+    new = _stored(source, order)
     operands = build.permute(base, order), where, build.cast(new, updates.dtype)
     turned = Node(Op.SCATTER, operands, node.arg._replace(axis=len(order) - 1))
     return build.permute(turned, build.inverse(order))

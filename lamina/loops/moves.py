@@ -190,7 +190,7 @@ class Fuse(Move):
 
 @dataclass(frozen=True)
 class Flatten(Fuse):
-    """The same where an index may walk the first axis alone, which a division then finds.
+    """Like Fuse, but an index may walk the first axis alone, which a division then finds.
 
     ``flatten(a0, a1) -> a2``, where a1 has 8 iterations::
 

@@ -132,13 +132,20 @@ def test_others_stay(image: Shape, filters: Shape, groups: int) -> None:
     assert stored(convolved(image, filters, groups=groups)) == []
 
 
+def test_a_number_that_is_repeated_has_no_patches() -> None:
+    number = Tensor.of(leaf(0, (), bfloat16), "interp")
+    matrix = Tensor.of(leaf(1, (4, 32), bfloat16), "interp")
+    repeated = lm.broadcast_to(number, (12,)).reshape((3, 4))
+    assert stored(simplified((repeated @ matrix).node)) == []
+
+
 def test_windows_are_gathered_where_a_kernel_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "COPY_KERNEL", 1.0)
     assert stored(convolved((2, 3, 9, 8), (17, 3, 3, 3))) == []
 
 
 def test_windows_that_take_too_much_memory_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "MAX_BYTES", 2 * 2 * 7 * 6 * 27 - 1)
+    monkeypatch.setattr(subject, "MAX_BYTES", 2 * 2 * 7 * 6 * row(27) - 1)
     assert stored(convolved((2, 3, 9, 8), (17, 3, 3, 3))) == []
 
 

@@ -46,7 +46,10 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     """The cost of a nest that `tensorize` made, from formulas."""
     need = _need_of(nest, target, rates)
     has_tensor_cores = ATOMS[nest.atom].instruction == "mma"
-    time = (_time_on_tensor_cores if has_tensor_cores else _fused_time)(nest, need, target, rates)
+    if has_tensor_cores:
+        time = _time_on_tensor_cores(nest, need, target, rates)
+    else:
+        time = _fused_time(nest, need, target, rates)
     of_results = need.operations.times(_share_of_results(nest))  # without what pads tiles
     bound = replace(need, operations=of_results).seconds(rates, target)
     return KernelCost(time.seconds, time.demands, bound, need)
@@ -73,9 +76,9 @@ def _time_on_tensor_cores(nest: Nest, need: Need, target: Target, rates: Rates) 
 def _fused_time(nest: Nest, need: Need, target: Target, rates: Rates) -> KernelTime:
     """The seconds of a nest whose atom has no tensor cores: what the busiest multiprocessor
     multiplies; what its blocks wait for at steps and tiles, fill, and store in parts of sectors,
-    those side by side at the same time; and each array once from memory. None of these overlaps,
-    but all else does with them. It is within a fifth of 49 of the 59 times that STEP_WAIT is
-    fitted to, and within a half of all."""
+    which blocks side by side do at the same time; and each array once from memory. None of these
+    overlaps, but all else does with them. Of the times that STEP_WAIT is fitted to, five in six are
+    within a fifth of it, and all within a half."""
     atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
     division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
     at_once = blocks_at_once(atom, division.blocks, target.multiprocessors)

@@ -18,6 +18,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil
 
+from lamina.core.dtypes import DType
 from lamina.core.shape import prod, squeezed
 from lamina.fuse.axes import Index
 from lamina.fuse.kernel_group import KernelGroup
@@ -75,7 +76,10 @@ def _has_windows(factor: Node) -> bool:
 
 
 def _may_have_patches(factor: Node) -> bool:
-    """Is an axis of its array divided in several? A reshape does that."""
+    """Is an axis of its array divided in several? A reshape does that; no array of one number has
+    an axis."""
+    if not array_read(factor).shape:
+        return False
     while factor.op in READ_THROUGH:
         if factor.op is Op.RESHAPE:
             before, after = squeezed(factor.src[0].shape), squeezed(factor.shape)
@@ -86,7 +90,8 @@ def _may_have_patches(factor: Node) -> bool:
 
 
 def _preference(factor: Node) -> tuple[bool, bool]:
-    """Of both factors the greater one may have windows or patches."""
+    """The key by which a factor with windows is sorted last, and one that may have patches next to
+    last."""
     return _has_windows(factor), _may_have_patches(factor)
 
 
@@ -142,24 +147,23 @@ class _Walk:
     @classmethod
     def _of_patches(cls, index: Index) -> "_Walk | None":
         """Of patches neighbours in memory are numbers of one patch, and those of the next patch are
-        behind them: ``4 * w + q`` for q < 4. None if neighbours along the last axis are of one
-        patch all, or of no patch."""
+        behind them: ``4 * w + q`` for q < 4. None if the last axis of the array is not divided
+        between patches and the places within them."""
         strides, _ = ix.terms_of(index[-1])
         nearest = next((axis for axis, stride in strides.items() if stride == 1), None)
         if nearest is None or nearest.op is not Op.AXIS:
             return None
         is_summed = bool(nearest.arg.reduce)
-        is_divided = any(axis.arg.reduce != is_summed for axis in free_axes(index[-1]))
+        of_last_axis = free_axes(index[-1])
+        is_divided = any(axis.arg.reduce != is_summed for axis in of_last_axis)
         if not is_divided:
             return None
-        of_last_axis = free_axes(index[-1])
         channels = max(nearest.arg.size, _channels(index, of_last_axis, is_summed))
         return cls(is_summed, channels)
 
 
 def _channels(index: Index, apart: Set[Node], is_summed: bool) -> int:
-    """The numbers of a window along the longest axis of an array that it has by itself, beside axes
-    `apart`."""
+    """The most numbers of one window along an axis of the array, without the loops `apart`."""
     channels = 1
     for place in index:
         axes = free_axes(place) - apart
@@ -181,11 +185,18 @@ def _floats_of_16_bits(x: Node) -> Node | None:
 
 def _is_stored_sooner(windows: _Windows) -> bool:
     """Does a kernel write all windows, and the copy engine read them, before threads would have
-    gathered them? Each is gathered once for every tile of 128 rows of the other factor."""
-    elements = prod(windows.once.shape)
-    nbytes = elements * windows.once.dtype.itemsize
-    gathering = elements * ceil(windows.others / TILE) * RATES.filling
-    return nbytes <= MAX_BYTES and copying_seconds(windows.once) < gathering
+    gathered them? Each is gathered once for every tile of 128 rows of the other factor. Rows of 9
+    numbers have 16 in memory."""
+    once = windows.once
+    row = prod(once.shape[axis] for axis in windows.inner)
+    stored = (row + _zeros_behind(row, once.dtype)) / row
+    gathering = prod(once.shape) * ceil(windows.others / TILE) * RATES.filling
+    return stored * once.nbytes <= MAX_BYTES and stored * copying_seconds(once) < gathering
+
+
+def _zeros_behind(row: int, dtype: DType) -> int:
+    """How many zeros a row has behind it in memory, so that the next begins at a chunk."""
+    return -row % (CHUNK_BYTES // dtype.itemsize)
 
 
 def _in_rows(once: Node, inner: Sequence[int], factor: Node) -> Node:
@@ -206,7 +217,7 @@ def _stored_in_chunks(rows: Node) -> Node:
     """`rows` in memory, each beginning at a chunk of 16 bytes: the copy engine reads no others. Of
     bfloat16, rows of 3 x 3 x 3 numbers, 54 bytes, have 5 zeros behind them."""
     *outer, row = rows.shape
-    zeros = -row % (CHUNK_BYTES // rows.dtype.itemsize)
+    zeros = _zeros_behind(row, rows.dtype)
     none = [0] * len(outer)
     stored = Node(Op.CONTIGUOUS, (build.pad(rows, [*none, 0], [*none, zeros]),))
     return build.sliced(stored, map(range, rows.shape))

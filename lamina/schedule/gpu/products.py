@@ -225,8 +225,8 @@ def _are_gathered(factors: Sequence[Factor]) -> bool:
 @dataclass(frozen=True)
 class Choice:
     """An atom for a kernel's products. is_sure: are tiles faster than any loops of threads?
-    side_by_side: other atoms, whose blocks may be faster that a multiprocessor runs side by side,
-    each with as many blocks as there are tiles
+    side_by_side: other atoms, of which a multiprocessor runs several blocks at once, each with as
+    many blocks as there are tiles; they may be faster
     loops: what the predicted time of loops is multiplied by before it is compared with that of
     tiles, as they take longer than predicted (`LOOPS_OF_GATHERED`), or as a margin
     (`LOOPS_OF_FILLED`)"""

@@ -139,8 +139,9 @@ class ResultsOfBlock:
         place = f"{corner} + {_times(self.stride, 'place')}" + (" + side" if width > 1 else "")
         old = Value("old", self.store.value.dtype)
         if scale := self.private.scale:
-            own = f"marked_total<{scale.top}>(results[i], mark_of(marks, i))"
-            own = own if scale.top else "Total{results[i], tops[i]}"
+            own = "Total{results[i], tops[i]}"
+            if scale.top:
+                own = f"marked_total<{scale.top}>(results[i], mark_of(marks, i))"
             text = f"with_sum<{scale.bits}>(old, {own})"
         else:
             more = Value("results[i]", self.store.value.dtype)
