@@ -23,7 +23,7 @@ another, and a result is the same in each run.
 
 from dataclasses import dataclass, replace
 
-from lamina.core.dtypes import DType, float32, float64, int32, uint8, uint16
+from lamina.core.dtypes import DType, float32, float64, int32, int64, uint8, uint16
 from lamina.core.shape import Shape
 from lamina.graph.scatter_sums import scatter_of_sums, with_gains
 from lamina.graph.search import places_in_sorted
@@ -110,7 +110,10 @@ def key_type(places: int) -> DType:
 
 
 def keys_of(index: Node, places: int) -> Node:
-    """The place of each update; `places` where there is none."""
+    """The place of each update; `places` where there is none. Places and -1 have to be numbers of
+    the dtype of the index, which they need not be of 8 or 16 bits or without a sign."""
+    if index.dtype not in (int32, int64):
+        index = build.cast(index, int64)
     is_inside = (index > -1) & (index < places)
     return build.cast(is_inside.select(index, index.lift(places)), key_type(places))
 

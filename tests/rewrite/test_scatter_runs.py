@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina.core.dtypes import DType, bfloat16, float32, float64, int32, int64
+from lamina.core.dtypes import DType, bfloat16, float32, float64, int8, int32, int64, uint8, uint16
 from lamina.core.target import DEFAULT_CUDA
-from lamina.graph.scatter_runs import FEW, MAX_PART, MIN_PART, part_of, scatter_of_runs
+from lamina.graph.scatter_runs import FEW, MAX_PART, MIN_PART, keys_of, part_of, scatter_of_runs
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MIN, MUL, Monoid
@@ -181,3 +181,12 @@ def test_scatters_of_one_index_share_its_order() -> None:
     assert None not in sums
     nodes = toposort([one for one in sums if one is not None])
     assert sum(node.op is Op.ARGSORT for node in nodes) == 1
+
+
+@pytest.mark.parametrize("dtype", [uint8, int8, uint16, int64])
+def test_keys_of_any_index(dtype: DType) -> None:
+    """300 places are more than a byte can number, and -1 is no number without a sign."""
+    index = leaf(0, (4,), dtype)
+    places = np.array([0, 3, 44, 127], dtype.numpy)
+    (keys,) = evaluate([keys_of(index, 300)], {index: places})
+    np.testing.assert_array_equal(keys, places)
