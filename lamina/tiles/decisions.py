@@ -126,7 +126,8 @@ class ProductDecisions:
 
     def side_by_side(self, target: Target) -> int:
         """How many blocks a multiprocessor runs side by side."""
-        return blocks_at_once(self.atom, self.division.blocks, target.multiprocessors)
+        steps = self.steps.count
+        return blocks_at_once(self.atom, self.division, steps, target.multiprocessors)
 
     @property
     def moves(self) -> Schedule:

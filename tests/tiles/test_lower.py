@@ -16,6 +16,7 @@ from lamina.core.target import CUDA, Target, cuda_target
 from lamina.explain.check import run_kernel
 from lamina.frontend.lowered import Lowered
 from lamina.ir.kernel import Kernel
+from lamina.schedule.gpu.atoms import ATOMS
 from lamina.tiles import decisions
 from lamina.tiles.interpreter import Report, interpret
 from lamina.tiles.program import Fill, Mma, TileLoop, TileProgram, Transpose, statements
@@ -169,6 +170,29 @@ def test_fused_multiply_adds_are_numpys_product(
     # Rounded to the 11 bits of tf32, 1 + 2**-12 would be 1; its sums are exact in float32.
     left, right = integers(shapes, family.dtype)
     inputs = [left * np.float32(1 + 2**-12), right]
+    want = expected(family, inputs)
+    for seed in range(2):
+        got, report = run(of, inputs, seed)
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
+        assert not any(report.conflicts.values()), report
+
+
+@pytest.mark.parametrize("atom", ["64x64", "64x128", "64x192"])
+@pytest.mark.parametrize("family", EXACT, ids=str)
+def test_blocks_side_by_side_that_share_tiles_are_numpys_product(
+    family: Family, atom: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a multiprocessor runs at once of the atom, more than there are tiles."""
+    shapes = family.shapes(72, 264, 20 * 32 + 8)
+    at_once = ATOMS[f"fma_f32_{atom}"].side_by_side(are_shared=True)
+    blocks = at_once * FEW.multiprocessors + 8
+    of = lowered(
+        family.product, shapes, family.dtype, monkeypatch, f"fma_f32_{atom}", tf32=False,
+        then=f"order(stream_k, {blocks})",
+    )  # fmt: skip
+    loop = loop_of(program_of(of))
+    assert (loop.order, loop.blocks) == ("equal", blocks)
+    inputs = integers(shapes, family.dtype)
     want = expected(family, inputs)
     for seed in range(2):
         got, report = run(of, inputs, seed)

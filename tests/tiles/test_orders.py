@@ -43,6 +43,11 @@ def loops() -> list[TileLoop]:
         for tiles, steps in sizes
         for division in divisions(atom, tiles, steps, UNITS)
     }
+    # Several blocks of a multiprocessor.
+    divided |= {
+        (tiles, steps, blocks, -(-tiles * steps // blocks))
+        for tiles, steps, blocks in ((52, 240, 264), (84, 164, 396), (256, 32, 528), (18, 94, 396))
+    }
     orders = ("stream_k", "equal")
     return [tile_loop(*one, order) for one in sorted(divided) for order in orders]
 

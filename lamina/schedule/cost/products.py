@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
+from lamina.core.dtypes import float32
 from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
@@ -21,10 +22,18 @@ from lamina.schedule.gpu.atoms import (
     FMA_ROWS,
     FMA_ROWS_APART,
     LINE_BYTES,
+    Atom,
     multiplied_k,
     multiplied_results,
 )
-from lamina.schedule.gpu.stream_k import STEP_WAIT, TILE_WAIT, blocks_at_once, division_of
+from lamina.schedule.gpu.stream_k import (
+    STEP_WAIT,
+    SUMS_WAIT,
+    TILE_WAIT,
+    StreamK,
+    blocks_at_once,
+    division_of,
+)
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 1.5e-6
@@ -79,20 +88,19 @@ def _fused_time(nest: Nest, need: Need, target: Target, rates: Rates) -> KernelT
     which blocks side by side do at the same time; and each array once from memory. None of these
     overlaps, but all else does with them. Of the times that STEP_WAIT is fitted to, five in six are
     within a fifth of it, and all within a half."""
-    atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
-    division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
-    at_once = blocks_at_once(atom, division.blocks, target.multiprocessors)
+    atom, division = ATOMS[nest.atom], _division(nest, target)
+    steps = steps_of(nest)
+    at_once = blocks_at_once(atom, division, steps, target.multiprocessors)
     steps_of_busiest = _steps_of_busiest(nest, target)
-    itemsize = atom.dtype.itemsize
-    line = LINE_BYTES // itemsize
-    products = steps_of_busiest * atom.m * atom.n * line * _multiplied_share(nest)
-    waiting = steps_of_busiest * STEP_WAIT + ceil(steps_of_busiest / steps) * TILE_WAIT
-    unit = line / _products_a_second(itemsize, rates)  # of `StreamK.time`, in seconds
+    line = LINE_BYTES // atom.dtype.itemsize
+    products = steps_of_busiest * atom.m * atom.n * line * _multiplied_share(nest, division)
+    tiles_of_busiest = ceil(steps_of_busiest / steps)
+    waiting = steps_of_busiest * STEP_WAIT + tiles_of_busiest * TILE_WAIT
     l2, memory = rates.levels[-2:]
     demands = {
         "instructions": products / (rates.issue * target.warp * atom.fma_rate),
         "waiting": waiting / at_once,
-        "joining": division.joining * unit,
+        "joining": _joining(atom, division, rates),
         "filling": _filling(nest, target, rates) / at_once,
         l2.name: PARTS_OF_SECTORS * _bytes_of_parts(nest) / l2.all_write / at_once,
         memory.name: need.memory(rates, target),
@@ -101,9 +109,16 @@ def _fused_time(nest: Nest, need: Need, target: Target, rates: Rates) -> KernelT
     return KernelTime(sum(demands.values()), demands)
 
 
-def _products_a_second(itemsize: int, rates: Rates) -> float:
-    """The products on the tensor cores of one multiprocessor, of factors of so many bytes."""
-    return rates.tensor * 2 / itemsize
+def _joining(atom: Atom, division: StreamK, rates: Rates) -> float:
+    """The seconds in which blocks add up the partial sums of tiles that they share: the last one
+    waits for others, one after the other, and those of all blocks pass through the second level,
+    there and back."""
+    if division.partial_sums == 0:
+        return 0.0
+    l2 = rates.levels[-2]
+    nbytes = division.blocks * atom.m * atom.n * float32.itemsize
+    passing = nbytes / l2.all_write + nbytes / l2.all_read
+    return division.partial_sums * SUMS_WAIT + passing
 
 
 def _bytes_of_parts(nest: Nest) -> float:
@@ -166,25 +181,33 @@ def steps_of(nest: Nest) -> int:
     return ceil(points(lines) * itemsize / LINE_BYTES) * points(others)
 
 
+def _division(nest: Nest, target: Target) -> StreamK:
+    """How blocks divide the steps of one product."""
+    atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
+    return division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
+
+
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
     """The seconds of the multiprocessor that multiplies most on tensor cores."""
     itemsize = ATOMS[nest.atom].dtype.itemsize
-    rate = _products_a_second(itemsize, rates)
+    rate = rates.tensor * 2 / itemsize  # products a second of one multiprocessor
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
-    atom, tiles, steps = ATOMS[nest.atom], tiles_of(nest), steps_of(nest)
-    division = division_of(nest.pipelining, atom, tiles, steps, target.multiprocessors)
+    division = _division(nest, target)
     # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes.
     return division.time * (LINE_BYTES // itemsize) / rate
 
 
-def _multiplied_share(nest: Nest) -> float:
+def _multiplied_share(nest: Nest, division: StreamK) -> float:
     """The share of all lines of tiles that fused multiply-adds multiply: of 48 k, which are two
-    lines of 32, 48, and of 48 rows of a tile of 64 three quarters."""
+    lines of 32, 48, and of 48 rows of a tile of 64 three quarters. Blocks that share a tile hand
+    over the sums of all its rows and columns."""
     atom = ATOMS[nest.atom]
     count = points(axis for axis in nest.tiles[0].axes if axis.arg.reduce)
     line = LINE_BYTES // atom.dtype.itemsize
     of_line = multiplied_k(count) / (ceil(count / line) * line)
+    if not division.is_whole(steps_of(nest)):
+        return of_line
     rows, columns = _multiplied_of_thread(nest)
     return of_line * (rows * columns) / (FMA_ROWS * atom.n // FMA_COLUMNS_APART)
 
@@ -230,15 +253,14 @@ def _computing(nest: Nest, need: Need, target: Target, rates: Rates) -> float:
 
 
 def _steps_of_busiest(nest: Nest, target: Target) -> int:
-    """The steps of tiles that the multiprocessor with the most of them does."""
-    tiles, steps = tiles_of(nest), steps_of(nest)
+    """The steps of tiles that the multiprocessor with the most of them does, in its blocks one
+    after the other or side by side: 3 of 396 blocks that share 84 tiles of 164 steps, 35 each, are
+    105."""
+    multiprocessors = target.multiprocessors
     if len(nest.tiles) > 2:
-        return ceil(tiles / target.multiprocessors) * steps
-    atom, multiprocessors = ATOMS[nest.atom], target.multiprocessors
-    division = division_of(nest.pipelining, atom, tiles, steps, multiprocessors)
-    if blocks_at_once(atom, division.blocks, multiprocessors) > 1:
-        return ceil(tiles / multiprocessors) * steps
-    return division.steps
+        return ceil(tiles_of(nest) / multiprocessors) * steps_of(nest)
+    division = _division(nest, target)
+    return ceil(division.blocks / multiprocessors) * division.steps
 
 
 def _filling(nest: Nest, target: Target, rates: Rates) -> float:

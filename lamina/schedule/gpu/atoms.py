@@ -94,18 +94,20 @@ class Atom:
         """How near to the rate of fused multiply-adds its steps come."""
         return FMA_RATES.get(self.m * self.n // _fma_threads(self.m), 1.0)
 
-    @property
-    def side_by_side(self) -> int:
-        """How many blocks of one product a multiprocessor runs side by side, at most. One of fused
-        multiply-adds waits at barriers for its tiles and stores, and others multiply meanwhile: as
-        many as it has registers for, 4 of 64 x 128 results, with 64 sums and two times 16 factors
-        a thread. Of products that run by themselves a block has a role that fills: 1."""
+    def side_by_side(self, *, are_shared: bool) -> int:
+        """How many blocks of one product a multiprocessor runs side by side, at most, where blocks
+        have whole tiles, or share them. One of fused multiply-adds waits at barriers for its tiles
+        and stores, and others multiply meanwhile: as many as it has registers for, 4 of 64 x 128
+        results, with 64 sums and two times 16 factors a thread. Of shared tiles a thread also loads
+        two fourths of the sums of another block, so that there are 3. Of products that run by
+        themselves a block has a role that fills: 1."""
         if self.instruction == "mma":
             return 1
         threads = _fma_threads(self.m)
         sums = self.m * self.n // threads
         factors = 2 * (FMA_ROWS + sums // FMA_ROWS)
-        registers = sums + factors + OTHER_REGISTERS
+        loaded_sums = sums // 2 if are_shared else 0
+        registers = sums + factors + loaded_sums + OTHER_REGISTERS
         return max(REGISTERS // (threads * registers), 1)
 
 
@@ -131,7 +133,8 @@ FMA_ROWS_APART, FMA_COLUMNS_APART = 8, 16
 FMA_ROWS = 8  # of 64, that a thread has
 # Registers of 32 bits of a multiprocessor, and those of a thread of fused multiply-adds beside its
 # sums and two sets of factors: ptxas takes 79 to 112 in all for tiles of 64 x 64, 118 to 145 for
-# those of 64 x 128 and 125 to 162 for those of 64 x 192.
+# those of 64 x 128 and 125 to 162 for those of 64 x 192. Where tiles are shared it takes 86 to 104,
+# 121 to 155 and 168 to 215.
 REGISTERS, OTHER_REGISTERS = 1 << 16, 32
 FMA_CHUNK = 4  # neighbours that a thread has in a transposed tile
 # k of a step that fused multiply-adds pass over where a row has none of them: of 48 k the second

@@ -12,6 +12,7 @@
 
 from collections.abc import Iterable, Iterator
 from math import inf, prod
+from operator import itemgetter
 
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import Target
@@ -27,7 +28,7 @@ from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.decoded import tiles_of_blocks
 from lamina.schedule.gpu.flat_rows import flat_rows
 from lamina.schedule.gpu.narrow import tiles_of_columns
-from lamina.schedule.gpu.pipelining import Order, pipelining_of_knobs
+from lamina.schedule.gpu.pipelining import ORDERS, pipelining_of_knobs
 from lamina.schedule.gpu.planner import GpuPlanner
 from lamina.schedule.gpu.private_scatters import private_scatters
 from lamina.schedule.gpu.products import Choice, best_product
@@ -103,23 +104,28 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
 
 def _in_tiles(plan: GpuPlanner, choice: Choice) -> Schedule:
     """The moves that put a product in tiles of the chosen atom, or of one whose blocks run side by
-    side, if that is predicted to take SIDE_BY_SIDE_GAIN times less."""
-    alone: Schedule = (Tensorize(choice.atom),)
+    side, if that is predicted to take SIDE_BY_SIDE_GAIN times less; and so much less again if they
+    share tiles."""
+    fastest: Schedule = (Tensorize(choice.atom),)
     if not choice.side_by_side:
-        return (*plan.moves, *alone)
-    beside: list[Schedule] = [
-        (Tensorize(atom), Order("whole", tiles)) for atom, tiles in choice.side_by_side
-    ]
+        return (*plan.moves, *fastest)
+    atoms = dict.fromkeys(atom for atom, _ in choice.side_by_side)
+    tiled = {atom: Tensorize(atom).apply(plan.nest) for atom in atoms}
 
-    def seconds(moves: Schedule) -> float:
-        nest = plan.nest
-        for move in moves:
-            nest = move.apply(nest)
+    def seconds(nest: Nest) -> float:
         return predict_time(nest, plan.target, GPUS[RATED_GPU], 0.0).seconds
 
-    fastest = min(beside, key=seconds)
-    gains = SIDE_BY_SIDE_GAIN * seconds(fastest) < seconds(alone)
-    return (*plan.moves, *(fastest if gains else alone))
+    least = seconds(Tensorize(choice.atom).apply(plan.nest))
+    for name in ORDERS:
+        beside = [
+            (seconds(order.apply(tiled[atom])), (Tensorize(atom), order))
+            for atom, order in choice.side_by_side
+            if order.order == name
+        ]
+        time, moves = min(beside, key=itemgetter(0), default=(inf, fastest))
+        if SIDE_BY_SIDE_GAIN * time < least:
+            least, fastest = time, moves
+    return (*plan.moves, *fastest)
 
 
 def _register_tiles(plan: GpuPlanner) -> Iterator[GpuPlanner]:

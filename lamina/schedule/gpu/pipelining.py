@@ -18,7 +18,6 @@ there too (`lamina/tiles/decisions.py`). Barriers are in no schedule: they are d
 """
 
 from dataclasses import dataclass, replace
-from math import ceil
 
 from lamina.core.target import Target
 from lamina.ir.kernel import Kernel
@@ -26,7 +25,7 @@ from lamina.loops.moves import Move, Schedule, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.products import steps_of, tiles_of
 from lamina.schedule.gpu.atoms import ATOMS
-from lamina.schedule.gpu.stream_k import StreamK, divisions
+from lamina.schedule.gpu.stream_k import StreamK, divisions, has_shares
 from lamina.schedule.knobs import GpuKnobs
 
 ORDERS = ("whole", "stream_k")
@@ -52,11 +51,8 @@ class Order(Move):
         if self.order == "whole":
             self.require(1 <= self.blocks <= tiles, f"1 to {tiles} blocks have whole tiles")
         else:
-            others = tiles % max(self.blocks, 1)
-            is_each_shared = 0 < ceil(others * steps / max(self.blocks, 1)) < steps
-            has_steps = self.blocks <= tiles * steps
             self.require(
-                is_each_shared and has_steps,
+                self.blocks > 0 and has_shares(tiles, steps, self.blocks),
                 f"{tiles} tiles of {steps} steps have no part for each of {self.blocks} blocks",
             )
         return replace(nest, pipelining=replace(nest.pipelining, **vars(self)))

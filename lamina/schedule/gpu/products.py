@@ -1,6 +1,6 @@
 """Which kernels have a product of two factors that tiles can compute, and with which atom."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -25,7 +25,8 @@ from lamina.schedule.gpu.attention import (
     back_to_back_on,
     stores_elements,
 )
-from lamina.schedule.gpu.stream_k import Products, times_of
+from lamina.schedule.gpu.pipelining import Order
+from lamina.schedule.gpu.stream_k import Products, has_shares, times_of
 from lamina.schedule.planner import store_score
 
 # Tiles from which float32 without tensor cores is worth the fill of shared memory, whatever loops
@@ -41,6 +42,9 @@ LOOPS_OF_GATHERED = 3.0
 # are predicted to take less than two thirds of the time: a margin, as either is predicted less
 # surely than tiles that the copy engine fills.
 LOOPS_OF_FILLED = 1.5
+# The same in place of few tiles of float32 without tensor cores: of 11 products loops took an H200
+# 1.7 times as long as predicted in the (geometric) mean, 0.5 to 5.7 times.
+LOOPS_OF_FEW_TILES = 1.1
 # The same in place of tiles that are mostly empty, of fewer than MIN_SIDE rows or columns.
 LOOPS_OF_FEW_ROWS = 1.5
 
@@ -225,8 +229,8 @@ def _are_gathered(factors: Sequence[Factor]) -> bool:
 @dataclass(frozen=True)
 class Choice:
     """An atom for a kernel's products. is_sure: are tiles faster than any loops of threads?
-    side_by_side: other atoms, of which a multiprocessor runs several blocks at once, each with as
-    many blocks as there are tiles; they may be faster
+    side_by_side: other atoms, in orders of which a multiprocessor runs several blocks at once; they
+    may be faster
     loops: what the predicted time of loops is multiplied by before it is compared with that of
     tiles, as they take longer than predicted (`LOOPS_OF_GATHERED`), or as a margin
     (`LOOPS_OF_FILLED`)"""
@@ -234,7 +238,7 @@ class Choice:
     atom: str
     is_sure: bool
     loops: float = 1.0
-    side_by_side: tuple[tuple[str, int], ...] = ()
+    side_by_side: tuple[tuple[str, Order], ...] = ()
 
 
 def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) -> Choice | None:
@@ -273,20 +277,38 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, target: Target) ->
         if candidate.tiles >= min_tiles or candidate.tiles * products.steps >= min_tiles**2:
             side_by_side = () if rank else _side_by_side(kind, products, target.multiprocessors)
             return Choice(candidate.atom, is_sure=True, side_by_side=side_by_side)
-    return Choice(candidates[0].atom, is_sure=False)
+    loops = LOOPS_OF_FEW_TILES if kind == "f32" else 1.0
+    return Choice(candidates[0].atom, is_sure=False, loops=loops)
 
 
 def _side_by_side(
     kind: str, products: Products, multiprocessors: int
-) -> tuple[tuple[str, int], ...]:
-    """The atoms of which a multiprocessor runs several blocks side by side where there are tiles
-    enough, each with their number; of those that have as many tiles the smallest."""
+) -> tuple[tuple[str, Order], ...]:
+    """The atoms of which a multiprocessor runs several blocks side by side, each in its orders; of
+    those that have as many tiles the smallest."""
     found: dict[int, Atom] = {}
     for atom in sorted(product_atoms(kind), key=lambda atom: (atom.m * atom.n, atom.m)):
-        tiles = products.tiles(atom)
-        if atom.side_by_side > 1 and tiles > multiprocessors:
-            found.setdefault(tiles, atom)
-    return tuple((atom.name, tiles) for tiles, atom in found.items())
+        found.setdefault(products.tiles(atom), atom)
+    return tuple(
+        (atom.name, order)
+        for tiles, atom in found.items()
+        for order in _orders_side_by_side(atom, tiles, products.steps, multiprocessors)
+    )
+
+
+def _orders_side_by_side(
+    atom: Atom, tiles: int, steps: int, multiprocessors: int
+) -> Iterator[Order]:
+    """The orders in which a multiprocessor runs several blocks side by side: a block for each of
+    more tiles than multiprocessors, and blocks that share all tiles, two on each multiprocessor, or
+    more, up to as many as it runs. Blocks that first have whole tiles of many are left out: those
+    of an H200 took longer than a block for each."""
+    if tiles > multiprocessors and atom.side_by_side(are_shared=False) > 1:
+        yield Order("whole", tiles)
+    for at_once in range(2, atom.side_by_side(are_shared=True) + 1):
+        blocks = at_once * multiprocessors
+        if tiles < blocks and has_shares(tiles, steps, blocks):
+            yield Order("stream_k", blocks)
 
 
 def _products_of(kernel: Kernel, factors: Sequence[Factor]) -> Products:

@@ -17,10 +17,11 @@ PARTIAL_SUMS_STEPS = 4
 # of few steps whole: 60 such tiles are divided among 120 blocks from 16 steps on, not from 8.
 JOIN_COST = 1 << 17
 # Seconds that a block of fused multiply-adds waits at each step, at barriers and for what it
-# transposes, and beside that for each tile, for its first step and its stores. Fitted to 60 times
-# of an H200, of products of 11 shapes, of 16 to 512 k, in tiles of all atoms, of one block and side
-# by side.
-STEP_WAIT, TILE_WAIT = 8e-7, 1.05e-6
+# transposes, and beside that for each tile, for its first step and its stores, and for the partial
+# sums of each other block that it adds to its own. Fitted to 103 times of an H200, of one block and
+# of blocks side by side: 61 of whole tiles of all atoms, of 11 products of 16 to 512 k, and 42 of
+# tiles that blocks share, of 7 products of 1024 to 7723 k, with 1 to 43 partial sums.
+STEP_WAIT, TILE_WAIT, SUMS_WAIT = 6.5e-7, 1.2e-6, 6.5e-7
 # How many times as long as fewer blocks all multiprocessors are to take before fewer are chosen: a
 # margin, as both costs above are estimates, and threads that fill tiles are left out.
 FEWER_BLOCKS = 4 / 3
@@ -60,13 +61,13 @@ class StreamK:
     steps   of a block, at most
     blocks  each has tiles as a whole, a part of the steps of one, or first the one and then the
             other
-    joining of `time`, what adding up partial sums takes
+    partial_sums    written or read one after the other before the last block has its results
     """
 
     time: float
     steps: int
     blocks: int
-    joining: float = 0.0
+    partial_sums: int = 0
 
     def is_whole(self, steps: int) -> bool:
         """Has each block whole tiles alone, of so many steps each?"""
@@ -129,9 +130,18 @@ def _divisions_of_many(
     return [shared, whole_tiles] if is_faster else [whole_tiles, shared]
 
 
-def blocks_at_once(atom: Atom, blocks: int, multiprocessors: int) -> int:
-    """How many of so many blocks a multiprocessor runs side by side."""
-    return min(ceil(blocks / multiprocessors), atom.side_by_side)
+def has_shares(tiles: int, steps: int, blocks: int) -> bool:
+    """Have blocks a share of the steps of some tiles, beside as many whole ones as each can have?
+    264 blocks have none of 300 tiles of 2 steps: a share of 36 tiles would be a whole one."""
+    others = tiles % blocks
+    return 0 < ceil(others * steps / blocks) < steps and blocks <= tiles * steps
+
+
+def blocks_at_once(atom: Atom, division: StreamK, steps: int, multiprocessors: int) -> int:
+    """How many of the blocks that divide tiles of so many steps a multiprocessor runs side by side.
+    """
+    at_most = atom.side_by_side(are_shared=not division.is_whole(steps))
+    return min(ceil(division.blocks / multiprocessors), at_most)
 
 
 def _compared_time(division: StreamK, tiles: int, steps: int, multiprocessors: int) -> float:
@@ -166,7 +176,7 @@ def _shared(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
         sharing = min(blocks, others * min(_fastest_parts(atom, steps), steps))
     shares = _divided(atom, others, steps, sharing)
     time = _computing(atom, whole_steps) + shares.time
-    return StreamK(time, whole_steps + shares.steps, blocks, shares.joining)
+    return StreamK(time, whole_steps + shares.steps, blocks, shares.partial_sums)
 
 
 def _divided(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
@@ -175,7 +185,7 @@ def _divided(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
     steps_each = ceil(tiles * steps / blocks)
     partial_sums = _partial_sums(tiles, steps, blocks, steps_each)
     joining = JOIN_COST + PARTIAL_SUMS_STEPS * atom.m * atom.n * partial_sums
-    return StreamK(_computing(atom, steps_each) + joining, steps_each, blocks, joining)
+    return StreamK(_computing(atom, steps_each) + joining, steps_each, blocks, partial_sums)
 
 
 def _computing(atom: Atom, steps: int) -> float:
@@ -196,13 +206,14 @@ def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
       sums of up to 3 whole rests. Then the first block of a tile reads those of the other shares,
       and of the rest, which may lie in two blocks. That counts as 3 + 7 + 2, with the first share
       itself as one of the 7: it is an estimate. `lamina/tiles/orders.py` divides in this way.
+      Where tiles are whole shares, there are no rests, and blocks that are left have nothing: 52
+      tiles of 240 steps are 260 shares of 48, for 264 blocks.
     """
-    if blocks % tiles == 0:
+    whole_shares, rest = divmod(steps, steps_each)
+    if blocks % tiles == 0 or rest == 0:
         blocks_of_tile = blocks // tiles
         return blocks_of_tile - 1
-    whole_shares, rest = divmod(steps, steps_each)
-    # Without a rest nothing is written for one: it counts as a rest of one step, which is too much.
-    written = steps_each // max(rest, 1)
+    written = steps_each // rest
     blocks_of_rest = 2
     return written + whole_shares + blocks_of_rest
 
