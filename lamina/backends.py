@@ -16,6 +16,7 @@ from lamina.errors import FormatError
 from lamina.fuse.program import Program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.exact_bytes import bytes_as_floats
+from lamina.graph.folded_products import folded_products
 from lamina.graph.joined_scatters import joined_scatters
 from lamina.graph.log_sums import log_sums_as_recurrences
 from lamina.graph.nccl_types import as_nccl_combines
@@ -154,7 +155,7 @@ def _graph_rules_of_cuda(options: Options) -> Sequence[Rule]:
     target = target_of(options)
     has_tensor_cores = "tensor_cores" in target.engines
     rounds_factors = options.tf32
-    factors = (bytes_as_floats, gathered_windows) if has_tensor_cores else ()
+    factors = (bytes_as_floats, folded_products, gathered_windows) if has_tensor_cores else ()
     tiled_parts = () if rounds_factors else (tiled_products_in_parts(target.multiprocessors),)
     sums = (
         products_apart, untiled_products_in_parts, short_lines_last, columns_in_parts,

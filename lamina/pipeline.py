@@ -63,6 +63,7 @@ from lamina.runtime.profile import passes
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.kept import with_kept_arrays
 from lamina.schedule.recipes import with_recipes
+from lamina.targets.conditions import without_remainders
 from lamina.targets.horizontal import LaunchSplitter
 from lamina.targets.legalize import legalize
 from lamina.targets.short_integers import without_conversions
@@ -215,11 +216,12 @@ def _legalize(planned: Planned, options: Options) -> Planned:
     and are quicker without these casts."""
     is_gpu = target_of(options).warp > 1
 
-    def legal(nest: Nest) -> Nest:
-        return without_conversions(legalize(nest)) if is_gpu else legalize(nest)
+    def for_target(nest: Nest) -> Nest:
+        legal = legalize(nest)
+        return without_conversions(without_remainders(legal)) if is_gpu else legal
 
     plans = {
-        kernel: plan._replace(nest=legal(plan.nest)) if isinstance(plan.nest, Nest) else plan
+        kernel: plan._replace(nest=for_target(plan.nest)) if isinstance(plan.nest, Nest) else plan
         for kernel, plan in planned.plans.items()
     }
     return replace(planned, plans=plans)
@@ -311,6 +313,8 @@ PASSES = (
         # CUDA: products as its tiles can take them.
         Subpass("bytes_as_floats", "replaces bytes by floats that tensor cores multiply exactly",
                 "lamina.graph.exact_bytes:bytes_as_floats", "CUDA"),
+        Subpass("folded_products", "adds up products of windows that overlap in one sum",
+                "lamina.graph.folded_products:folded_products", "CUDA"),
         Subpass("gathered_windows", "stores windows of images with few channels, for tensor cores",
                 "lamina.schedule.gpu.gathered_windows:gathered_windows", "CUDA"),
         Subpass("products_apart", "takes a sum of several products as a sum of each",
@@ -388,6 +392,8 @@ PASSES = (
     )),
     Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
          "nests", _legalize, (
+        Subpass("conditions", "says what holds for a run of neighbours once for all, for GPUs",
+                "lamina.targets.conditions:without_remainders"),
         Subpass("short_integers", "makes floats of short integers from their bits, for GPUs",
                 "lamina.targets.short_integers:without_conversions"),
     )),

@@ -31,7 +31,7 @@ from lamina.core.shape import Shape
 from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
 from lamina.ir.build import cast, inverse
-from lamina.ir.kernel import free_axes
+from lamina.ir.kernel import free_axes, loads_beneath
 from lamina.ir.node import Node, const, peel
 from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
 
@@ -75,6 +75,8 @@ class Lowering:
         # The scalar of a node at an index, under a condition; each is lowered once.
         self.value = cache(self._value)
         self._sources = sources
+        # Loads without a condition, of elements that are there wherever the loops stand.
+        self._always_inside = set[Node]()
 
     def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
         """The scalar ``node[index]``; LOADs beneath happen only where `condition` holds.
@@ -92,7 +94,7 @@ class Lowering:
             self.obstacle = source
             return const(0, node.dtype)
         if isinstance(source, InMemory):
-            return _load(node, source, condition)
+            return self._read(node, index, source, condition)
         if op in Group.ELEMENTWISE:
             operands = []
             for operand in node.src:
@@ -126,6 +128,14 @@ class Lowering:
             return self._gathered(node, index, condition)
         return self._reduced(node, index) if op is Op.REDUCE else self._scanned(node, index)
 
+    def _read(self, node: Node, index: Index, source: InMemory, condition: Node) -> Node:
+        """The LOAD of ``node[index]``, which is in memory; it is remembered if it has no condition
+        and needs none."""
+        load = _load(node, source, condition)
+        if condition is ix.TRUE and _inside(index, node.shape) is ix.TRUE:
+            self._always_inside.add(load)
+        return load
+
     def _guarded(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
         """``node[index]`` where `index` is inside the bounds of `node`, and `fill` elsewhere.
 
@@ -149,12 +159,22 @@ class Lowering:
         though memory may hold it."""
         data, places = node.src
         axis = node.arg
-        place = ix.of_value(cast(self.value(places, index, condition), int64))
+        place = ix.of_value(cast(self._place(places, index, condition), int64))
         moved = (*index[:axis], place, *index[axis + 1 :])
         lowest, highest = bounds_of(places)
         if condition is ix.TRUE and lowest >= 0 and highest < data.shape[axis]:
             return self.value(data, moved, condition)
         return self._guarded(data, moved, const(0, node.dtype), condition)
+
+    def _place(self, places: Node, index: Index, condition: Node) -> Node:
+        """The element of `places` that a GATHER reads where `condition` holds; elsewhere any number
+        will do. So it is read without the condition if it is there in any case: where j < 128
+        holds, as for ``data[places[i], j]`` in a concatenation, the place is ``places[i]`` for all
+        j, and lanes along j have it in common."""
+        anywhere = self.value(places, index)
+        if self._always_inside.issuperset(loads_beneath([anywhere])):
+            return anywhere
+        return self.value(places, index, condition)
 
     def _reduced(self, node: Node, index: Index) -> Node:
         """One part of a LOOP_REDUCE over loops along the reduced axes.

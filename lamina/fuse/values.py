@@ -27,6 +27,7 @@ from lamina.fuse.constants import constants_of
 from lamina.fuse.costs import MAX_STATEMENTS, element_costs, widening, with_statements
 from lamina.fuse.early import in_order_of_use
 from lamina.fuse.epilogues import find_epilogues
+from lamina.fuse.gathered_values import gathered_values
 from lamina.fuse.target import FusionTarget
 from lamina.fuse.users import Users, users_of
 from lamina.ir.node import Node, peel, toposort
@@ -142,6 +143,7 @@ def choose_values(
     if target.stores_read_slices:
         repeated = _sliced(users, repeated, set(sinks))
     values |= repeated
+    values |= gathered_values(users, values, _made_of_indices(users))
     if target.stores_scattered_updates:
         values |= _scattered(users, values)
     values |= _shared(users, values, target)

@@ -201,6 +201,36 @@ def less(left: Node, right: Node) -> Node:
     return Node(Op.LT, (affine(below, 0), affine(above, constant)))
 
 
+@memoized(65536)
+def without_remainders(left: Node, right: Node) -> Node:
+    """``left < right``, where one of them is a constant, without the terms of the other that never
+    decide it: ``4*i + j < 128`` is ``i < 32`` for j < 4. So is ``-1 < 4*i + j - 128`` the same as
+    ``-1 < i - 32``; but ``4*i + j < 126`` depends on j where i is 31.
+
+    Such terms come from splits: a condition without them is the same for a whole run of j. Each
+    axis has to be within its bounds.
+    """
+    whole = Node(Op.LT, (left, right))
+    is_upper = right.op is Op.CONST
+    if is_upper == (left.op is Op.CONST):
+        return whole
+    # Of an upper limit n: terms + constant < n. Of a lower one l: l < terms + constant, which is
+    # not (terms + constant < l + 1).
+    index, limit = (left, right.arg.value) if is_upper else (right, left.arg.value + 1)
+    terms, constant = terms_of(index)
+    for unit in sorted({abs(factor) for factor in terms.values()}, reverse=True):
+        quotients = {term: factor // unit for term, factor in terms.items() if factor % unit == 0}
+        rest = {term: factor for term, factor in terms.items() if factor % unit}
+        low, high = bounds(affine(rest, constant - limit))
+        if rest and low // unit == high // unit:  # of unit * q + r < 0: q + r // unit < 0
+            quotient = affine(quotients, 0)
+            bound = -(low // unit)
+            if is_upper:
+                return Node(Op.LT, (quotient, const(bound, int64)))
+            return Node(Op.LT, (const(-1, int64), add(quotient, const(-bound, int64))))
+    return whole
+
+
 def row_major(index: Sequence[Node], shape: Shape | None = None) -> Node:
     """Where the element at `index` of an array of `shape` lies in row-major memory, in elements:
     ``12*i + 4*j + k`` for (i, j, k) of (2, 3, 4). Without a shape, `index` are axes and count

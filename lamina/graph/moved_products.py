@@ -7,7 +7,7 @@ of them whether it is a zero of the padding. Only the weights vary along a windo
 by themselves, they are few, and are stored once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import accumulate
 from operator import mul
 
@@ -16,17 +16,19 @@ from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
+OF_ADJOINTS = frozenset({Op.RESHAPE, Op.PERMUTE, Op.PAD})
 
-def product_of_moved(x: Node) -> Node | None:
-    """`x`, which is products of arrays, or such products reshaped, permuted and padded with zeros,
-    as products of arrays that are moved by themselves: EXPANDs of these, where they are repeated.
-    None where there is no such product.
+
+def product_of_moved(x: Node, through: Set[Op] = OF_ADJOINTS) -> Node | None:
+    """`x`, which is products of arrays, or such products moved by operations `through`, with zeros
+    as padding, as products of arrays that are moved by themselves: EXPANDs of these, where they are
+    repeated. None where there is no such product.
 
     Zeros of the padding are those of a factor, and meet the other one: 0 * inf is NaN. A condition
     in place of that would be tested for each product."""
     moves: list[Node] = []  # the last one first
     product = x
-    while product.op in (Op.RESHAPE, Op.PERMUTE, Op.PAD):
+    while product.op in through:
         moves.append(product)
         (product,) = product.src
     if product.op is not Op.MUL or 0 in product.shape:
@@ -59,6 +61,10 @@ def _moved(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
         return [build.permute(factor, move.arg) for factor in factors]
     if move.op is Op.PAD:
         return _padded(factors, move)
+    if move.op is Op.SHEAR:
+        return _sheared(factors, move)
+    if move.op is Op.SHRINK:
+        return [_shrunk(factor, move) for factor in factors]
     moved = [_reshaped(factor, move) for factor in factors]
     reshaped = [factor for factor in moved if factor is not None]
     return reshaped if len(reshaped) == len(moved) else None
@@ -79,6 +85,29 @@ def _padded(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
         for factor in [smallest] if size == 1 else varying:
             margins[factor][0][axis], margins[factor][1][axis] = before[axis], after[axis]
     return None if value != 0 else [build.pad(factor, *margins[factor]) for factor in factors]
+
+
+def _sheared(factors: Sequence[Node], move: Node) -> Sequence[Node] | None:
+    """Shears the factors that vary along the axis, each of which has a row of its own for each step
+    then. None where all are repeated along it: zeros come in beside them."""
+    axis, by, step = move.arg
+    size, steps = move.src[0].shape[axis], move.src[0].shape[by]
+    varying = [factor for factor in factors if factor.shape[axis] == size]
+    if size == 1 or not varying:
+        return None
+    sheared: list[Node] = []
+    for factor in factors:
+        if factor in varying:
+            rows = build.expand(factor, (*factor.shape[:by], steps, *factor.shape[by + 1 :]))
+            factor = build.shear(rows, axis, by, step)
+        sheared.append(factor)
+    return sheared
+
+
+def _shrunk(factor: Node, move: Node) -> Node:
+    """`factor` without what is cut off along the axes where it is not repeated."""
+    sizes = zip(factor.shape, move.src[0].shape, move.arg, strict=True)
+    return build.sliced(factor, [kept if own == size else range(1) for own, size, kept in sizes])
 
 
 def _reshaped(factor: Node, move: Node) -> Node | None:

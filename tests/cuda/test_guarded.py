@@ -62,7 +62,14 @@ def joined_apart(x: Tensor, z: Tensor, w: Tensor) -> Tensor:
     return lm.concat([x[k + 8 * (k // 4)] + z + w, z, w])
 
 
+def gathered_rows(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """The rows of both ends of each edge, side by side."""
+    ends = (end.cast(lm.int64) % x.shape[0] for end in (first, second))
+    return lm.concat([x[end] for end in ends], axis=1)
+
+
 CASES = [
+    Case(gathered_rows, [(50, 64), (ROWS,), (ROWS,)]),
     Case(rotated, [(ROWS, 2 * HALF), (ROWS, HALF), (ROWS, HALF)]),
     Case(padded, [(ROWS, 128)]),
     Case(joined, [(ROWS, 64), (ROWS, 32)]),

@@ -187,6 +187,28 @@ def test_integers_that_may_wrap_around_are_no_index() -> None:
     assert ix.of_integer(Node(Op.LOAD, (i,), Load(0, int64))) is None
 
 
+@given(INDICES, st.integers(-60, 60), st.booleans())
+def test_a_comparison_without_remainders_says_the_same(
+    index: Node, limit: int, is_upper: bool
+) -> None:
+    number = const(limit, int64)
+    operands = (index, number) if is_upper else (number, index)
+    assert values(ix.without_remainders(*operands)) == values(Node(Op.LT, operands))
+
+
+def test_terms_that_never_decide_a_comparison_are_dropped() -> None:
+    i, j, k = ix.axis(0, 40), ix.axis(1, 4), ix.axis(2, 8)
+    index = ix.row_major((i, j, k))
+    without = ix.without_remainders
+    assert without(index, const(768, int64)) is Node(Op.LT, (i, const(24, int64)))
+    assert without(index, const(775, int64)).src[0] is index  # row 24 has 7 of its 32
+    of_pairs = Node(Op.LT, (ix.row_major((i, j), (40, 4)), const(97, int64)))
+    assert without(index, const(776, int64)) is of_pairs
+    moved = ix.scale(index, 1, -768)
+    assert without(const(-1, int64), moved) is ix.inside(ix.scale(i, 1, -24), 16)
+    assert without(index, i) is Node(Op.LT, (index, i))  # no number
+
+
 @given(INDICES, INDICES)
 def test_both_and_implies(left: Node, right: Node) -> None:
     first, second = ix.inside(left, 5), ix.inside(right, 5)

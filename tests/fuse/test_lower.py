@@ -13,6 +13,7 @@ from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.fuse.lower import InMemory, Lowering, Source, bounds_of, operand_index
 from lamina.graph import index as ix
 from lamina.ir import build
+from lamina.ir.kernel import loads_beneath
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
@@ -171,6 +172,27 @@ def test_places_that_are_clamped_into_the_range_are_not_tested(
     lowering = Lowering(with_places_in_memory, LoopAxes({}))
     value = lowering.value(gathered, lowering.axes.open(gathered.shape).index)
     assert (len(value.src) > 1) is is_tested
+
+
+@pytest.mark.parametrize("is_there_anyway", [True, False])
+def test_a_place_is_read_without_the_condition_of_the_gather(is_there_anyway: bool) -> None:
+    """One place for each row is there for all columns; of one for each element there are as many
+    as columns that the condition lets through."""
+    rows, columns = X.shape
+    index = leaf(1, (3, 1) if is_there_anyway else (3, columns), int64)
+    places = build.expand(index, (3, columns))
+    padded = build.pad(Node(Op.GATHER, (X, places), 0), (0, 2), (0, 1), 0.0)
+    lowering = Lowering(from_memory, LoopAxes({}))
+    i, j = lowering.axes.open(padded.shape).index
+    value = lowering.value(padded, (i, j))
+    (place,) = {load for load in loads_beneath([value]) if load.dtype is int64}
+    assert (len(place.src) == 1) is is_there_anyway
+    (element,) = {load for load in loads_beneath([value]) if load.dtype is float32}
+    tested = set(ix.conjuncts(element.src[1]))
+    assert tested == {
+        *ix.conjuncts(ix.inside(ix.scale(j, 1, -2), columns)),
+        *ix.conjuncts(ix.inside(place, rows)),
+    }
 
 
 def test_places_of_a_narrower_type_or_with_padding_are_tested() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
 from lamina.backends import OF_GPUS
-from lamina.core.dtypes import bfloat16, float16, float32, int64
+from lamina.core.dtypes import DType, bfloat16, float16, float32, int64
 from lamina.fuse.costs import element_costs, widening
 from lamina.fuse.groups import group_values
 from lamina.fuse.program import build_program
@@ -154,6 +155,29 @@ def test_what_several_gathers_read_at_places_of_their_own_is_stored(
     result = build.full((M, K), 0.0, float32)
     for number in range(gathers):
         result = result + Node(Op.GATHER, (total, leaf(1 + number, (M, K), int64)), 1)
+    assert (total in choose_values([result], target).regions) == is_value
+
+
+@pytest.mark.parametrize("target", [CPU, GPU])
+@pytest.mark.parametrize(
+    ("times", "arrays", "dtype", "is_value"),
+    [
+        (2, 1, bfloat16, False),  # 8 bytes each time; stored 4 + 2 + 4
+        (4, 1, bfloat16, True),  # 16, and 4 + 2 + 8
+        (2, 2, float32, False),  # 16, and 8 + 4 + 8
+        (4, 2, float32, True),  # 32, and 8 + 4 + 16
+        (8, 1, float32, False),  # as many bytes each time as of what is stored
+    ],
+)
+def test_arithmetic_is_stored_where_gathers_read_fewer_bytes_then(
+    target: FusionTarget, times: int, arrays: int, dtype: DType, is_value: bool
+) -> None:
+    operands = [leaf(number, (M, K), float32) for number in range(arrays)]
+    scale = build.expand(leaf(8, (1, K), float32), (M, K))
+    total = build.cast(reduce(Node.__add__, operands) * scale, dtype)
+    index = build.expand(leaf(9, (times * M // 2, 1), int64), (times * M // 2, K))
+    gathers = [Node(Op.GATHER, (total, each), 0) for each in (index, index + 1)]
+    result = gathers[0] + gathers[1]
     assert (total in choose_values([result], target).regions) == is_value
 
 
