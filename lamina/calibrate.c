@@ -10,6 +10,8 @@
 #endif
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4 * LANES)));
 typedef int32_t bits __attribute__((vector_size(4 * LANES)));
+typedef float narrow_vector __attribute__((vector_size(16))); /* of which no processor makes two */
+typedef int32_t narrow_bits __attribute__((vector_size(16)));
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -91,27 +93,33 @@ double multiply_adds(long repeats) {
     return seconds;
 }
 
-/* What kernels do beside multiplications: a turn compares 4 vectors of floats with a number, adds it to
-   them and subtracts it, and selects, and shifts, masks and adds 4 vectors of integers. */
-double mixed_operations(long repeats) {
-    vector x[4], a;
-    bits n[4], b;
-    for (int j = 0; j < LANES; j++) a[j] = 0.5f + (float)repeats * 1e-20f, b[j] = (int32_t)repeats | 1;
-    UNROLL for (int j = 0; j < 4; j++) x[j] = a * (float)j, n[j] = b * j;
-    const double started = now();
-    for (long r = 0; r < repeats; r++) {
-        UNROLL for (int j = 0; j < 4; j++) {
-            const bits less = x[j] < a;
-            x[j] = (vector)((bits)(x[j] + a) & less | (bits)(x[j] - a) & ~less);
-            n[j] = ((n[j] >> 3) & b) + b;
-        }
-        UNROLL for (int j = 0; j < 4; j++)
-            __asm__ volatile("" : "+" REGISTER(x[j]), "+" REGISTER(n[j]));
+/* What kernels do beside multiplications: a turn compares COPIES vectors of floats with a number,
+   adds it to them and subtracts it, and selects, and shifts, masks and adds as many of integers: of 6,
+   all fit the 16 registers of AVX2, and the next of a chain need not wait. */
+#define COPIES 6
+#define MIXED_OPERATIONS(name, vector, bits, lanes) \
+    double name(long repeats) { \
+        vector x[COPIES], a; \
+        bits n[COPIES], b; \
+        for (int j = 0; j < lanes; j++) \
+            a[j] = 0.5f + (float)repeats * 1e-20f, b[j] = (int32_t)repeats | 1; \
+        UNROLL for (int j = 0; j < COPIES; j++) x[j] = a * (float)j, n[j] = b * j; \
+        const double started = now(); \
+        for (long r = 0; r < repeats; r++) { \
+            UNROLL for (int j = 0; j < COPIES; j++) { \
+                const bits less = x[j] < a; \
+                x[j] = (vector)((bits)(x[j] + a) & less | (bits)(x[j] - a) & ~less); \
+                n[j] = ((n[j] >> 3) & b) + b; \
+            } \
+            UNROLL for (int j = 0; j < COPIES; j++) \
+                __asm__ volatile("" : "+" REGISTER(x[j]), "+" REGISTER(n[j])); \
+        } \
+        const double seconds = now() - started; \
+        UNROLL for (int j = 0; j < COPIES; j++) kept = x[j][0] + (float)n[j][0]; \
+        return seconds; \
     }
-    const double seconds = now() - started;
-    UNROLL for (int j = 0; j < 4; j++) keep(x[j]), keep((vector)n[j]);
-    return seconds;
-}
+MIXED_OPERATIONS(mixed_operations, vector, bits, LANES)
+MIXED_OPERATIONS(narrow_operations, narrow_vector, narrow_bits, 4)
 
 /* The same of single integers, 4 of them: a turn compares each with a number, adds that to it or
    subtracts it, shifts, masks, adds, and tests two comparisons together. */
@@ -133,22 +141,23 @@ double scalar_operations(long repeats) {
     return seconds;
 }
 
-/* EXP is the exponential of generated programs, in `targets/c/math.c`: of 30 instructions by the record
-   of the operation. */
-double exponentials(long repeats) {
-    vector x[4], a;
-    for (int j = 0; j < LANES; j++) a[j] = 1e-3f * (float)(repeats % 7);
-    const double started = now();
-    for (long r = 0; r < repeats; r++) {
-        UNROLL for (int j = 0; j < 4; j++) x[j] = a;
-        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
-        UNROLL for (int j = 0; j < 4; j++) x[j] = EXP(x[j]);
-        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
+/* An elementary function of generated programs, in `targets/c/math.c` and `targets/c/doubles.c`: a turn
+   computes it of 4 vectors. */
+#define TIME_FUNCTION(function, vector) \
+    double time_##function(long repeats) { \
+        vector x[4], a; \
+        for (unsigned j = 0; j < sizeof a / sizeof a[0]; j++) a[j] = 1e-3f * (float)(1 + repeats % 7); \
+        const double started = now(); \
+        for (long r = 0; r < repeats; r++) { \
+            UNROLL for (int j = 0; j < 4; j++) x[j] = a; \
+            UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j])); \
+            UNROLL for (int j = 0; j < 4; j++) x[j] = function(x[j]); \
+            UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j])); \
+        } \
+        const double seconds = now() - started; \
+        UNROLL for (int j = 0; j < 4; j++) kept = (float)x[j][0]; \
+        return seconds; \
     }
-    const double seconds = now() - started;
-    UNROLL for (int j = 0; j < 4; j++) keep(x[j]);
-    return seconds;
-}
 
 /* A chain of dependent additions. */
 double chained_additions(long repeats) {

@@ -1,6 +1,6 @@
 """How fast a device is: a GPU by a table, this machine's CPU as measured once.
 
-Micro-kernels measure it, and the disk cache keeps what they find. It takes about three seconds.
+Micro-kernels measure it, and the disk cache keeps what they find. It takes about four seconds.
 What other work does to caches and to the clock makes a measurement slower, never faster, and lasts
 for milliseconds to seconds: so all measurements take turns for the whole time, and of each the
 fastest run counts. Processes that share the disk cache measure one after the other, the later ones
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from math import gcd, inf
 from pathlib import Path
 
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import float32, float64
 from lamina.core.options import GPU_KINDS, Options
 from lamina.core.rates import GPUS, Memory, Rates
 from lamina.errors import ArgumentError
@@ -29,11 +29,13 @@ from lamina.runtime import compiler as compilers
 from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.cpu import POOL, build, disk_cache, usable_cores
 from lamina.runtime.devices import target_of
+from lamina.schedule.cost.operations import INSTRUCTIONS_OF_FLOAT64, function_name
+from lamina.schedule.cost.traffic import size_of
 from lamina.targets.helpers import HelperText, used_fragments
 from lamina.targets.texts import helper_text
 
 _SOURCE = Path(__file__).with_name("calibrate.c")
-_VERSION = "9"  # of what is kept
+_VERSION = "10"  # of what is kept
 _ROUNDS = 8  # in which all measurements take turns
 # Runs of a measurement in each round: of an array that leaves all caches, of one in a cache, of
 # instructions, and of steps of the host, which take 20 to 40, 1, 1 to 4 and 0.05 ms.
@@ -43,6 +45,7 @@ _MOVED = 1 << 24  # bytes that one run of a memory kernel moves, at least
 # Bytes of the caches of a CPU that does not say: those of many cores since 2015.
 _USUAL = {"L1": 32 << 10, "L2": 1 << 20, "L3": 16 << 20}
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_MISSING = 0.25  # of an array that is longer than a cache, the share that tells how long that is
 _UNCACHED = 256 << 20  # bytes of an array that is taken to leave all caches
 _PAGE = 4096  # bytes
 _LARGE = 16 << 20  # bytes from which on tensors have large pages
@@ -52,7 +55,10 @@ _LAUNCH = 1e-7  # seconds of a kernel that does nothing: taken, not measured
 # measured of compiled functions with 1 to 8 arguments and results, which are linear in these.
 _STEPS_OF_CALL, _STEPS_OF_ARRAY = 9.0, 2.5
 _STEPS = 100  # that are measured together
-_OF_EXPONENTIAL = 30  # instructions, as the record of that operation says (`lamina/ir/ops.py`)
+# Of what is not the largest demand, the share that overlaps with that: fitted to 481 drawn programs
+# on two threads of a Zen 4.
+_HIDDEN = 0.75
+_COPIES = 6  # of a turn of mixed operations, as `calibrate.c` says
 
 
 def rates_of(options: Options) -> Rates:
@@ -100,16 +106,38 @@ def _measuring_text(options: Options) -> str:
     register = '"x"' if "__x86_64__" in compiler.macros else '"w"'
     if compiler.vector_bytes == 64:
         register = '"v"'
-    exponential = f"exp_f32x{lanes}"
-    macros = f"#define LANES {lanes}\n#define REGISTER {register}\n#define EXP {exponential}\n"
-    return _function_text(exponential, lanes) + macros + _SOURCE.read_text(encoding="utf-8")
+    macros = f"#define LANES {lanes}\n#define REGISTER {register}\n"
+    timed = [
+        f"TIME_FUNCTION({function}, {function.rpartition('_')[2]})\n"
+        for function in _functions(compiler.vector_bytes).values()
+    ]
+    source = _SOURCE.read_text(encoding="utf-8")
+    return "".join([_functions_text(compiler.vector_bytes), macros, source, *timed])
 
 
-def _function_text(name: str, lanes: int) -> str:
-    """A function of generated programs for vectors of float32, and what it uses."""
-    scalars = [HelperText(helper_text(path)) for path in ("c/prelude.c", "c/arithmetic.c")]
-    vectors = [HelperText(helper_text(path), lanes) for path in ("c/vectors.c", "c/math.c")]
-    return used_fragments([*scalars, *vectors], [name])
+def _functions(vector_bytes: int) -> dict[str, str]:
+    """The elementary functions of generated programs for whole vectors, by `function_name`:
+    exp_f32x16 of "EXP float32"."""
+    return {
+        function_name(op, dtype): f"{op.name.lower()}_f{8 * dtype.itemsize}x{lanes}"
+        for dtype in (float32, float64)
+        for lanes in (vector_bytes // dtype.itemsize,)
+        for op in INSTRUCTIONS_OF_FLOAT64
+    }
+
+
+def _functions_text(vector_bytes: int) -> str:
+    """These functions, and what they use."""
+    floats, doubles = vector_bytes // float32.itemsize, vector_bytes // float64.itemsize
+    texts = [
+        HelperText(helper_text("c/prelude.c")),
+        HelperText(helper_text("c/arithmetic.c")),
+        HelperText(helper_text("c/vectors.c"), floats),
+        HelperText(helper_text("c/math.c"), floats),
+        HelperText(helper_text("c/vectors.c"), doubles),
+        HelperText(helper_text("c/doubles.c"), doubles),
+    ]
+    return used_fragments(texts, _functions(vector_bytes).values())
 
 
 @contextlib.contextmanager
@@ -143,6 +171,21 @@ def _cache_bytes() -> dict[str, int]:
                 text = (index / "size").read_text().strip()  # such as 2048K
                 sizes[name] = int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
     return sizes
+
+
+def _doubled(first: int, last: int) -> Iterator[int]:
+    """`first`, twice that and so on, up to `last`."""
+    while first <= last:
+        yield first
+        first *= 2
+
+
+def _share_from(rate: float, near: float, far: float) -> float:
+    """The share of bytes that come at the rate `far`, and the others at `near`, where all of them
+    together come at `rate`: of 100 and 25 GB/s at 50, a third."""
+    if far >= near:
+        return 0.0
+    return (1 / rate - 1 / near) / (1 / far - 1 / near)
 
 
 def _step(lines: int) -> int:
@@ -233,6 +276,7 @@ class _Calibration:
     def __init__(self, options: Options, threads: int) -> None:
         self.library = build(_measuring_text(options), options)
         self.pool = build(POOL.read_text(encoding="utf-8"), options)
+        self.vector_bytes = compilers.find(options).vector_bytes
         self.threads = threads
         self.caches = _cache_bytes()
         self.measurements: list[_Measurement] = []
@@ -242,14 +286,21 @@ class _Calibration:
         levels = {name: self._level(name) for name in ("L1", "L2", "L3", "DRAM")}
         shares = self._shares_of_l3()
         issue = self._operations("multiply_adds", 12)
-        simple = self._operations("mixed_operations", 4 * 7)
+        simple = self._operations("mixed_operations", _COPIES * 7)
         scalar = self._operations("scalar_operations", 4 * 7)
-        exponentials = self._operations("exponentials", 4 * _OF_EXPONENTIAL)
+        narrow = self._operations("narrow_operations", _COPIES * 7)
+        functions = {
+            name: self._operations(f"time_{function}", 4)
+            for name, function in _functions(self.vector_bytes).items()
+        }
         chain = self._operations("chained_additions", 1)
         divide = self._operations("divisions", 4)
         function = self._operations("functions", 1)
         integer_division = self._operations("integer_divisions", 4)
         host = self._measurement(_host_step, 1.0, _HOST_RUNS)
+        # The seconds in one round may be those of the caller alone, where other programs have all
+        # other cores: the fastest of all rounds are not.
+        fork = self._measurement(self._fork, 1.0, 1) if self.threads > 1 else None
         for _ in range(_ROUNDS):
             for measurement in self.measurements:
                 measurement.take_turn()
@@ -264,11 +315,14 @@ class _Calibration:
             divide=divide.rate,
             function=function.rate,
             integer_division=integer_division.rate,
-            fork=self._fork() if self.threads > 1 else 0.0,
+            fork=fork.fastest if fork else 0.0,
+            hidden=_HIDDEN,
             launch=_LAUNCH,
             call=_STEPS_OF_CALL * host.fastest,
             array=_STEPS_OF_ARRAY * host.fastest,
-            elementary=simple.rate / exponentials.rate,
+            functions={name: simple.rate / each.rate for name, each in functions.items()},
+            # No less than a half: two narrow ones do not compute more than a whole one.
+            narrow=min(max(simple.rate / narrow.rate, 0.5), 1.0),
         )
 
     def _measurement(self, seconds: Callable[[], float], amount: float, runs: int) -> _Measurement:
@@ -320,26 +374,29 @@ class _Calibration:
 
     def _shares_of_l3(self) -> dict[int, _Measurement]:
         """Reads of arrays, by their bytes, of which some may be longer than what this machine gets
-        of a third-level cache."""
+        of a third-level cache: 8, 12, 16, 24 and 32 MB of one of 32."""
         largest = min(_UNCACHED, self.caches["L3"])
         memory = self._piece(largest).memory
-        nbytes = 4 * self.caches["L2"]
-        measurements = {}
-        while nbytes <= largest:
-            piece = _Piece(memory, 0, nbytes)
-            measurements[nbytes] = self._moving("read_memory", [piece])
-            nbytes *= 2
-        return measurements
+        shortest = 8 * self.caches["L2"]
+        return {
+            nbytes: self._moving("read_memory", [_Piece(memory, 0, nbytes)])
+            for doubled in _doubled(shortest, largest)
+            for nbytes in (doubled, doubled * 3 // 2)
+            if nbytes <= largest
+        }
 
     def _memories(
         self, levels: dict[str, dict[str, _Measurement]], shares: dict[int, _Measurement]
     ) -> tuple[Memory, ...]:
         """The levels of memory, as measured. This machine may get a part of the third-level cache:
-        up to the first array that is read at a rate nearer to that of memory."""
+        as much as explains the first array of which a quarter comes from memory."""
         sizes = self.caches | {"DRAM": inf}
-        between = (levels["L3"]["read"].rate * levels["DRAM"]["read"].rate) ** 0.5
-        beyond = (nbytes for nbytes, read in shares.items() if read.rate < between)
-        sizes["L3"] = next(beyond, sizes["L3"])
+        near, far = levels["L3"]["read"].rate, levels["DRAM"]["read"].rate
+        for nbytes, read in shares.items():
+            missing = _share_from(read.rate, near, far)
+            if missing > _MISSING:
+                sizes["L3"] = min(size_of(nbytes, missing), self.caches["L3"])
+                break
         return tuple(
             Memory(
                 name,

@@ -458,7 +458,7 @@ def _run_pass(pass_: Pass, before: Any, options: Options) -> Any:
 
 def cost_of(planned: Planned, options: Options) -> ProgramCost:
     """What a program is predicted to take on the device of `options`, computed once. The first
-    call on a CPU measures for about three seconds. Raises as `rates_of` does."""
+    call on a CPU measures for about four seconds. Raises as `rates_of` does."""
     if options not in planned.costs:
         rates, target = rates_of(options), target_of(options)
         planned.costs[options] = program_cost(planned.program, planned.plans, target, rates)

@@ -14,8 +14,9 @@ import pytest
 from lamina import calibrate
 from lamina.core.options import Options, current
 from lamina.core.rates import COMMON_CPU, Rates
-from lamina.ir.ops import Op
 from lamina.runtime.cache import CacheWarning, DiskCache
+from lamina.schedule.cost.operations import INSTRUCTIONS_OF_FLOAT64
+from lamina.schedule.cost.traffic import missing_share, size_of
 
 
 def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +31,11 @@ def test_rates_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.levels[-1].size == inf
     assert min(rates.issue, rates.simple) > 1e6
     assert 0 < rates.latency < 1e-6
+    assert rates.functions.keys() == {
+        f"{op.name} {dtype}" for op in INSTRUCTIONS_OF_FLOAT64 for dtype in ("float32", "float64")
+    }
+    assert all(1 < instructions < 1000 for instructions in rates.functions.values())
+    assert 0.5 <= rates.narrow <= 1
     assert 0 < rates.array < rates.call < 1e-3
 
     def refused(*arguments: object) -> None:
@@ -104,5 +110,16 @@ def test_the_fastest_run_of_all_rounds_counts() -> None:
     assert next(seconds, None) is None
 
 
-def test_an_exponential_has_the_instructions_of_its_record() -> None:
-    assert Op.EXP.value.instructions == calibrate._OF_EXPONENTIAL
+@pytest.mark.parametrize("missing", [0.1, 0.3, 0.9])
+def test_the_size_of_a_cache_follows_from_what_an_array_misses(missing: float) -> None:
+    """Of an array of 24 MB, which is read at the mean rate of a cache and of memory."""
+    near, far = 100e9, 25e9
+    rate = 1 / ((1 - missing) / near + missing / far)
+    share = calibrate._share_from(rate, near, far)
+    assert share == pytest.approx(missing)
+    level = replace(COMMON_CPU.levels[2], size=size_of(24e6, share))
+    assert missing_share(24e6, level) == pytest.approx(missing)
+
+
+def test_memory_that_is_as_fast_as_a_cache_is_no_end_of_it() -> None:
+    assert calibrate._share_from(50e9, 100e9, 100e9) == 0

@@ -4,7 +4,8 @@ A worker is what runs by itself: a thread of a CPU, a multiprocessor of a GPU. T
 measured once (`lamina/calibrate.py`), those of GPUs are a table.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 
@@ -66,9 +67,12 @@ class Rates:
         predictions are near measured times
     tensor: products of 16-bit floats, each added to a sum, a second of one worker's tensor cores; 0
         without any
-    elementary: instructions of an exponential, and the like, in those that their records say: 0.4
-        of these on a GPU, which has units for some of them, and about 0.8 on a CPU with AVX-512,
-        whose instructions choose by masks
+    elementary: instructions of an operation of several, in those that its record says: 0.4 of these
+        on a GPU, which has units for some of them
+    functions: of a CPU, in how many instructions' time a whole vector takes an exponential and the
+        like, by `function_name`; what is not here takes what its record says
+    narrow: the time of an instruction on half a vector or less, in that of one on a whole vector:
+        0.5 on a CPU that computes whole ones by halves
     link: bytes a second that a GPU sends to another one in a collective; 0 where processes share
         the memory of a machine
     exchange: seconds of a collective that sends nothing
@@ -101,6 +105,8 @@ class Rates:
     tensor: float = 0.0
     shortest_division: float = 20.0
     elementary: float = 1.0
+    functions: Mapping[str, float] = field(default_factory=dict, hash=False)
+    narrow: float = 1.0
     rounding: float = 6.0
     link: float = 0.0
     exchange: float = 0.0
@@ -125,7 +131,7 @@ COMMON_CPU = Rates(
     divide=0.3e9,
     function=0.19e9,
     integer_division=0.3e9,
-    fork=2.5e-6,
+    fork=1.25e-6,
     launch=1e-7,
 )
 

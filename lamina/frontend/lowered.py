@@ -87,7 +87,7 @@ class Lowered:
     @property
     def cost(self) -> ProgramCost:
         """What a run is predicted to take, and a bound that none goes below, in seconds. On a CPU
-        the first use on a machine measures how fast that is, for about three seconds. Of GPUs only
+        the first use on a machine measures how fast that is, for about four seconds. Of GPUs only
         those of `core/rates.py` have a cost: sm_90a. Raises ArgumentError for others."""
         return self.program_cost()
 

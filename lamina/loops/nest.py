@@ -27,7 +27,7 @@ from lamina.ir.kernel import (
     loads_beneath,
     points,
 )
-from lamina.ir.monoids import ADD, MAX, MIN
+from lamina.ir.monoids import ADD, MAX, MIN, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.products import product_of
@@ -312,6 +312,30 @@ def computes_same(reduction: Node, stores: Iterable[Store]) -> bool:
     }
     values = toposort(store.value for store in stores)
     return any(node in of_steps and not steps.isdisjoint(free_axes(node)) for node in values)
+
+
+def monoid_in_order(nest: Nest, reduction: Node) -> Monoid | None:
+    """A cheaper monoid for an argmax or argmin whose terms come in the order of their places; None
+    for any other reduction.
+
+    An argmax takes the first of equal maxima. In general it has to compare the places of equal
+    values. If places only grow, a later equal value never wins, and comparing values is enough.
+    They grow where they number the elements along the loops, the innermost the fastest:
+    ``8 * r1 + r2`` for loops r1 around r2 < 8."""
+    monoid: Monoid = reduction.arg.monoid
+    if monoid.in_order is None:
+        return None
+    place = ix.of_integer(operands_of(reduction)[-1])
+    if place is None:
+        return None
+    strides, first = ix.terms_of(place)
+    elements = 1  # of all reduced loops inside `axis`
+    for axis in reversed(nest.order):
+        if axis in bound_axes(reduction):
+            if strides.pop(axis, None) != elements:
+                return None
+            elements *= axis.arg.size
+    return None if strides or first else monoid.in_order
 
 
 def operands_of(node: Node) -> Axes:

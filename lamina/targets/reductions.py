@@ -15,13 +15,12 @@ from itertools import groupby
 from math import prod
 from typing import ClassVar
 
-from lamina.graph import index as ix
 from lamina.ir.build import component
 from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import MANY_SUMS, Axes, computes_same, operands_of
+from lamina.loops.nest import MANY_SUMS, Axes, computes_same, monoid_in_order, operands_of
 from lamina.targets import blocks
 from lamina.targets.block_sums import Total, opened_in_blocks, trips
 from lamina.targets.blocks import Cut
@@ -255,36 +254,13 @@ class NestPrinter(FillPrinter):
             elif has_several:
                 key = tuple(term_point.values())
             for each in work.sums:
-                in_order = self._in_order(each.reduction) if work.begins else None
+                in_order = monoid_in_order(self.nest, each.reduction) if work.begins else None
                 self._add_term(each, term_point, key, in_order)
         self.print_stores(work.stores)
 
     def begin_step(self, work: Work) -> None:
         """Print what a target needs at the beginning of the body of the innermost loop of `work`:
         nothing for most."""
-
-    def _in_order(self, reduction: Node) -> Monoid | None:
-        """A cheaper monoid for an argmax or argmin whose terms come in the order of their places;
-        None for any other reduction.
-
-        An argmax takes the first of equal maxima. In general it has to compare the places of equal
-        values. If places only grow, a later equal value never wins, and comparing values is enough.
-        They grow where they number the elements along the loops, the innermost the fastest:
-        ``8 * r1 + r2`` for loops r1 around r2 < 8."""
-        monoid: Monoid = reduction.arg.monoid
-        if monoid.in_order is None:
-            return None
-        place = ix.of_integer(operands_of(reduction)[-1])
-        if place is None:
-            return None
-        strides, first = ix.terms_of(place)
-        elements = 1  # of all reduced loops inside `axis`
-        for axis in reversed(self.nest.order):
-            if axis in bound_axes(reduction):
-                if strides.pop(axis, None) != elements:
-                    return None
-                elements *= axis.arg.size
-        return None if strides or first else monoid.in_order
 
     def _add_term(
         self,
@@ -297,7 +273,8 @@ class NestPrinter(FillPrinter):
         the accumulator that has `key` in `Accumulation.of_point`.
 
         Vectors along the reduced axes have accumulators for each number of lanes. A part without
-        such vectors adds to the total of those before, if there are any. in_order: see `_in_order`
+        such vectors adds to the total of those before, if there are any. in_order: see
+        `monoid_in_order`
         """
         reduction = each.reduction
         operands = self.term(reduction, each.point | term_point)

@@ -27,7 +27,7 @@ RATES = Rates(
     divide=3e8,
     function=1.5e8,
     integer_division=3e8,
-    fork=1e-6,
+    fork=5e-7,
     launch=1e-7,
 )
 

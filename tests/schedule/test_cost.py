@@ -16,7 +16,7 @@ from lamina.core.options import current
 from lamina.core.rates import Memory, Rates
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store, free_axes, points
-from lamina.ir.monoids import ADD, MAX
+from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
 from lamina.loops.moves import Bind, apply
@@ -157,7 +157,8 @@ def test_instructions_that_multiply_nothing_have_a_rate_of_their_own(
 
 
 def test_the_step_of_an_argmax_takes_fewer_instructions_on_vectors() -> None:
-    step = Work(None, lm.float32, times=1.0, lanes=16, copies=1)
+    assert ARGMAX.in_order is not None
+    step = Work(ARGMAX.in_order, lm.float32, times=1.0, lanes=16, copies=1)
     assert demand_of(step, 64, RATES).simple == 7
     assert demand_of(replace(step, lanes=1), 64, RATES).simple == 12
 

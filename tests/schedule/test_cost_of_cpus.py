@@ -11,20 +11,22 @@ import pytest
 import lamina as lm
 from lamina import backends, pipeline
 from lamina.core.dtypes import DType, bool_, float32, float64, int8, int32, int64
+from lamina.ir.monoids import Monoid
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import predict
 from lamina.schedule.cost.body import Access, Work
-from lamina.schedule.cost.operations import demand_of
+from lamina.schedule.cost.operations import demand_of, operations_of
 from lamina.schedule.cost.walk import walk
-from tests.schedule.machines import RATES, TARGET, target_of
+from tests.schedule.machines import RATES, TARGET, rates_of, target_of
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same device on every machine."""
+    """The same device and rates on every machine."""
     for module in (pipeline, backends):
         monkeypatch.setattr(module, "target_of", target_of)
+    monkeypatch.setattr(pipeline, "rates_of", rates_of)
 
 
 def scheduled(
@@ -125,3 +127,62 @@ def test_sums_in_several_loops_overlap_as_sums_of_as_many_steps() -> None:
 
     assert chain(8192, 5, 5) == pytest.approx(chain(8192, 25))
     assert chain(8192, 25) > 10 * chain(8192, 5)
+
+
+def test_short_vectors_take_the_time_that_is_measured_of_them() -> None:
+    rates = replace(RATES, narrow=0.5)
+
+    def instructions(lanes: int, dtype: DType) -> float:
+        return demand_of(Work(Op.ADD, dtype, 1.0, lanes, 1), 64, rates).simple
+
+    assert [instructions(lanes, float32) for lanes in (32, 16, 8, 1)] == [2, 1, 0.5, 0.5]
+    assert instructions(8, float64) == 1
+    assert instructions(16, bool_) == 1  # a mask of 16 lanes of float32
+
+
+def test_elementary_functions_take_the_time_that_is_measured_of_them() -> None:
+    rates = replace(RATES, functions={"EXP float32": 17.0, "EXP float64": 29.0})
+
+    def instructions(op: Op, dtype: DType) -> float:
+        return demand_of(Work(op, dtype, 1.0, 64 // dtype.itemsize, 1), 64, rates).simple
+
+    assert instructions(Op.EXP, float32) == 17
+    assert instructions(Op.EXP, float64) == 29
+    assert instructions(Op.SIN, float32) == Op.SIN.value.instructions
+
+
+@pytest.mark.parametrize(("shape", "operations"), [((64, 1000), 7), ((429824,), 14)])
+def test_an_argmax_takes_the_operations_of_its_monoid(
+    shape: tuple[int, ...], operations: int
+) -> None:
+    """A long row has parts, whose places begin anywhere, so that they are compared too."""
+    with lm.using(device="cpu", search=0):
+        lowered = lm.jit(lambda x: lm.argmax(x, axis=-1)).lower(lm.TensorSpec(shape))
+    nest = next(iter(lowered.planned.plans.values())).nest
+    assert isinstance(nest, Nest)
+    steps = [work.op for work in work_of(nest) if isinstance(work.op, Monoid) and work.lanes > 1]
+    assert {len(operations_of(step)) for step in steps} == {operations}
+
+
+def test_keys_of_long_rows_take_longer_where_memory_is_further() -> None:
+    """Entries of 200,000 keys are longer than the second level."""
+
+    def memory(length: int) -> float:
+        with lm.using(device="cpu", search=0):
+            lowered = lm.jit(lambda x: lm.argsort(x)).lower(lm.TensorSpec((length,)))
+        costs = lowered.program_cost().kernels
+        (sort,) = (cost for name, cost in costs.items() if name.startswith("sort"))
+        return sort.demands["memory"] / length
+
+    assert memory(200_000) > 1.5 * memory(2_000)
+
+
+def test_rows_of_few_keys_are_compared_with_each_other() -> None:
+    def sort(length: int, dtype: DType) -> float:
+        with lm.using(device="cpu", search=0):
+            lowered = lm.jit(lambda x: lm.argsort(x)).lower(lm.TensorSpec((64, length), dtype))
+        costs = lowered.program_cost().kernels
+        return next(cost.demands["sort"] for name, cost in costs.items() if name.startswith("sort"))
+
+    assert sort(100, float32) < sort(100, float64)  # twice as many vectors
+    assert sort(136, float32) > 1.3 * sort(120, float32)  # which counts bytes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lamina.core.dtypes import DType
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
@@ -44,7 +45,7 @@ class Access:
 class Work:
     """An operation, or the step of a reduction or scan, in the body of a loop.
 
-    op: what it does; None for the step of a monoid of several components, such as an argmax
+    op: what it does; for the step of a monoid of several components, such as an argmax, the monoid
     dtype: of the result
     times, lanes, copies: as of an access
     fused: is it an addition that one instruction does together with a product?
@@ -53,7 +54,7 @@ class Work:
     by_constant: is its last operand a constant?
     """
 
-    op: Op | None
+    op: Op | Monoid
     dtype: DType
     times: float
     lanes: int

@@ -182,7 +182,10 @@ def _work_of(node: Node, nest: Nest, vector_bytes: int) -> Work:
     lanes = max(vector_bytes // node.dtype.itemsize, 1)
     vectors = extent_of(nest, all_axes(node)) / lanes
     if bound_axes(node):
-        step = Work(node.arg.monoid.op, node.dtype, vectors, lanes, copies=1)
+        # Places may come in order, and need then not be compared.
+        monoid = node.arg.monoid.in_order or node.arg.monoid
+        op = monoid.op or monoid
+        step = Work(op, node.dtype, vectors, lanes, copies=1)
         return replace(step, fused=has_fused_steps(node))
     operation = Work(node.op, node.dtype, vectors, lanes, copies=1)
     is_by_constant = node.src[-1].op is Op.CONST

@@ -1,13 +1,16 @@
 """Operations by the unit that does them, in instructions on a whole vector or a warp."""
 
+import functools
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from math import ceil
 
-from lamina.core.dtypes import DType, float64
+from lamina.core.dtypes import DType, bool_, float32, float64
 from lamina.core.rates import Rates
-from lamina.ir.ops import Op
-from lamina.schedule.cost.body import Work
+from lamina.ir.monoids import Monoid
+from lamina.ir.node import toposort
+from lamina.ir.ops import Group, Op
+from lamina.schedule.cost.body import Work, is_fused
 
 # Instructions of an operation on a vector of float64, by `lamina/targets/c/doubles.c`; a scalar is
 # left to the C library. Those of float32 stand in the record of an operation.
@@ -16,11 +19,9 @@ INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
     Op.ERF: 50, Op.LOGISTIC: 34, Op.TANH: 30,
 }  # fmt: skip
 # The same of the step of a monoid of several components, such as an argmax, which is no single
-# operation. On single elements it moves flags to registers, and branches. On vectors an argmax
-# takes three comparisons, as nan wins, two operations on their masks, and two choices, of the value
-# and of its place.
+# operation, on single elements: it moves flags to registers, and branches. On vectors it takes its
+# operations.
 COMPOUND_STEP = 12
-COMPOUND_STEP_OF_VECTORS = 7
 # Operations that divide once, beside their instructions.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.TANH, Op.ATAN, Op.MOD})
 DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
@@ -118,7 +119,11 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
     registers = runs * registers_of(work.lanes, work.dtype, vector_bytes)
     dividing = DIVIDING_FLOAT64 if work.dtype is float64 else DIVIDING
     divides = work.op in dividing and work.dtype.is_float
-    instructions = registers * _instructions(work, rates)
+    # A truth value is a bit of a mask, or as long as what was compared.
+    is_short = 2 * work.lanes * work.dtype.itemsize <= vector_bytes
+    is_narrow = is_short and work.dtype is not bool_
+    time_of_one = rates.narrow if is_narrow else 1.0
+    instructions = registers * _instructions(work, rates) * time_of_one
     is_product = work.op is Op.MUL
     return Demand(
         multiply=instructions if is_product else 0.0,
@@ -130,7 +135,8 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
 def _is_scalar(work: Work) -> bool:
     """Is this an operation on single integers or truth values, as indices and conditions are? What
     a BITCAST counts for moves elements of vectors."""
-    return work.lanes == 1 and not work.dtype.is_float and work.op not in (None, Op.BITCAST)
+    is_operation = isinstance(work.op, Op) and work.op is not Op.BITCAST
+    return work.lanes == 1 and not work.dtype.is_float and is_operation
 
 
 def _divisions(work: Work, vector_bytes: int, rates: Rates) -> float:
@@ -151,13 +157,38 @@ def _instructions(work: Work, rates: Rates) -> float:
         return 1.0  # neither integers nor constants are nan
     if work.op is Op.CAST and work.dtype.is_small:
         return rates.rounding
-    count = instructions_of(work.op)
-    if work.op is None and work.lanes > 1:
-        count = COMPOUND_STEP_OF_VECTORS
-    if work.dtype is float64 and work.op in INSTRUCTIONS_OF_FLOAT64:
-        count = INSTRUCTIONS_OF_FLOAT64[work.op]
+    if isinstance(work.op, Op):
+        return _instructions_of(work.op, work.dtype, rates)
+    of_vector = sum(_instructions_of(op, work.dtype, rates) for op in operations_of(work.op))
+    if work.lanes > 1:
+        return of_vector
+    return max(COMPOUND_STEP * rates.elementary, of_vector)
+
+
+def _instructions_of(op: Op, dtype: DType, rates: Rates) -> float:
+    """The same of an operation by itself, as measured or as its record says."""
+    if op not in INSTRUCTIONS_OF_FLOAT64:
+        count = instructions_of(op)
+    elif function_name(op, dtype) in rates.functions:
+        return rates.functions[function_name(op, dtype)]
+    else:
+        count = INSTRUCTIONS_OF_FLOAT64[op] if dtype is float64 else instructions_of(op)
     # A GPU takes 0.4 times as many (`elementary`), but for nothing less than one.
     return max(count * rates.elementary, 1.0)
+
+
+@functools.cache
+def operations_of(monoid: Monoid) -> tuple[Op, ...]:
+    """The operations of a step of a monoid that take an instruction on vectors: all but negations
+    of truth values, which are other masks, and additions of products. An argmax whose places come
+    in order has 7: three comparisons, as nan wins, two operations on their masks, and two choices,
+    of the value and of its place. One that compares places as well has 14."""
+    *_, results = monoid.formula((float32,) * monoid.arity)
+    return tuple(
+        node.op
+        for node in toposort(results)
+        if node.op in Group.ELEMENTWISE and node.op is not Op.NOT and not is_fused(node)
+    )
 
 
 def _is_of_library(work: Work) -> bool:
@@ -175,16 +206,22 @@ def _divides_integers(work: Work) -> bool:
     return work.op in (Op.IDIV, Op.MOD) and not work.dtype.is_float
 
 
+def function_name(op: Op, dtype: DType) -> str:
+    """What `Rates.functions` calls an elementary function of vectors: "EXP float64". Floats of 16
+    bits are computed as float32."""
+    return f"{op.name} {'float64' if dtype is float64 else 'float32'}"
+
+
 def instructions_of(op: Op | None) -> float:
     """The vector instructions of an operation on float32, or of the step of a monoid whose `op`
     this is: None for one of several components."""
     return COMPOUND_STEP if op is None else op.value.instructions
 
 
-def latency_of(op: Op | None, dtype: DType) -> float:
-    """The latency of the step of a chain, in that of an addition of floats. op: of the monoid, None
-    for one of several components"""
-    if op is None:
+def latency_of(op: Op | Monoid, dtype: DType) -> float:
+    """The latency of the step of a chain, in that of an addition of floats. op: of the monoid, or
+    one of several components itself"""
+    if isinstance(op, Monoid):
         return COMPOUND_LATENCY
     return LATENCY.get(op, 1.0) if dtype.is_float else INTEGER_LATENCY
 

@@ -53,8 +53,9 @@ WAITING = 0.5
 ALONE = 0.5
 # How much longer a fork in a program takes than those that are measured one after the other: what
 # the threads tell each other, the table of buffers and the text of the kernel have left the nearest
-# caches meanwhile. Fitted to 265 drawn programs on two threads of a Sapphire Rapids.
-FORK_IN_PROGRAM = 2.0
+# caches meanwhile. Fitted to drawn programs on two threads: 265 of a Sapphire Rapids, which took
+# twice as much, and 362 of a Zen 4, which took 4 to 6 times as much.
+FORK_IN_PROGRAM = 4.0
 
 
 def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> KernelCost:

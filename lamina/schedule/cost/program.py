@@ -7,22 +7,14 @@ from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.fuse.launch import BufferView, Launch
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, Collective, SortKernel
+from lamina.ir.kernel import AnyKernel, Collective
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need
 from lamina.schedule.cost.operations import Demand
 from lamina.schedule.cost.predict import predict
 from lamina.schedule.cost.report import KernelCost, KernelTime, in_us
-
-# Instructions on single integers for each byte of a key, which is counted and then moved: of a CPU
-# an estimate, of a GPU fitted to 24 drawn sorts.
-SORTING = 20
-SORTING_ON_GPU = 8
-# For each key, whatever its width, where a CPU selects some ranks and few keys are left: an
-# estimate.
-SELECTING = 20
-KERNELS_OF_A_BYTE = 3  # of a long row on a GPU: they count, add up the counts, and move the keys
+from lamina.schedule.cost.sorts import sort_cost
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ def program_cost(
         elif isinstance(plan.nest, Collective):
             cost_of[kernel] = _collective_cost(plan.nest, target, rates)
         else:
-            cost_of[kernel] = _sort_cost(plan.nest, target, rates)
+            cost_of[kernel] = sort_cost(plan.nest, target, rates)
     steps = tuple(_step_costs(program, cost_of, target, rates))
     by_name = {plan.name: cost_of[kernel] for kernel, plan in plans.items()}
     of_host = _host_seconds(program, views, rates)
@@ -164,28 +156,6 @@ def joined_seconds(times: Sequence[KernelTime]) -> float:
         return times[0].seconds
     starts = [time.demands["fork"] + time.demands["launch"] for time in times]
     return sum(time.seconds for time in times) - sum(starts) + max(starts)
-
-
-def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
-    """The cost of sorting rows by the bytes of their keys, one after the other, or of selecting
-    some: of instructions alone, each row by one worker. Long rows of a GPU have three kernels for
-    each byte, and all workers in each."""
-    keys = kernel.parameters[0]
-    count = kernel.rows * kernel.length
-    of_byte = SORTING_ON_GPU if target.warp > 1 else SORTING
-    instructions = float(of_byte * keys.dtype.itemsize * count)
-    workers = min(kernel.rows, target.multiprocessors)
-    if kernel.kernels > 1:
-        instructions, workers = of_byte * count / KERNELS_OF_A_BYTE, target.multiprocessors
-    elif kernel.ranks < kernel.length:
-        instructions = float(SELECTING * count)
-    # A kernel of a GPU waits for its keys, and then for where they go: 12 kernels for 162,611 keys
-    # took an H200 39 us, of which instructions are 6.
-    waiting = (2 if kernel.kernels > 1 else 1) * rates.access
-    sorting = instructions / rates.scalar / workers
-    demands = {"sort": sorting, "access": waiting, "fork": 0.0, "launch": rates.launch}
-    need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
-    return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
 
 
 def _collective_cost(step: Collective, target: Target, rates: Rates) -> KernelCost:

@@ -341,6 +341,12 @@ def missing_share(nbytes: float, level: Memory) -> float:
     return min(max(nbytes / level.size - 0.5, 0.0), 1.0)
 
 
+def size_of(nbytes: float, missing: float) -> float:
+    """The size of a level that lacks that share of `nbytes`, above 0 and below 1: what
+    `missing_share` tells, the other way round."""
+    return nbytes / (missing + 0.5)
+
+
 def _moved_with_reuse(
     distinct: float, touched: Sequence[float], missing: Sequence[float]
 ) -> tuple[float, ...]:

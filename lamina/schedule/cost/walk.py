@@ -26,6 +26,7 @@ from lamina.loops.nest import (
     Axes,
     Nest,
     computes_same,
+    monoid_in_order,
     operands_of,
 )
 from lamina.loops.verify import WARP
@@ -37,6 +38,10 @@ from lamina.schedule.cost.vectors import BodyAxes
 # barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in which 8
 # rows of each thread wait for one another: 146 us on an H200.
 EXCHANGE = 20
+# Instructions in whose time lanes go to any others of a vector: processors have one unit for that,
+# and two or more for most else. Of a scan of (64, 1000) elements on a Zen 4, a vector of 16 takes 3
+# ns (2.8 are predicted).
+ACROSS_REGISTER = 2
 
 
 def walk(nest: Nest, *, each_lane: bool = True, adds_dots: bool = False) -> Loop:
@@ -372,24 +377,30 @@ class _Walker:
     ) -> None:
         """Note one step of a monoid at each point of `axes`. chained: as of `Work`"""
         lanes, copies = self._lanes(axes), self._copies(axes)
-        loop.work.append(Work(monoid.op, dtype, loop.times, lanes, copies, chained=chained))
+        op = monoid.op or monoid
+        loop.work.append(Work(op, dtype, loop.times, lanes, copies, chained=chained))
 
     def _exchange(self, node: Node, loop: Loop) -> None:
         """What the lanes of a scan along them take to hear what came before them: from lanes at 1,
-        2, 4, 8 and so on. Each time is an exchange and a step of the monoid: both count as steps.
-        Lanes of a GPU, the threads of a block, hear so in a warp, and then from each warp; the
-        steps that a thread has side by side need it once."""
+        2, 4, 8 and so on. Each time is an exchange and a step of the monoid. Those of a CPU are
+        shuffles of each component. Lanes of a GPU, the threads of a block, hear so in a warp, and
+        then from each warp, which counts as steps; the steps that a thread has side by side need it
+        once."""
         if self.vectors.isdisjoint(bound_axes(node)):
             return
-        lanes = self._lanes(free_axes(node))
-        # On a CPU the next vector waits for the total of this one, and not for its exchanges.
-        hearings, waits = lanes.bit_length(), 0
-        if not self.each_lane:
-            hearings, waits = (min(lanes, WARP) - 1).bit_length() + lanes // WARP, EXCHANGE
-        rows = free_axes(node).difference(bound_axes(node))
-        steps = 2 * hearings * self._copies(rows)
-        waiting = waits * hearings * self._copies(rows)
-        work = Work(node.arg.monoid.op, node.dtype, loop.times, lanes, steps, chained=waiting)
+        monoid, dtype, lanes = node.arg.monoid, node.dtype, self._lanes(free_axes(node))
+        rows = self._copies(free_axes(node).difference(bound_axes(node)))
+        op = monoid.op or monoid
+        if self.each_lane:
+            # The next vector waits for the total of this one, and not for its exchanges.
+            hearings = lanes.bit_length() * rows
+            loop.work.append(Work(op, dtype, loop.times, lanes, hearings))
+            shuffles = hearings * ACROSS_REGISTER * monoid.arity
+            loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
+            return
+        hearings = (min(lanes, WARP) - 1).bit_length() + lanes // WARP
+        waiting = EXCHANGE * hearings * rows
+        work = Work(op, dtype, loop.times, lanes, 2 * hearings * rows, chained=waiting)
         loop.work.append(work)
 
     # Reductions.
@@ -475,7 +486,9 @@ class _Walker:
             for operand in operands_of(node):
                 self._visit(operand, inner)
         chained = 1 if has_accumulator_each else self._copies(bound)
-        work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies, chained=chained)
+        monoid = monoid_in_order(self.nest, node) or node.arg.monoid
+        op = monoid.op or monoid
+        work = Work(op, node.dtype, inner.times, lanes, copies, chained=chained)
         is_fused_dot = bool(dots) and self.adds_dots
         inner.work.append(replace(work, fused=has_fused_steps(node) or is_fused_dot))
 
@@ -500,4 +513,5 @@ class _Walker:
             return  # each lane is a sum of its own
         halvings = self._lanes(axes - self.dots).bit_length() - 1
         steps = 2 * halvings * self._copies(free_axes(node))
-        home.work.append(Work(node.arg.monoid.op, node.dtype, home.times, lanes=1, copies=steps))
+        op = node.arg.monoid.op or node.arg.monoid
+        home.work.append(Work(op, node.dtype, home.times, lanes=1, copies=steps))
