@@ -16,6 +16,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import predict
 from lamina.schedule.cost.body import Access, Work
+from lamina.schedule.cost.conditions import MASK, MASK_OF_ALL
 from lamina.schedule.cost.operations import demand_of, operations_of
 from lamina.schedule.cost.walk import walk
 from tests.schedule.machines import RATES, TARGET, rates_of, target_of
@@ -65,6 +66,18 @@ def test_masks_of_lanes_are_found_on_integers(shape: tuple[int, int, int], reads
     tests = [work for work in work_of(nest) if work.dtype is bool_]
     assert tests
     assert {work.lanes for work in tests} == {1}
+
+
+def test_masks_are_found_where_their_indices_change() -> None:
+    """Whether a row is padding is asked once for it, and each vector is asked for its columns."""
+    nest, text = scheduled(lambda x: lm.pad(x, ((2, 0), (3, 0))) * 2.0, lm.TensorSpec((64, 1000)))
+    assert "masked_" in text
+    tests = [work for work in work_of(nest) if work.op is Op.AND and work.lanes == 1]
+    of_row, of_vector = sorted(tests, key=lambda work: work.times * work.copies)
+    assert of_row.times == 66
+    assert of_vector.times >= 66 * 1003 / 16
+    assert of_row.copies == MASK_OF_ALL
+    assert of_vector.copies % MASK == 0
 
 
 @pytest.mark.parametrize("columns", [64, 120])

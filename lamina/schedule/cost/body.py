@@ -74,6 +74,7 @@ class Loop:
     done: values that the walk has computed in this body
     done_by_lane: the same of scalars, one for each lane
     filled: values that the walk has put into scratch memory in this body
+    masks: indices, each with a size, of which it has found the lanes that are inside of that
     """
 
     axis: Node | None
@@ -85,6 +86,7 @@ class Loop:
     done: set[Node] = field(default_factory=set)
     done_by_lane: set[Node] = field(default_factory=set)
     filled: set[Node] = field(default_factory=set)
+    masks: set[tuple[Node, int]] = field(default_factory=set)
 
     @cached_property
     def times(self) -> float:

@@ -9,6 +9,7 @@ from lamina.ir.node import Node
 # Instructions on single integers that find which lanes of a vector are inside of a size, as bits:
 # the first of them and the last, and the bits between.
 MASK = 8
+MASK_OF_ALL = 2  # the same where all lanes are inside, or none: a comparison, and a choice
 
 
 def share_inside(condition: Node) -> float:

@@ -31,7 +31,7 @@ from lamina.loops.nest import (
 )
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, has_fused_steps, is_fused
-from lamina.schedule.cost.conditions import MASK, is_masked, share_inside
+from lamina.schedule.cost.conditions import MASK, MASK_OF_ALL, is_masked, share_inside
 from lamina.schedule.cost.vectors import BodyAxes
 
 # Steps of a chain of additions that an exchange between threads takes: some 80 clocks, with a
@@ -343,15 +343,18 @@ class _Walker:
         self._access(node.arg.parameter, index, condition, home, free_axes(node), is_store=False)
 
     def _mask(self, condition: Node, loop: Loop) -> None:
-        """Note what finds the mask of lanes for which `condition` holds, unless that is done: the
-        bits of each index that it has inside of a size."""
-        if condition in loop.done:
-            return
-        loop.done.add(condition)
-        for index in ix.extents(condition) or ():
-            self._visit_terms(index, loop)
-            copies = self._copies(free_axes(index))
-            loop.work.append(Work(Op.AND, bool_, loop.times, 1, copies * MASK))
+        """Note what finds the mask of lanes for which `condition` holds: the bits of each index
+        that it has inside of a size, in the body of the innermost loop that the index depends on,
+        unless that is done for another load."""
+        for index, size in (ix.extents(condition) or {}).items():
+            home = self._home(index, loop)
+            if (index, size) in home.masks:
+                continue
+            home.masks.add((index, size))
+            self._visit_terms(index, home)
+            axes = free_axes(index)
+            each = MASK_OF_ALL if self.vectors.isdisjoint(axes) else MASK
+            home.work.append(Work(Op.AND, bool_, home.times, 1, self._copies(axes) * each))
 
     def _operation(self, node: Node, loop: Loop) -> None:
         """Note an elementwise operation, or the step of a scan. Nothing for the sum of terms that
