@@ -30,13 +30,15 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from lamina.core.shape import Shape, prod, squeezed
-from lamina.fuse.costs import MAX_STATEMENTS, weight_of, with_statements
+from lamina.fuse.costs import MAX_STATEMENTS, weight_of, widening, with_statements
 from lamina.fuse.kernel_group import SERIAL, KernelGroup
 from lamina.fuse.target import FusionTarget
+from lamina.fuse.users import Users
 from lamina.fuse.values import Region, Values, choose_values
 from lamina.ir.build import component
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.products import reuses_both_factors
 
 # In additions (`lamina.fuse.costs`): the work that a kernel of a product of matrices may do for
 # each element of a tile; its text repeats that for every element that a thread holds. 64 is six
@@ -254,14 +256,28 @@ def _padded_shapes(
     a sort takes rows that lie one after the other, a scatter computes places from the shape of its
     result.
     """
-    unpadded = set(sinks)
+    unpadded, pitch = set(sinks), target.row_pitch
     for node in values.users:
         if node.op in SERIAL:
             unpadded.update((node, *node.src))
-    return {
-        node: node.shape if node in unpadded else padded(node, target.row_pitch)
-        for node in values.regions
-    }
+    shapes: dict[Node, Shape] = {}
+    for node in values.regions:
+        shapes[node] = node.shape if node in unpadded else padded(node, pitch)
+        if node.op is Op.CONTIGUOUS and node not in unpadded and _is_factor(node, values.users):
+            shapes[node] = shape_of_factor(node, pitch)
+    return shapes
+
+
+def _is_factor(node: Node, users: Users) -> bool:
+    """Do only products of tiles read `node`, through movement and casts to wider floats?"""
+
+    def is_in_product(user: Node) -> bool:
+        if user.op in Group.MOVEMENT or widening(user) > 0:
+            return _is_factor(user, users)
+        totals = users[user]
+        return user.op is Op.MUL and bool(totals) and all(map(reuses_both_factors, totals))
+
+    return bool(users[node]) and all(map(is_in_product, users[node]))
 
 
 def padded(node: Node, pitch: int) -> Shape:
@@ -273,6 +289,14 @@ def padded(node: Node, pitch: int) -> Shape:
     Rows of 50,257 float16 have 100,514 bytes, 2 more than 6,282 words. With a pitch of 128 bytes
     they get 786 * 128 = 100,608 bytes, or 50,304 elements.
     """
+    row_bytes = node.shape[-1] * node.dtype.itemsize if node.shape else 0
+    return shape_of_factor(node, pitch) if row_bytes >= pitch else node.shape
+
+
+def shape_of_factor(node: Node, pitch: int) -> Shape:
+    """The same of a copy that products of tiles alone read: shorter rows too begin at words, as the
+    engine that copies arrays to tiles asks. Those of 31 float16 have 62 bytes, and get 64. Rows of
+    less than a word stay, as they would be several times as long."""
     if not pitch or not node.shape:
         return node.shape
     *outer, row = node.shape
@@ -280,7 +304,8 @@ def padded(node: Node, pitch: int) -> Shape:
     row_bytes = row * item_bytes
     has_several_rows = prod(outer) != 1
     begins_within_a_word = row_bytes % GPU_WORD != 0  # the second row, at least
-    if not has_several_rows or not begins_within_a_word or row_bytes < pitch:
+    if not has_several_rows or not begins_within_a_word or row_bytes < GPU_WORD:
         return node.shape
-    pitches = -(-row_bytes // pitch)  # rounded up
-    return (*outer, pitches * pitch // item_bytes)
+    multiple = pitch if row_bytes >= pitch else GPU_WORD
+    padded_bytes = -(-row_bytes // multiple) * multiple  # rounded up
+    return (*outer, padded_bytes // item_bytes)

@@ -54,6 +54,13 @@ FEW_ELEMENTS = 64
 # made it 0.45 to 1.5 times as fast.
 MIN_COLUMNS_OF_STORED = 48
 
+# Copies of each element of a factor of 16 bits from which on a GPU stores it, however cheap it is
+# to compute from arrays in memory: threads would compute it for each tile of 128 columns or so,
+# while tensor cores wait. Five products of (160, 7768) elements, gradients of a softmax times a
+# vector, by factors of 1280 to 4200 columns are predicted to take 118 us, and 310 without. An
+# estimate.
+MIN_FILLED_COPIES = 256
+
 # In additions for each element: the update of a scatter is stored from this cost on. That takes a
 # store and a load; an exponential costs 10, and with vectors of 8 lanes an eighth of it. A choice
 # by a number in memory, as of the place of a maximum, costs 4: with 688,128 of these a scatter took
@@ -330,6 +337,8 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
         if target.stores_scalars_of_vectors and is_arithmetic and not is_costly:
             is_costly = _are_scalars_of_vectors(node, users) and _combines_arrays(source, values)
+        if target.tiled_products and is_arithmetic and not is_costly:
+            is_costly = _fills_tiles(node, source, users) and _combines_arrays(source, values)
         is_narrowed = widening(source) < 0
         if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)  # it may be among `values` already
@@ -376,6 +385,17 @@ def _combines_arrays(node: Node, values: Set[Node]) -> bool:
     computed = toposort([node], lambda each: each not in in_memory and each.op is not Op.BUFFER)
     operands = {operand for each in computed for operand in each.src}
     return len(operands.difference(computed)) > 1
+
+
+def _fills_tiles(copies: Node, source: Node, users: Users) -> bool:
+    """Whether the EXPAND `copies` makes MIN_FILLED_COPIES or more of `source`, of 16 bits, for sums
+    of products of floats, a long one among them, and nothing else reads it."""
+    if source.dtype.bits != 16 or prod(copies.shape) < MIN_FILLED_COPIES * prod(source.shape):
+        return False
+    totals = [total for product in users[copies] for total in users[product]]
+    fewest = MAX_RECOMPUTED_PRODUCTS + 1
+    is_long = any(prod(total.src[0].shape) >= fewest * prod(total.shape) for total in totals)
+    return is_long and _multiplies_alone(copies, users)
 
 
 def _are_scalars_of_vectors(copies: Node, users: Users) -> bool:

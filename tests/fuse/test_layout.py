@@ -119,6 +119,13 @@ def test_windows_of_a_product_of_arrays_keep_the_order_of_memory() -> None:
     assert lay_out(sinks) == sinks
 
 
+def test_pools_of_computed_images_keep_the_order_of_memory() -> None:
+    """A mean of windows multiplies no factors, though what it reads is stored before."""
+    images = Tensor.of(leaf(0, (8, 19, 40, 7), lm.float16), "cpu")
+    sinks = opened_as_computed([lm.avg_pool2d(lm.gelu(images), 3, stride=1).node], {})
+    assert lay_out(sinks) == sinks
+
+
 def product(left: Node, right: Node) -> Node:
     """A matrix product of two factors, of 16 bits or float32."""
     shape = (left.shape[0], *right.shape)
@@ -144,6 +151,15 @@ def test_factors_with_ragged_rows_are_stored_with_longer_ones(
     right = leaf(1, (inner, 100 if few else 333), lm.bfloat16)
     (laid,) = lay_out([product(left, right)], pitch)
     assert sum(one.op is Op.CONTIGUOUS for one in toposort([laid])) == stored
+
+
+@pytest.mark.parametrize(("columns", "stored"), [(31, 1), (32, 0)])
+def test_factors_with_short_ragged_rows_are_stored(columns: int, stored: int) -> None:
+    """Rows of 62 bytes, which no engine copies to tiles."""
+    left, right = leaf(0, (4096, 512), lm.float16), leaf(1, (512, columns), lm.float16)
+    (laid,) = lay_out([product(left, right)], 128)
+    copies = [one.src[0] for one in toposort([laid]) if one.op is Op.CONTIGUOUS]
+    assert copies == [right] * stored
 
 
 def test_a_result_that_a_product_reads_is_stored_twice() -> None:

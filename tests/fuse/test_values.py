@@ -303,6 +303,46 @@ def test_what_computes_scalars_of_many_vectors_is_stored(
     assert (scaled in choose_values([total], target).regions) == is_stored
 
 
+@pytest.mark.parametrize(
+    ("steps", "columns", "dtype", "by_array", "is_stored"),
+    [
+        (257, 256, float16, True, True),
+        (256, 256, float16, True, False),  # as of the heads of attention
+        (257, 255, float16, True, False),  # threads compute it for few tiles
+        (257, 256, float32, True, False),  # multiplied by the threads that compute it
+        (257, 256, float16, False, False),  # a number times an array
+    ],
+)
+def test_what_threads_would_fill_tiles_with_is_stored(
+    steps: int, columns: int, dtype: DType, *, by_array: bool, is_stored: bool
+) -> None:
+    """Of a GPU, however cheap it is."""
+    scale = leaf(2, (M, steps), dtype) if by_array else build.full((M, steps), 2.0, dtype)
+    scaled = leaf(0, (M, steps), dtype) * scale
+    shape = (M, steps, columns)
+    left, right = (
+        build.expand(build.reshape(build.cast(one, float32), size), shape)
+        for one, size in (
+            (scaled, (M, steps, 1)), (leaf(1, (steps, columns), dtype), (1, steps, columns)),
+        )
+    )  # fmt: skip
+    total = build.reduce(ADD, [1], left * right)
+    target = replace(GPU, tiled_products=True)
+    assert (scaled in choose_values([total], target).regions) == is_stored
+
+
+@pytest.mark.parametrize("is_factor_alone", [True, False])
+def test_short_rows_of_a_factor_begin_at_words(*, is_factor_alone: bool) -> None:
+    """A row of 31 float16 has 62 bytes, and 64 where only tiles of products read it."""
+    x, w = leaf(0, (M, K), float16), leaf(1, (K, 31), float16)
+    copy = Node(Op.CONTIGUOUS, (w,))
+    rows = build.expand(build.reshape(x, (M, K, 1)), (M, K, 31))
+    total = build.reduce(ADD, [1], rows * build.expand(build.reshape(copy, (1, K, 31)), rows.shape))
+    sinks = [total] if is_factor_alone else [total, build.reduce(ADD, [1], copy)]
+    (first, *_) = group_values(sinks, GPU, frozenset())
+    assert first.values[copy] == (K, 32 if is_factor_alone else 31)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_scalars_of_vectors_may_be_repeated_along_new_axes(axis: int) -> None:
     """A vector that each of many rows is multiplied by, as in ``sum(-x * y, axis)``."""

@@ -110,8 +110,25 @@ def test_threads_of_a_scan_have_neighbours(length: int, neighbours: int) -> None
     assert (innermost if innermost <= 8 else 1) == neighbours
 
 
-def test_threads_of_a_scan_down_columns_have_neighbours() -> None:
-    assert "split(a7, 4)" in schedule_of(lambda x: lm.cummax(x, axis=0), 4096, 1088)
+@pytest.mark.parametrize(
+    ("columns", "dtype", "side"),
+    [
+        (512, lm.bfloat16, 4),  # 32 blocks of a sector each would leave multiprocessors idle
+        (4096, lm.bfloat16, 16),  # a sector
+        (16384, lm.bfloat16, 32),  # two, which leave enough blocks
+        (16384, lm.float32, 16),
+        (12, lm.bfloat16, 2),
+    ],
+)
+def test_columns_of_a_scan_are_threads_side_by_side(
+    columns: int, dtype: lm.DType, side: int
+) -> None:
+    """None has several, whose scans would come one after the other; each has 8 steps."""
+    spec = lm.TensorSpec((1024, columns), dtype)
+    (kernel,) = lm.jit(lambda x: lm.cummax(x, axis=0)).lower(spec, device="cuda:0").kernels
+    assert f"split(a1, {side}) -> a2, a3\nbind(a3, thread)" in kernel.schedule
+    assert "bind(a2, grid)" in kernel.schedule
+    assert re.search(r"split\(a\d, 8\) -> a\d, (a\d)\nbind\(\1, unroll\)", kernel.schedule)
 
 
 def test_short_rows_share_a_block_along_any_axis_that_allows_it() -> None:
@@ -233,3 +250,14 @@ def test_threads_that_go_through_a_scan_have_a_single_element() -> None:
 
     assert "unroll" not in schedule(lambda x: lm.cumulative_sum(x, axis=1))
     assert "unroll" in schedule(lambda x: lm.sum(x, axis=1))
+
+
+def test_threads_lie_along_what_is_stored_rather_than_along_small_arrays() -> None:
+    """Places and weights of the rows are a fourteenth of what is stored."""
+
+    def function(x: lm.Tensor) -> lm.Tensor:
+        return lm.interpolate(x, (60000, 14), mode="bilinear")
+
+    spec = lm.TensorSpec((1, 1, 30000, 7), lm.float32)
+    *_, last = lm.jit(function).lower(spec, device="cuda:0", arch="sm_90a").kernels
+    assert "column = worker % 14;" in last.source

@@ -325,7 +325,7 @@ def test_no_wait_and_no_arrival_can_be_left_out(monkeypatch: pytest.MonkeyPatch)
 def test_no_sync_and_no_fence_of_threads_that_fill_can_be_left_out(
     target: Target, moves: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = Case(with_window, of(2, 300, 300, 50), moves=moves, target=target)
+    case = Case(with_window, of(2, 250, 250, 50), moves=moves, target=target)
     assert not survivors(case, count, monkeypatch)
 
 

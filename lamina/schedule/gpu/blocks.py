@@ -40,6 +40,11 @@ MIN_HELD = 2
 # (969696, 33) in bfloat16 took an H200 128 us with 2 elements each, and of (666666, 48), with 16,
 # 38 us, where a copy takes 30. With 6 a softmax of any length from 9 to 63 is predicted best.
 ELEMENTS_IN_WARP = 6
+# Bytes of neighbouring columns that a block scans down, two sectors, and blocks of a multiprocessor
+# from which on there are enough. By both (4096, 8192) elements of float32 are predicted to take 81
+# us, and 95 with blocks of one sector.
+COLUMN_BYTES = 64
+SCANS_AT_ONCE = 2
 # Rows of an axis from which on a block has a number of them that does not divide it, as a multiple
 # of that number: an eighth of the threads at most do nothing.
 MIN_UNEVEN_BLOCKS = 8
@@ -204,10 +209,15 @@ def _rows_across(plan: GpuPlanner, across: Node) -> BlockRows:
 
     Fewer rows in a block are more blocks. Threads side by side are halved, down to 2, while twice
     as many blocks are no more than there are multiprocessors: of 1024 rows, 32 each are 32 blocks,
-    so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks.
+    so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks. Of a
+    scan each thread has one row (`_columns_of_scan`).
     """
-    row_count, side = points(plan.rows), plan.knobs.strip_threads
-    lanes = plan.aligned_lanes(across, side)
+    row_count = points(plan.rows)
+    if serial_axes(plan.kernel):
+        side, lanes = _columns_of_scan(plan, across), 1
+    else:
+        side = plan.knobs.strip_threads
+        lanes = plan.aligned_lanes(across, side)
     if across.arg.size < side * lanes:
         return _one_row(plan)
     while side > 2 and 2 * row_count / (side * lanes) <= plan.target.multiprocessors:
@@ -254,6 +264,25 @@ def _threads_of_short_row(plan: GpuPlanner, accesses_of_row: int, accesses: int)
     while threads > fewest and points(plan.rows) * threads >= 2 * enough:
         threads //= 2
     return threads
+
+
+def _columns_of_scan(plan: GpuPlanner, across: Node) -> int:
+    """The columns of one block that scans down them, a thread side by side for each: as many as
+    COLUMN_BYTES hold, half of that where blocks would be too few, and `knobs.strip_threads` where
+    there are no more.
+
+    With neighbouring columns of one thread, each of these would be a scan with exchanges and
+    barriers of its own, one after the other. Sums down 4134 rows of 896 columns of bfloat16 took 6
+    steps of 768 rows so, each with 8 scans, which is predicted to take 48 us; by 16 threads side by
+    side they are 17 steps of 256 rows, and 15 us.
+    """
+    side = COLUMN_BYTES // plan.itemsize
+    blocks = points(plan.rows) / side
+    if blocks < SCANS_AT_ONCE * plan.target.multiprocessors:
+        side //= 2
+    if across.arg.size < side:
+        side = min(side, plan.knobs.strip_threads)
+    return side
 
 
 def _row_of_block(plan: GpuPlanner, side: int, *, uneven: bool = False) -> tuple[Node, int]:
