@@ -128,6 +128,18 @@ FAMILIES: dict[str, Family] = {
         lambda a, b: np.maximum(a.transpose(1, 0, 2).reshape(60, -1), 0) @ b,
         [(5, 12, 64), (64, 72)],
     ),
+    "few rows of results that lie apart": Family(
+        lambda a, b: (a @ b).mT, lambda a, b: (a @ b).swapaxes(1, 2), [(7, 20, 64), (64, 72)],
+    ),
+    "few places of results, in float32": Family(
+        lambda a, b: (a @ b).mT, lambda a, b: (a @ b).swapaxes(1, 2), [(9, 25, 48), (48, 40)],
+        FLOATS,
+    ),
+    "small images, channels second": Family(
+        lambda x, w: lm.conv2d(x.permute(0, 3, 1, 2), w, padding=1),
+        lambda x, w: convolved(x.transpose(0, 3, 1, 2), w, 1), [(10, 4, 4, 16), (40, 16, 3, 3)],
+        has=Elements,
+    ),
     "windows": Family(
         lambda x, w: lm.conv2d(x, w), convolved, [(2, 16, 9, 9), (24, 16, 3, 3)],
         has=Elements,
