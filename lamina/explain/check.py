@@ -17,8 +17,26 @@ from lamina.core.options import Options
 from lamina.errors import VerifyError
 from lamina.explain.collectives import collective_value
 from lamina.fuse.program import BufferView, Launch, Program
-from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, ordered, put, reduce, scan
-from lamina.ir.kernel import AnyKernel, Collective, SortKernel, Store, bound_axes, roots_of
+from lamina.ir.interpreter import (
+    EVALUATE,
+    Array,
+    Arrays,
+    bin_sum,
+    evaluate,
+    ordered,
+    put,
+    reduce,
+    scan,
+)  # fmt: skip
+from lamina.ir.kernel import (
+    AnyKernel,
+    BinKernel,
+    Collective,
+    SortKernel,
+    Store,
+    bound_axes,
+    roots_of,
+)  # fmt: skip
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 from lamina.runtime.buffer import Buffer
@@ -83,10 +101,11 @@ def difference(step: Sequence[Launch], before: Memory, after: Memory) -> str | N
             run_kernel(launch.kernel, [before[view] for view in launch.arguments], at)
     for launch in step:
         kernel, views = launch.kernel, launch.arguments
-        if isinstance(kernel, SortKernel) and kernel.left:
+        if isinstance(kernel, SortKernel | BinKernel) and kernel.left:
             continue  # an order in the making: it agrees in the end
         # A sort and a collective have no stores, and their result in the second parameter.
-        for number in {store.parameter for store in kernel.stores} or {1}:
+        result = kernel.result if isinstance(kernel, BinKernel) else 1
+        for number in {store.parameter for store in kernel.stores} or {result}:
             values = [store.value for store in kernel.stores if store.parameter == number]
             got, want = after[views[number]], before[views[number]]
             wrong = _differing(got, want, values, largest)
@@ -131,6 +150,11 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
         keys = arrays[0].astype(accumulator(kernel.parameters[0].dtype).numpy)
         boxes = keys.reshape(-1, kernel.length, kernel.apart)
         arrays[1][:] = ordered(boxes, kernel.order._replace(axis=1)).reshape(-1)
+        return
+    if isinstance(kernel, BinKernel):
+        if not kernel.left:
+            operands = (arrays[number] for number in kernel.operands)
+            arrays[kernel.result][:] = bin_sum(*operands)
         return
     if isinstance(kernel, Collective):
         operand = arrays[0].reshape(kernel.shape)

@@ -26,7 +26,7 @@ from lamina.ir.substitute import substitute
 LANES = 16  # of float32 in a vector of COMMON_CPU
 
 # Operations whose result has memory in any case, so that reading it costs no more than before.
-IN_MEMORY = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS})
+IN_MEMORY = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.BIN_SUM, Op.CONTIGUOUS})
 # Operations so slow that reading a table of their results is quicker.
 COSTLY = Group.TRANSCENDENTAL | {Op.POW}
 # Operations that other processes, devices or writes take part in.

@@ -32,7 +32,7 @@ from lamina.ir.products import contraction, contractions
 
 # A scan, scatter or sort runs in order along an axis, and a collective is no kernel: no other value
 # joins one, but for another component of a scan.
-SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT}
+SERIAL = Group.COLLECTIVE | {Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.BIN_SUM}
 
 # When may a kernel pass over the columns of a row more than once? Threads share the rows, so with
 # fewer rows than MIN_ROWS some would be idle: then one pass over all elements, in parallel, comes

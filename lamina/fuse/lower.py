@@ -115,13 +115,14 @@ class Lowering:
             # A sort is no expression over axes, and `SortKernel` has none. This LOAD only records
             # that the kernel reads the keys.
             return self.value(node.src[0], index, condition)
+        if op is Op.BIN_SUM:
+            # Nor is a sum by bins, and `BinKernel` has none: these LOADs record what it reads.
+            base, places, updates = map(self._first_element, node.src)
+            return base + cast(places, node.dtype) + updates
         if op in Group.COLLECTIVE:
             # Nor is a collective, and `Collective` has none. This LOAD only records which array it
             # reads, which is in memory even if it is a constant.
-            (operand,) = node.src
-            source = self._sources(operand, tuple(const(0, int64) for _ in operand.shape))
-            assert isinstance(source, InMemory)
-            return _load(operand, source, condition)
+            return self._first_element(*node.src)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
@@ -135,6 +136,12 @@ class Lowering:
         if condition is ix.TRUE and _inside(index, node.shape) is ix.TRUE:
             self._always_inside.add(load)
         return load
+
+    def _first_element(self, array: Node) -> Node:
+        """A LOAD that records that the kernel reads an array, which is in memory."""
+        source = self._sources(array, tuple(const(0, int64) for _ in array.shape))
+        assert isinstance(source, InMemory)
+        return _load(array, source, ix.TRUE)
 
     def _guarded(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
         """``node[index]`` where `index` is inside the bounds of `node`, and `fill` elsewhere.

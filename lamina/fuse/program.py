@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lamina.core.dtypes import int64
 from lamina.core.shape import prod
 from lamina.fuse.constants import Kept, constants_apart
 from lamina.fuse.early import early_collectives
@@ -23,7 +24,7 @@ from lamina.fuse.order import Steps, in_least_memory
 from lamina.fuse.overlap import overlapped, ready_before_others
 from lamina.fuse.row_blocks import Step, steps_of
 from lamina.fuse.target import FusionTarget
-from lamina.ir.kernel import Collective, SortKernel, points
+from lamina.ir.kernel import BinKernel, Collective, SortKernel, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 
@@ -327,6 +328,8 @@ class _Builder:
             return
         if group.first.op is Op.ARGSORT:
             self._launch_sort(group.first, read, written)
+        elif group.first.op is Op.BIN_SUM:
+            self._launch_bins(group.first, read, written)
         elif group.first.op in Group.COLLECTIVE:
             self._launch_collective(group.first, read, written)
         else:
@@ -397,6 +400,18 @@ class _Builder:
         for left in reversed(range(kernels)):
             sort = SortKernel(parameters, rows, length, apart, order.arg, kernels, left)
             self.steps.append([Launch(sort, views, (order,))])
+
+    def _launch_bins(
+        self, total: Node, read: Sequence[BufferView], written: Sequence[BufferView]
+    ) -> None:
+        """Launch the two kernels of a BIN_SUM, each as a step."""
+        size = BinKernel.scratch(prod(total.src[2].shape), total.arg)
+        scratch = BufferView("scratch", next(self.numbers), int64, size)
+        views, parameters = parameters_of(read, [*written, scratch])
+        first, second, third = (views.index(self._home(operand)) for operand in total.src)
+        for left in (1, 0):
+            kernel = BinKernel(parameters, (first, second, third), total.arg, left)
+            self.steps.append([Launch(kernel, views, (total,))])
 
     def _memory_plan(self, kind: str) -> MemoryPlan[BufferView]:
         """Where the views of `kind`, "scratch" or "block", lie in the memory of that kind.

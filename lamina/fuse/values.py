@@ -83,10 +83,10 @@ MIN_LONG_SUM = 4096
 # stores the end of its epilogue: the loop of a scan is that of its store. `find_epilogues` adds
 # that end to the values.
 ALWAYS_STORED = Group.COLLECTIVE | {
-    Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY,
+    Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.BIN_SUM, Op.CONTIGUOUS, Op.COPY,
 }  # fmt: skip
 # Operations that are not part of a kernel of scalars: they read a whole array in memory.
-READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.COPY}
+READS_AN_ARRAY = Group.COLLECTIVE | {Op.ARGSORT, Op.BIN_SUM, Op.COPY}
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
 INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
@@ -170,7 +170,7 @@ def _always_stored(sinks: Iterable[Node], users: Users) -> set[Node]:
     values = {node for node in users if node.op in ALWAYS_STORED}.union(sinks)
     for node in users:
         if node.op in READS_AN_ARRAY:
-            values.add(node.src[0])
+            values.update(node.src)
     return values
 
 

@@ -403,6 +403,7 @@ VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
 NOT_DIFFERENTIABLE: dict[Op, str] = {
     **{op: reason for op, reason in _RECORDED.items() if isinstance(reason, str)},
     Op.ARGSORT: "bools and integers have no derivative",
+    Op.BIN_SUM: "differentiation comes before devices",
     **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
     **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
 }

@@ -10,7 +10,7 @@ The functions that users call report friendlier errors first; these are the comp
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lamina.core.dtypes import DType, bool_, complex_of, int64, real_of
+from lamina.core.dtypes import DType, bool_, complex_of, float32, int32, int64, real_of
 from lamina.core.shape import Shape, prod
 from lamina.errors import AxisError, DTypeError, LaminaError, ShapeError
 from lamina.ir.ops import Group, Kinds, Op
@@ -173,6 +173,17 @@ def _argsort(src: Operands, arg: Any) -> Inferred:
     return int64, (*keys.shape[:axis], last - first, *keys.shape[axis + 1 :])
 
 
+def _bin_sum(src: Operands, arg: Any) -> Inferred:
+    base, places, updates = src
+    _need(places.dtype is int32, Op.BIN_SUM, src, "the places are no int32", error=DTypeError)
+    dtypes_fit = base.dtype is updates.dtype is float32
+    _need(dtypes_fit, Op.BIN_SUM, src, "a sum is of float32", error=DTypeError)
+    fits = places.shape == updates.shape
+    _need(fits, Op.BIN_SUM, src, "the places and the updates have other shapes")
+    _need(arg > 0, Op.BIN_SUM, src, "there are {} bins", arg)
+    return base.dtype, base.shape
+
+
 def _combined(src: Operands, arg: Any) -> Inferred:
     """The type of a result of a monoid over ranks."""
     combine = INFER.get(arg.monoid.op, _alike)
@@ -229,6 +240,7 @@ INFER: dict[Op, Infer] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Gro
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,
     Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
+    Op.BIN_SUM: _bin_sum,
     Op.ASSIGN: _assign, Op.ALL_REDUCE: _combined, Op.ALL_GATHER: _all_gather,
     Op.REDUCE_SCATTER: _reduce_scatter, Op.BROADCAST: _broadcast, Op.ALL_TO_ALL: _all_to_all,
     Op.COLLECTIVE_PERMUTE: _collective_permute,

@@ -116,6 +116,14 @@ def _scatter(node: Node, base: Array, index: Array, update: Array) -> Array:
     return np.delete(out, size, axis)
 
 
+def bin_sum(base: Array, places: Array, updates: Array) -> Array:
+    """A copy of an array with updates added at places of it as a flat one, one after the other;
+    those outside of it add nothing."""
+    out = np.append(base, np.zeros(1, base.dtype))
+    np.add.at(out, _places(places, base.size).reshape(-1), updates.reshape(-1))
+    return out[:-1].reshape(base.shape)
+
+
 def put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> None:
     """Write elements, one after the other, combined with what is there if there is a monoid."""
     if monoid is None:
@@ -194,6 +202,7 @@ EVALUATE: dict[Op, Evaluate] = {op: _numpy(function) for op, function in NUMPY.i
     Op.GATHER: lambda node, x, index: _take(x, index, node.arg),
     Op.SCATTER: _scatter,
     Op.ARGSORT: lambda node, x: ordered(_as_float32(node.src[0].dtype, x), node.arg),
+    Op.BIN_SUM: lambda node, *operands: bin_sum(*operands),
     Op.ASSIGN: lambda node, target, value: value,
     **dict.fromkeys(Group.COLLECTIVE, _alone),
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),

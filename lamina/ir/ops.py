@@ -378,6 +378,10 @@ class Op(enum.Enum):
     ARGSORT = OpRecord(
         "indexed", argument=Order, meaning="the places along an axis of what has some ranks",
     )  # fmt: skip
+    BIN_SUM = OpRecord(
+        "indexed", argument="bins",
+        meaning="a base with updates added at places of it as a flat array, -1 is none",
+    )  # fmt: skip
     ALL_REDUCE = OpRecord(
         "collective", argument=Combine, meaning="the operands of all ranks of a group, combined",
     )  # fmt: skip

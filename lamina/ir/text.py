@@ -18,7 +18,7 @@ where they are used:
 from collections.abc import Callable, Iterable, Mapping
 
 from lamina.core.dtypes import SHORT
-from lamina.ir.kernel import TRUE, AnyKernel, Collective, SortKernel, Store, terms_of
+from lamina.ir.kernel import TRUE, AnyKernel, BinKernel, Collective, SortKernel, Store, terms_of
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Op
 
@@ -66,6 +66,10 @@ def kernel_text(kernel: AnyKernel) -> str:
         if kernel.apart > 1:
             ranks += f", {kernel.apart} apart"
         return f"sort {parameters}\n  {size}, {ranks}"
+    if isinstance(kernel, BinKernel):
+        base, places, updates = kernel.operands
+        size = f"{kernel.bins} bins, {kernel.left} kernels left"
+        return f"bin_sum {parameters}\n  p{base} + p{updates} at p{places}, {size}"
     if isinstance(kernel, Collective):
         return f"collective {parameters}\n  {kernel.exchange}"
     names: dict[Node, str] = {}

@@ -35,12 +35,12 @@ from lamina.ir.ops import Combine, Group, Op
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
     "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str,
-    "ranges": tuple[range, ...],
+    "ranges": tuple[range, ...], "bins": int,
 }  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
     | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, *Group.OF_DERIVATIVES}, 2)
-    | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
+    | dict.fromkeys((Op.WHERE, Op.SCATTER, Op.BIN_SUM), 3)
 )
 
 

@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamina.core.dtypes import DType, bool_, int64
+from lamina.core.dtypes import DType, bool_, float32, int32, int64
 from lamina.core.shape import prod
 from lamina.ir.invariants import check_monoid, located, names_of, require
 from lamina.ir.kernel import (
     TRUE,
     AnyKernel,
+    BinKernel,
     Collective,
     Kernel,
     SortKernel,
@@ -65,6 +66,9 @@ def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
         problem = f"the parameters are no {keys} keys, {places} places and scratch"
         require(fits and orders, f"verify: sort: {problem}")
         return
+    if isinstance(kernel, BinKernel):
+        _check_bins(kernel)
+        return
     if isinstance(kernel, Collective):
         _check_collective(kernel)
         return
@@ -79,6 +83,19 @@ def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
                 with located(node.op.name.lower()):
                     _check_node(kernel, store, node, inner)
             _check_store(kernel, store, runs)
+
+
+def _check_bins(kernel: BinKernel) -> None:
+    """A base, places and updates, a result of another array, and scratch memory."""
+    base, places, updates = (kernel.parameters[number] for number in kernel.operands)
+    result, scratch = kernel.parameters[-2:]
+    are_typed = (places.dtype, scratch.dtype) == (int32, int64)
+    are_sums = base.dtype is updates.dtype is result.dtype is float32
+    sizes_fit = base.size == result.size and places.size == updates.size
+    written = [number for number, one in enumerate(kernel.parameters) if one.written]
+    fits = written == [kernel.result, kernel.result + 1] and max(kernel.operands) < kernel.result
+    problem = f"the parameters are no base, places, updates, result and scratch: {kernel.operands}"
+    require(are_typed and are_sums and sizes_fit and fits, f"verify: bin_sum: {problem}")
 
 
 def _check_collective(collective: Collective) -> None:

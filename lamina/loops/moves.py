@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import (
+    BinKernel,
     Collective,
     Kernel,
     Parameter,
@@ -523,7 +524,7 @@ class Plan(NamedTuple):
 
     name: str
     moves: Schedule
-    nest: Nest | SortKernel | Collective
+    nest: Nest | SortKernel | BinKernel | Collective
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.moves)) or "(no move)"

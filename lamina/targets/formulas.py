@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from lamina.core.dtypes import SHORT, Scalar, bool_
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Collective, Kernel, SortKernel, Store, bound_axes
+from lamina.ir.kernel import AnyKernel, BinKernel, Collective, Kernel, SortKernel, Store, bound_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -88,6 +88,9 @@ def formulas(kernel: AnyKernel) -> list[str]:
         way = "descending" if order.descending else "ascending"
         ranks = "" if kernel.ranks == kernel.length else f", ranks {order.first} to {order.last}"
         return [f"p1[row] = the order of p0[row], {way}{ranks}"]
+    if isinstance(kernel, BinKernel):
+        base, places, updates = kernel.operands
+        return [f"p{kernel.result} = p{base}, and p{updates} added at p{places}"]
     if isinstance(kernel, Collective):
         return [f"p1 = {kernel.exchange} of p0"]
     lines = _Formulas(kernel).lines()

@@ -13,7 +13,7 @@ from lamina.core.target import Target
 from lamina.errors import DeviceError
 from lamina.fuse.launch import Launch
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, Collective, SortKernel
+from lamina.ir.kernel import AnyKernel, BinKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.buffer import Launch as GridLaunch
@@ -29,7 +29,7 @@ from lamina.tiles.stage import TilePrograms
 
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
-SORTS = "sorts.c"  # the text of sorts, which needs all others
+SORTS, BINS = "sorts.c", "cuda/bins.cu"  # texts of whole kernels, which need all others
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,14 @@ class GpuPlatform:
                           one
     print_block_function  prints a nest for some blocks of a launch; None where each kernel has a
                           launch of its own
+    print_bins            prints a kernel of a BIN_SUM; None where no graph has any
     has_collectives       whether an engine moves arrays of the device
     """
 
     preludes: tuple[str, ...]
     print_kernel: Callable[[Nest, str, Target, TileProgram | None], PrintedKernel]
     print_block_function: Callable[[Nest, str, Target], PrintedPart] | None = None
+    print_bins: Callable[[BinKernel, str], PrintedKernel] | None = None
     has_collectives: bool = False
 
 
@@ -94,6 +96,9 @@ class _Printed:
         name, _, nest = self.plans[kernel]
         if isinstance(nest, SortKernel):
             return _print_sort(nest, name, self.target.warp)
+        if isinstance(nest, BinKernel):
+            assert self.platform.print_bins is not None
+            return self.platform.print_bins(nest, name)
         assert isinstance(nest, Nest)
         return self.platform.print_kernel(nest, name, self.target, self.tiles.get(kernel))
 
@@ -114,9 +119,9 @@ def kernels_of(step: Sequence[Launch]) -> tuple[AnyKernel, ...]:
 def _source(platform: GpuPlatform, printed: Collection[PrintedKernel]) -> Source:
     """The texts of kernels, and what they use of the texts in front of them."""
     of_kernels = dict.fromkeys(text for each in printed for text in each.helper_texts)
-    sorts = [text for text in of_kernels if text == SORTS]
-    others = [text for text in of_kernels if text != SORTS]
-    paths = (*platform.preludes, *others, "c/arithmetic.c", "gpu.c", *sorts)
+    last = [text for text in of_kernels if text in (SORTS, BINS)]
+    others = [text for text in of_kernels if text not in last]
+    paths = (*platform.preludes, *others, "c/arithmetic.c", "gpu.c", *last)
     texts = [HelperText(helper_text(path)) for path in paths]
     kernels = {each.launch.name: each.text for each in printed}
     prelude, needed = used_by_each(texts, kernels)

@@ -55,15 +55,23 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def run_on_host(planned: Planned, inputs: Sequence[Array], folder: Path) -> list[Array]:
-    """The results of a program on `inputs`, flat. folder: for what the compiler makes."""
+def run_on_host(
+    planned: Planned,
+    inputs: Sequence[Array],
+    folder: Path,
+    opening: str = _OPENING,
+    ending: str = _ENDING,
+) -> list[Array]:
+    """The results of a program on `inputs`, flat. folder: for what the compiler makes. opening,
+    ending: what stands for CUDA's words, and runs a kernel"""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
     program = planned.program
     results = [aligned(np.zeros(view.size, view.dtype.numpy)) for view in program.outputs]
     table = [aligned(np.zeros(program.arena, np.uint8)), *results, *map(aligned, inputs)]
-    lines = [_OPENING, planned.text, _ENDING]
+    text = planned.text.replace("extern __shared__", "extern")
+    lines = [opening, text, ending]
     for number, launch in enumerate(planned.launches):
         call = f"run({launch.name}, arrays, {launch.blocks}, {launch.threads});"
         lines.append(f'extern "C" void launch_{number}(void **arrays) {{ {call} }}')

@@ -158,6 +158,8 @@ class _Builder:
         if combines(MAX, x):
             choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, MAX)))
             choices.append(build.argsort(x))
+        if x.dtype is dtypes.float32:
+            choices.append(Node(Op.BIN_SUM, (x, index, x), self.number(1, 3)))
         return self.one_of(*choices)
 
     def effect(self, x: Node) -> Node:

@@ -8,7 +8,7 @@ from hypothesis import given, seed, settings
 from lamina.core import dtypes
 from lamina.errors import FormatError
 from lamina.ir import build
-from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
+from lamina.ir.kernel import BinKernel, Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Affine, Axis, BufferRef, Group, Load, LoopReduce, Op, Order, Pad, Reduce
@@ -183,4 +183,9 @@ def test_a_kernel_prints_its_indices_where_they_are_used() -> None:
     assert kernel_text(sort).splitlines() == [
         "sort p0: f32[18], p1: f32[4] written",
         "  2 rows of 9, 0 kernels left, descending, ranks 0 to 9",
+    ]
+    bins = BinKernel(parameters, (0, 2, 1), 3, 1)
+    assert kernel_text(bins).splitlines() == [
+        "bin_sum p0: f32[18], p1: f32[4] written",
+        "  p0 + p1 at p2, 3 bins, 1 kernels left",
     ]

@@ -12,7 +12,7 @@ from hypothesis import given
 import lamina as lm
 from lamina import Tensor
 from lamina.core import dtypes
-from lamina.core.dtypes import bool_, float32, float64, int8, int64, uint8
+from lamina.core.dtypes import bool_, float32, float64, int8, int32, int64, uint8
 from lamina.core.options import using
 from lamina.errors import VerifyError
 from lamina.ir import build
@@ -209,6 +209,12 @@ VIOLATIONS = {
         (Op.ARGSORT, (X,), Order(2, False, 0, 3), int64, (2, 3)), "fit: there is no axis 2"),
     "order of too many ranks": (
         (Op.ARGSORT, (X,), Order(1, False, 0, 4), int64, (2, 4)), "there are no ranks 0 to 4"),
+    "sum by bins at places of int64": (
+        (Op.BIN_SUM, (X, INDEX, X), 3, float32, (2, 3)), "the places are no int32"),
+    "sum by bins of fewer updates": (
+        (Op.BIN_SUM, (X, buffer((2, 3), int32), ONE), 3, float32, (2, 3)), "have other shapes"),
+    "sum by no bins": (
+        (Op.BIN_SUM, (X, buffer((2, 3), int32), X), 0, float32, (2, 3)), "there are 0 bins"),
     "broadcast from no rank": (
         (Op.BROADCAST, (X,), Broadcast(2, 2, 1), float32, (2, 3)), "there is no rank 2 of 2"),
     "sent to nobody": (

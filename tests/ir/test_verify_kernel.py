@@ -10,7 +10,7 @@ import pytest
 from lamina.core.dtypes import DType, bool_, float32, int32, int64
 from lamina.errors import VerifyError
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store
+from lamina.ir.kernel import AnyKernel, BinKernel, Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Affine, Load, LoopReduce, Op, Order
@@ -39,6 +39,11 @@ def kernel(**changes: object) -> Kernel:
 ORDER = Order(0, descending=False, first=0, last=4)
 OF_SORT = (Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2)
 SORT = SortKernel(OF_SORT, 2, 4, 1, ORDER, 1, 0)
+OF_BINS = (
+    Parameter(float32, 8), Parameter(int32, 5), Parameter(float32, 5),
+    Parameter(float32, 8, True), Parameter(int64, 99, True),
+)  # fmt: skip
+BINS = BinKernel(OF_BINS, (0, 1, 2), 3, 1)
 
 
 def test_a_good_kernel_passes() -> None:
@@ -48,6 +53,8 @@ def test_a_good_kernel_passes() -> None:
     verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
     verify_kernel(kernel(index=COLUMN, condition=ix.inside(ROW, 1)))
     verify_kernel(SORT)
+    verify_kernel(BINS)
+    verify_kernel(replace(BINS, left=0))
 
 
 LONG = ix.axis(0, 99)
@@ -57,6 +64,10 @@ NARROW = Store(1, ROW, load(ROW), (ROW,))
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
+        (replace(BINS, operands=(0, 2, 1)), "no base, places, updates, result and scratch"),
+        (replace(BINS, operands=(2, 1, 0)), "no base, places, updates, result and scratch"),
+        (replace(BINS, operands=(3, 1, 2)), "no base, places, updates, result and scratch"),
+        (replace(BINS, parameters=OF_BINS[:4]), "no base, places, updates, result and scratch"),
         (replace(SORT, rows=3), "no 12 keys, 12 places and scratch"),
         (replace(SORT, parameters=SORT.parameters[:2]), "no 8 keys, 8 places and scratch"),
         (replace(SORT, parameters=(SORT.parameters[0],) * 3), "no 8 keys, 8 places and scratch"),

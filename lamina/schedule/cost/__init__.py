@@ -4,7 +4,8 @@
 vectors, and `conditions` when they read; `footprint` counts elements and lines of an access,
 `traffic` what each level of memory moves, `operations` instructions by unit, and `bound` what no
 schedule can undercut. `predict` puts them together; on a GPU, `blocks` makes threads lanes, and
-`products` are for tiles. `program` adds up kernels, and `report` is the result.
+`products` are for tiles, `bins` for sums by bins. `program` adds up kernels, and `report` is the
+result.
 """
 
 from lamina.schedule.cost.predict import predict, predict_time

@@ -7,9 +7,10 @@ from lamina.core.rates import Rates
 from lamina.core.target import Target
 from lamina.fuse.launch import BufferView, Launch
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, Collective
+from lamina.ir.kernel import AnyKernel, BinKernel, Collective
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.bins import bin_cost
 from lamina.schedule.cost.bound import Need
 from lamina.schedule.cost.operations import Demand
 from lamina.schedule.cost.predict import predict
@@ -54,6 +55,8 @@ def program_cost(
             cost_of[kernel] = predict(plan.nest, target, rates, around)
         elif isinstance(plan.nest, Collective):
             cost_of[kernel] = _collective_cost(plan.nest, target, rates)
+        elif isinstance(plan.nest, BinKernel):
+            cost_of[kernel] = bin_cost(plan.nest, target, rates)
         else:
             cost_of[kernel] = sort_cost(plan.nest, target, rates)
     steps = tuple(_step_costs(program, cost_of, target, rates))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from lamina.core.dtypes import SHORT
 from lamina.core.exchange import Exchange
 from lamina.fuse.program import BufferView, Launch, Program
-from lamina.ir.kernel import AnyKernel, Collective, SortKernel
+from lamina.ir.kernel import AnyKernel, BinKernel, Collective, SortKernel
 from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.runtime.source import Source
@@ -75,6 +75,7 @@ class _ProgramPrinter:
         self.needed = {NeededText(path) for path in OF_SCALARS}
         self.functions: dict[AnyKernel, Function] = {}
         for kernel, (name, _, nest) in plans.items():
+            assert not isinstance(nest, BinKernel)  # graphs for CPUs have none
             if not isinstance(nest, Collective):
                 self.functions[kernel] = self._print_kernel(name, nest)
             else:

@@ -3,6 +3,7 @@
 from lamina.core.target import Target
 from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention_programs import AttentionPrinter
+from lamina.targets.cuda.bins import print_bins
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.cuda.product_programs import ProductPrinter
 from lamina.targets.gpu import GpuPlatform
@@ -27,4 +28,6 @@ def print_block_function(nest: Nest, name: str, target: Target) -> PrintedPart:
     return CudaPrinter(nest, name, target).print_block_function()
 
 
-CUDA = GpuPlatform(("cuda/prelude.cu",), print_kernel, print_block_function, has_collectives=True)
+CUDA = GpuPlatform(
+    ("cuda/prelude.cu",), print_kernel, print_block_function, print_bins, has_collectives=True
+)
