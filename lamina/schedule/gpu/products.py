@@ -122,8 +122,9 @@ class _Walks:
         runs = self._runs(axes) if is_minor(value, k_axes[-1]) else [(axis,) for axis in axes]
         rows = self.best(runs, min_points=min_single if len(runs) == 1 else MIN_SIDE)
         rows = rows or self.best(self._runs(axes))
-        if is_minor(value, k_axes[-1]) and points(rows) < MIN_ROWS_OF_RESULTS:
-            rows = tuple(axes)
+        is_along_k = is_minor(value, k_axes[-1])
+        if is_along_k and points(rows) < MIN_ROWS_OF_RESULTS and len(axes) > 1:
+            rows = self.best([tuple(axes)])
         return Factor(value, rows, k_axes) if rows else None
 
     def _runs(self, axes: Sequence[Node]) -> list[Axes]:
