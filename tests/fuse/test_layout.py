@@ -126,6 +126,18 @@ def test_pools_of_computed_images_keep_the_order_of_memory() -> None:
     assert lay_out(sinks) == sinks
 
 
+def test_parts_of_columns_are_no_windows() -> None:
+    """Equal parts, the last of which is padded, have a few steps more than there are rows."""
+    x = leaf(0, (65_543, 337), lm.float32)
+    padded = build.pad(hard_swish(x), (0, 0), (1, 0), 0.0)
+    total = build.reduce(ADD, [1], build.reshape(padded, (24, 2731, 337)))
+    assert lay_out([total]) == [total]
+
+
+def hard_swish(x: Node) -> Node:
+    return lm.hardswish(Tensor.of(x, "cpu")).node
+
+
 def product(left: Node, right: Node) -> Node:
     """A matrix product of two factors, of 16 bits or float32."""
     shape = (left.shape[0], *right.shape)
