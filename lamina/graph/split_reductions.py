@@ -243,7 +243,8 @@ def columns_in_parts(node: Node) -> Node | None:
     elif not along_rows and _waits_in_threads(whole):
         fewest, wanted = MIN_PARTS, power_of_two_up_to(max(MANY_THREADS // results, 1))
     elif not along_rows and _is_long_column(whole):
-        fewest, wanted = MIN_PARTS, 1 << (BUSY_COLUMNS // results).bit_length()
+        wanted = 1 << (BUSY_COLUMNS // results).bit_length()
+        fewest = max(wanted // 2, MIN_PARTS)  # fewer would be taken in parts once more
     else:
         return None
     counts = [_even_parts(shape[axis], fewest, wanted) for axis in axes]
