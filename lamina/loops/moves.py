@@ -191,7 +191,8 @@ class Fuse(Move):
 
 @dataclass(frozen=True)
 class Flatten(Fuse):
-    """Like Fuse, but an index may walk the first axis alone, which a division then finds.
+    """Like Fuse, but an index may walk one of the axes alone, which a division or a remainder then
+    finds.
 
     ``flatten(a0, a1) -> a2``, where a1 has 8 iterations::
 
@@ -201,10 +202,7 @@ class Flatten(Fuse):
     text = "flatten(a{first}, a{second}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
-        fused, _, of_second = self._fused(nest)
-        is_alone = of_second.op is Op.MOD and of_second in fused.kernel.nodes
-        self.require(not is_alone, "some index walks the second alone")
-        return fused
+        return self._fused(nest)[0]
 
 
 @dataclass(frozen=True)

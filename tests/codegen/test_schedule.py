@@ -141,7 +141,7 @@ TOTAL = next(number for number, one in enumerate(KERNEL.values) if one.op is Op.
         (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
         (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
-        (f"flatten(a{ROW}, a{COLUMN}) -> a7", "walks the second alone"),
+        (f"flatten(a{COLUMN}, a{ROW}) -> a7", "they are not neighbours"),
         (f"rotate(a{ROW}, a{ROW}, 4)", "two rows, split evenly"),
         (f"rotate(a{ROW}, a{SUM}, 4)", "two rows, split evenly"),
         (f"split(a{ROW}, 4) -> a7, a8; rotate(a7, a{COLUMN}, 4)", "two rows, split evenly"),

@@ -37,6 +37,25 @@ def test_rows_of_short_lines_are_one_loop(shape: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
 
+def weighted(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Elements, with a weight for each place of a line, and their sums."""
+    elements = lm.exp(x) * weights
+    return elements, lm.sum(elements, axis=(1, 2))
+
+
+def test_rows_of_lines_with_a_weight_for_each_place() -> None:
+    x = np.random.default_rng(3).standard_normal((20, 71, 15), dtype=np.float32)
+    weights = np.random.default_rng(4).standard_normal(15, dtype=np.float32)
+    function = lm.jit(weighted)
+    specs = lm.TensorSpec(x.shape), lm.TensorSpec(weights.shape)
+    (kernel,) = function.lower(*specs, device="metal").kernels
+    assert "flatten(" in kernel.schedule
+    elements, sums = function(Tensor(x), Tensor(weights))
+    wanted = np.exp(x.astype(np.float64)) * weights
+    np.testing.assert_allclose(elements.numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(sums.numpy(), wanted.sum(axis=(1, 2)), rtol=1e-4, atol=1e-3)
+
+
 def test_long_rows_that_lie_apart() -> None:
     x = np.random.default_rng(5).standard_normal((300, 1024), dtype=np.float32)
     function = lm.jit(lambda x: lm.softmax(x, axis=0))
