@@ -88,6 +88,24 @@ def test_results_are_those_of_numpy(function: Function, shape: Shape, tmp_path: 
     np.testing.assert_allclose(got, expected[function].reshape(-1), rtol=1e-5, atol=1e-6)
 
 
+def chosen(x: Tensor) -> Tensor:
+    """Of 5 results along the first axis each is a sum of those of 3 rows that are its own."""
+    rows = lm.astype(lm.abs(x) * 5.0, lm.int32) % 5
+    results = lm.reshape(lm.arange(5, dtype=lm.int32), (5, 1, 1))
+    return lm.sum(lm.where(rows == results, x, 0.0), axis=1)
+
+
+def test_results_that_read_the_same_elements_are_of_one_thread(tmp_path: Path) -> None:
+    x = np.random.default_rng(7).standard_normal((3, 200_001), dtype=np.float32)
+    low = lowered(chosen, x.shape)
+    *_, kernel = low.kernels
+    assert kernel.source.count("= p1[") == 3
+    (got,) = run_on_host(low.planned, [x], tmp_path)
+    rows = (np.abs(x) * np.float32(5)).astype(np.int32) % 5
+    expected = [np.where(rows == number, x, 0).sum(axis=0) for number in range(5)]
+    np.testing.assert_allclose(got, np.ravel(expected), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("terms", "constant", "elements"),
     [

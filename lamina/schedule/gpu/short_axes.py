@@ -3,13 +3,15 @@
 Of ``y[n, i, c] = x[n, c, i]`` with 7 c, neighbouring threads along i store elements 7 apart, a part
 of a sector each, and those along c read elements far apart. In float16 a thread with 2 i and all c
 reads a word at each of 7 places, and stores 7 words that are neighbours. A thread with 2 rows of 7
-elements has whole words as well: of the maxima of windows of 3 it reads 7 and stores 5.
+elements has whole words as well: of the maxima of windows of 3 it reads 7 and stores 5. And of
+``y[i, n] = sum_k where(p[k, n] == i, x[k, n], 0)`` with 8 i and 8 k a thread with all of both reads
+each element once, not 8 times.
 """
 
 from collections.abc import Iterator
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, points
+from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import has_atomics, serial_axes
@@ -31,13 +33,16 @@ MIN_ACCESS_BYTES = 4  # of an access to a run
 def tiles_of_short_axes(plan: GpuPlanner) -> Iterator[GpuPlanner]:
     """A planner that goes on from `plan` with threads that have all points of the short axes, and a
     few neighbours along the row axis that is nearest in memory; none for kernels without short axes
-    along which an array is contiguous, for products, and where loops are long or in order."""
+    along which an array is contiguous or loops read elements again, for products, and where loops
+    are long or in order."""
     kernel = plan.kernel
     loops = [axis for axes in plan.inner() for axis in axes]
     short_rows = [axis for axis in plan.rows if 1 < axis.arg.size <= MAX_SHORT]
     short = list(dict.fromkeys([*short_rows, *loops]))
     is_short = 1 < points(short) <= MAX_POINTS // 2
-    if not is_short or not _is_plain(plan) or not _has_run(kernel, short):
+    if not is_short or not _is_plain(plan):
+        return
+    if not _has_run(kernel, short) and not _reads_again(kernel, short_rows, loops):
         return
     long_rows = [axis for axis in plan.rows if axis not in short and distance(kernel, axis)]
     if not long_rows:
@@ -65,6 +70,12 @@ def _is_plain(plan: GpuPlanner) -> bool:
 def _has_run(kernel: Kernel, short: list[Node]) -> bool:
     """Whether an array is contiguous along one of the axes."""
     return any(ix.suits(axis, index) == ix.NEIGHBOURS for index in kernel.indices for axis in short)
+
+
+def _reads_again(kernel: Kernel, rows: list[Node], loops: list[Node]) -> bool:
+    """Whether a loop reads elements that are the same along one of the row axes."""
+    of_loops = [load for load in kernel.of(Op.LOAD) if not free_axes(load).isdisjoint(loops)]
+    return any(row not in free_axes(load) for load in of_loops for row in rows)
 
 
 def _tiled(
