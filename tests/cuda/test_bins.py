@@ -117,7 +117,9 @@ def test_scatters_of_every_axis(axis: int, index: DType, tmp_path: Path) -> None
         ((1_000_000,), 0, True),
         ((100_003,), 0, False),  # few updates: 12 us as integers, and 19.5 by bins
         ((128, 8192), 1, False),  # a block holds all places of a row
-        ((14_847, 433), 0, False),  # 132 bins have too many places
+        ((2, 4_108_120), 1, True),  # 528 bins, as 132 have too many places
+        ((14_847, 433), 0, False),  # blocks hold the places of a column
+        ((17, 1_000_000), 1, False),  # more bins than a block has threads
         ((300, 2), 0, False),
     ],
 )

@@ -22,16 +22,23 @@ from lamina.schedule.gpu.atoms import RESERVED_BYTES
 OF_UPDATE, OF_SEGMENT = 1.14e-11, 1.1e-10
 FIRST = 1 / 3
 OF_SUM = 12  # bytes of a sum of int64 with its exponent
+MAX_BINS = 1023  # and an end: a thread of a block counts the updates of each
 OF_CHUNK = 4  # bytes in which a block keeps where a chunk's updates of its bin are
 
 
 def bins_of(places: int, updates: int, target: Target) -> int:
-    """How many bins there are: one for each multiprocessor, or 0 where its memory does not hold
-    the sums. With more bins what a chunk has for one is less than a warp reads at a time."""
-    chunks = ceil(updates / BinKernel.chunk)
-    nbytes = places_of_bin(places, target.multiprocessors) * OF_SUM + chunks * OF_CHUNK
-    fits = places > 0 and nbytes <= target.shared_bytes - RESERVED_BYTES
-    return target.multiprocessors if fits else 0
+    """How many bins there are: one for each multiprocessor, or the fewest that all of these have
+    equally many of where its memory does not hold the sums; 0 where no such number is enough. With
+    more bins what a chunk has for one is less than a warp reads at a time: 8,216,240 places have
+    528, and a chunk 12 updates for each."""
+    if places == 0:
+        return 0
+    of_chunks = ceil(updates / BinKernel.chunk) * OF_CHUNK
+    room = target.shared_bytes - RESERVED_BYTES - of_chunks
+    for bins in range(target.multiprocessors, MAX_BINS + 1, target.multiprocessors):
+        if places_of_bin(places, bins) * OF_SUM <= room:
+            return bins
+    return 0
 
 
 def bin_seconds(places: int, updates: int, bins: int, rates: Rates) -> tuple[float, float]:
