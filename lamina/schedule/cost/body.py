@@ -60,7 +60,7 @@ class Work:
     lanes: int
     copies: int
     fused: bool = False
-    chained: int = 0
+    chained: float = 0
     by_constant: bool = False
 
 

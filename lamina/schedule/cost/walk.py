@@ -32,11 +32,12 @@ from lamina.loops.nest import (
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.body import SPEED_OF_TILES, Access, Loop, Work, has_fused_steps, is_fused
 from lamina.schedule.cost.conditions import MASK, MASK_OF_ALL, is_masked, share_inside
+from lamina.schedule.cost.operations import latency_of
 from lamina.schedule.cost.vectors import BodyAxes
 
-# Steps of a chain of additions that an exchange between threads takes: some 80 clocks, with a
-# barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in which 8
-# rows of each thread wait for one another: 146 us on an H200.
+# Steps of a chain of additions of floats that an exchange between threads takes: some 80 clocks,
+# with a barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in
+# which 8 rows of each thread wait for one another: 146 us on an H200.
 EXCHANGE = 20
 # Instructions in whose time lanes go to any others of a vector: processors have one unit for that,
 # and two or more for most else. Of a scan of (64, 1000) elements on a Zen 4, a vector of 16 takes 3
@@ -402,7 +403,8 @@ class _Walker:
             loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
             return
         hearings = (min(lanes, WARP) - 1).bit_length() + lanes // WARP
-        waiting = EXCHANGE * hearings * rows
+        # A shuffle takes as long whatever is combined.
+        waiting = EXCHANGE * hearings * rows / latency_of(op, dtype)
         work = Work(op, dtype, loop.times, lanes, 2 * hearings * rows, chained=waiting)
         loop.work.append(work)
 
