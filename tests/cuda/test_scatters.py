@@ -78,7 +78,7 @@ def test_float32_is_added_in_memory_of_blocks(
 @pytest.mark.parametrize("places", [30_000, 65_536])
 def test_updates_of_blocks_are_read_without_their_index(places: int) -> None:
     """But what the index says where to read has a condition."""
-    shape = (48, places)
+    shape = (128, places)
     table, index = leaf(3, shape, dtypes.float32), leaf(1, shape, dtypes.int64)
     updates = leaf(2, shape, dtypes.float32) * Node(Op.GATHER, (table, index), 1)
     operands = leaf(0, shape, dtypes.float32), index, updates
