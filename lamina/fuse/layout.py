@@ -328,7 +328,8 @@ def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     other order, and values that are computed from it keep theirs.
     """
     last_axis = dict(factors)
-    computed = [node for node in users if _passes_axis(node)]
+    products = {moved_product_of(node) for node in users}  # kernels never store these
+    computed = [node for node in users if _passes_axis(node) and node not in products]
     for node in reversed(computed):  # down, users first
         if node in last_axis:
             for source in _beneath(node, last_axis[node]):

@@ -134,6 +134,32 @@ def test_parts_of_columns_are_no_windows() -> None:
     assert lay_out([total]) == [total]
 
 
+def momentum_step(images: Tensor, filters: Tensor, momentum: Tensor) -> tuple[Tensor, ...]:
+    """Filters are updated by the gradients of two convolutions, and then used by a third one."""
+
+    def convolution(images: Tensor, filters: Tensor) -> Tensor:
+        return lm.conv2d(images, filters.cast(lm.bfloat16), stride=2, padding=1)
+
+    def loss(filters: Tensor) -> Tensor:
+        first, second = (convolution(each, filters) for each in (images, lm.relu(images)))
+        return lm.sum(lm.silu(first)) + lm.sum(lm.silu(second))
+
+    (slope,) = lm.gradient(loss(filters), [filters])
+    momentum = momentum * 0.9 + slope
+    filters = filters - momentum * 0.1
+    return filters, momentum, convolution(images, filters)
+
+
+def test_products_have_no_order() -> None:
+    """The filters have their channels last for the third convolution; sums of products stay what
+    they are, and have tiles of their own."""
+    specs = lm.TensorSpec((128, 64, 32, 32), lm.bfloat16), *[lm.TensorSpec((128, 64, 4, 4))] * 2
+    lowered = lm.jit(momentum_step).lower(*specs, device="cuda:0", arch="sm_90a")
+    sums = [each for each in lowered.kernels if "sum_k" in each.source]
+    assert len(sums) == 3  # that of both gradients is one
+    assert all("tensorize(" in each.schedule for each in sums)
+
+
 def hard_swish(x: Node) -> Node:
     return lm.hardswish(Tensor.of(x, "cpu")).node
 
