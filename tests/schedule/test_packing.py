@@ -310,3 +310,19 @@ def test_rows_that_share_lines_have_the_tile_of_more_sums(
     images, filters = (2, 16, side, side), (128, 16, 3, 3)
     *_, nest = scheduled(lambda x, w: lm.conv2d(x, w, None, stride, 1), images, filters)
     assert loop_sizes(nest, "unroll") == tile
+
+
+@pytest.mark.parametrize(
+    ("channels", "results", "packs"), [(3, 24, False), (64, 64, True)]
+)
+def test_factors_of_small_tiles_are_not_packed(channels: int, results: int, packs: bool) -> None:
+    """The gradient of a filter for 3 channels has tiles of 3 x 3 places at most."""
+
+    def gradient(images: Tensor, filters: Tensor, slope: Tensor) -> Tensor:
+        convolved = lm.conv2d(images, filters, padding=1)
+        return lm.gradient((convolved * slope).sum(), [filters])[0]
+
+    shapes = [(7, channels, 32, 32), (results, channels, 3, 3), (7, results, 32, 32)]
+    lowered = lm.jit(gradient).lower(*map(lm.TensorSpec, shapes), device="cpu")
+    longest = max(lowered.kernels, key=lambda kernel: len(kernel.source))
+    assert ("stage(" in longest.schedule) == packs

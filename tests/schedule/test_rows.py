@@ -47,6 +47,16 @@ def test_others_are_neighbours(rows: int, nbytes: int) -> None:
     assert distance(nest_of(rows, nbytes)) == nbytes
 
 
+def test_rows_side_by_side_have_results_that_are_neighbours() -> None:
+    """Of 72 images, whose keys lie apart, and 64 keys of each, the keys are side by side."""
+    heads, width = 24, 16
+    scores = lm.jit(lambda queries, keys: lm.einsum("bihd,bjhd->bhij", queries, keys))
+    specs = (lm.TensorSpec((72, count, heads, width)) for count in (1, 64))
+    ((_, plan),) = scores.lower(*specs, device="cpu").planned.plans.items()
+    assert isinstance(plan.nest, Nest)
+    assert distance(plan.nest) == 4 * heads * width
+
+
 @pytest.mark.parametrize(("rows", "side_by_side"), [(63, False), (64, True), (4096, True)])
 def test_short_rows_of_several_passes_are_side_by_side(rows: int, side_by_side: bool) -> None:
     """From as many rows on as eight blocks of 8 have."""

@@ -11,17 +11,19 @@
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import ceil
 
+from lamina.core.rates import COMMON_CPU
 from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, free_axes_of, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.loops.moves import Schedule
+from lamina.loops.moves import Schedule, Stage, apply
 from lamina.loops.nest import dot_axes
+from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.cpu.decoded import decoded_row, schedule_decoded
 from lamina.schedule.cpu.lanes import (
     cheapest_inner,
@@ -54,14 +56,40 @@ from lamina.schedule.planner import store_score, transposed_axis
 # gain 5 to 35 % by vectors along their channels, and products with 72 to 100 columns keep theirs.
 RAGGED = 1.05
 
+# How many times as long a sum with a packed factor is predicted to take before it is left unpacked:
+# a margin, as each is predicted within a third or so.
+MIN_GAIN_WITHOUT_PACKING = 1.3
+
 # Steps of a reduction, in vectors, from which on adding up the lanes at its end is worth while. An
 # estimate: 16 lanes are added up in 4 halvings, each a shuffle and an addition.
 MIN_VECTORS = 4
 
 
 def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
-    """The heuristic's schedule: axes are fused, loops are tiled around the vectors, rows go to
-    threads, and what is packed or needed again is staged."""
+    """The heuristic's schedule; of a sum over several axes that packs a factor, the one without, if
+    that is predicted to take MIN_GAIN_WITHOUT_PACKING times less.
+
+    The gradient of a filter of (24, 3, 3, 3) by 7 images of 32 x 32 packs the images' gradient for
+    tiles of 3 x 2 vectors, and took 97 us (two threads of a Zen 4); dot products of 6 x 3 along the
+    images' rows took 48.
+    """
+    schedule = _schedule(kernel, target, knobs)
+    reduction = CpuPlanner(kernel, target, knobs).contraction()
+    has_one_axis = reduction is None or len(bound_axes(reduction)) == 1
+    packs = any(isinstance(move, Stage) for move in schedule)
+    if has_one_axis or not packs or kernel.blocks:
+        return schedule
+    without = _schedule(kernel, target, replace(knobs, min_packed_rows=points(kernel.row_axes) * 4))
+    first, other = (
+        predict_time(apply(kernel, moves), target, COMMON_CPU, 0.0).seconds
+        for moves in (schedule, without)
+    )
+    return without if MIN_GAIN_WITHOUT_PACKING * other < first else schedule
+
+
+def _schedule(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
+    """One schedule: axes are fused, loops are tiled around the vectors, rows go to threads, and
+    what is packed or needed again is staged."""
     plan = CpuPlanner(kernel, target, knobs)
     # Row blocks are the parallel loops of the kernels that share them: no other rows are.
     for axis in kernel.block_axes:
