@@ -15,7 +15,7 @@ the channels last (`_spread`); and it builds the graph anew (`Rebuilder`). Only 
 changes: every value still has its shape, as a permutation of what is stored.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from lamina.core.rates import GPUS, RATED_GPU
@@ -48,7 +48,7 @@ from lamina.ir.products import reuses_both_factors
 MIN_CONTIGUOUS = 16
 
 # Steps of loops for each place that they read, from which on they are those of a window: those of
-# 16 places that move by 15 have 1.067. Chosen.
+# 16 places that move by 15 have up to 1.067. Chosen.
 MIN_OVERLAP = 1.06
 
 # Products for each element of a factor: with fewer, a copy in another order, which reads and writes
@@ -324,19 +324,20 @@ def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     On the way down later users come first, so the last of several users in order decides. On the
     way up the first axis counts that any operand has last.
 
+    Products that a sum adds up have no order: a permutation would stand between the sum and these.
     A factor that is an input or a sum of products passes no axis on: a copy of it is stored in the
     other order, and values that are computed from it keep theirs.
     """
     last_axis = dict(factors)
-    products = {moved_product_of(node) for node in users}  # kernels never store these
-    computed = [node for node in users if _passes_axis(node) and node not in products]
+    products = {moved_product_of(node) for node in users}
+    computed = {node: None for node in users if _passes_axis(node) and node not in products}
     for node in reversed(computed):  # down, users first
         if node in last_axis:
-            for source in _beneath(node, last_axis[node]):
+            for source in _beneath(node, last_axis[node], computed):
                 last_axis.setdefault(source.node, source.number)
     for node in computed:  # up, operands first
         for number in range(len(node.shape)):
-            sources = _beneath(node, number)
+            sources = _beneath(node, number, computed)
             if any(last_axis.get(source.node) == source.number for source in sources):
                 last_axis.setdefault(node, number)
     return last_axis
@@ -349,11 +350,11 @@ def _passes_axis(node: Node) -> bool:
     return node.op in Group.ELEMENTWISE
 
 
-def _beneath(node: Node, number: int) -> list[Axis]:
-    """The same axis as `number` of the values that `node` reads beneath movement."""
+def _beneath(node: Node, number: int, computed: Collection[Node]) -> list[Axis]:
+    """The same axis as `number` of the values `computed` that `node` reads beneath movement."""
     below = kept_axes(node)[number] if node.op is Op.REDUCE else number
     traces = [traced(Axis(operand, below), Group.MOVEMENT) for operand in node.src]
-    return [source for source in traces if source is not None and _passes_axis(source.node)]
+    return [source for source in traces if source is not None and source.node in computed]
 
 
 class _TileOrder(Rebuilder):

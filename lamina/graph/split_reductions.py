@@ -61,6 +61,7 @@ PART_OF_ROWS = 1 << 13
 MANY_PARTS = 1 << 11
 MAX_PARTS_OF_ROWS = 16  # parts of each of PARTS rows or more
 BUSY_COLUMNS = 1 << 13  # columns that keep a GPU busy, as a block has a few
+SHORT_COLUMN = 1 << 5  # elements of a part, at least: as many as a warp has threads
 # Columns from which on each is reduced by a thread, as a schedule decides by its knob
 # `enough_threads`; and threads by which memory is kept busy, each of which asks for four rows at a
 # time. The sum of two bfloat16 arrays of (743, 54105) over the first axis took an H200 196 us,
@@ -244,10 +245,11 @@ def columns_in_parts(node: Node) -> Node | None:
         fewest, wanted = MIN_PARTS, power_of_two_up_to(max(MANY_THREADS // results, 1))
     elif not along_rows and _is_long_column(whole):
         wanted = 1 << (BUSY_COLUMNS // results).bit_length()
-        fewest = max(wanted // 2, MIN_PARTS)  # fewer would be taken in parts once more
+        # Fewer parts would be long, and taken in parts once more.
+        fewest = max(min(wanted // 2, lengths(whole).elements // SHORT_COLUMN), MIN_PARTS)
     else:
         return None
-    counts = [_even_parts(shape[axis], fewest, wanted) for axis in axes]
+    counts = [_even_parts(shape[axis], min(fewest, shape[axis]), wanted) for axis in axes]
     pairs = zip(counts, axes, strict=True)
     fitting = [count if count <= shape[axis] else 0 for count, axis in pairs]
     parts = max(fitting)

@@ -191,18 +191,25 @@ class Fuse(Move):
 
 @dataclass(frozen=True)
 class Flatten(Fuse):
-    """Like Fuse, but an index may walk one of the axes alone, which a division or a remainder then
-    finds.
+    """Like Fuse, but an index that loads need not walk the axes as one: a division and a remainder
+    then find them.
 
     ``flatten(a0, a1) -> a2``, where a1 has 8 iterations::
 
-        for a0 in 3: for a1 in 8: w[a0] * x[8 * a0 + a1]   ->   for a2 in 24: w[a2 // 8] * x[a2]
+        for a0 in 3: for a1 in 8: w[a0] * v[a1] * x[8 * a0 + a1]
+        ->   for a2 in 24: w[a2 // 8] * v[a2 % 8] * x[a2]
     """
 
     text = "flatten(a{first}, a{second}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
-        return self._fused(nest)[0]
+        axes = {nest.axis(self.first), nest.axis(self.second)}
+        self.require(axes.isdisjoint(nest.kernel.block_axes), "one of them numbers row blocks")
+        fused, *divisions = self._fused(nest)
+        stored = toposort(store.index for store in fused.kernel.stores)
+        divided = {index for index in divisions if index.op in (Op.IDIV, Op.MOD)}
+        self.require(divided.isdisjoint(stored), "a store does not walk the two as one")
+        return fused
 
 
 @dataclass(frozen=True)

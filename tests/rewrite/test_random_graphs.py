@@ -273,6 +273,7 @@ def test_few_long_rows_of_any_length_are_reduced_in_parts(
     ("shape", "partial"),
     [
         ((128, 64, 40, 40), (128, 64)),  # parts of images
+        ((64, 64, 40, 40), (64, 64)),  # of which there are fewer than parts are wanted
         ((8, 64, 128, 128), (64, 128)),  # of which there are few: of their rows
         ((128, 2048, 7, 7), None),  # so many channels that blocks keep a GPU busy
         ((64, 64, 8, 8), None),  # too little for another kernel
@@ -288,6 +289,22 @@ def test_channels_between_reduced_axes_are_reduced_in_parts(
     assert sums[:-1] == ([partial] if partial else [])
     values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
     assert same_values(*evaluate([before, after], values))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "parts"),
+    [
+        (65_541, 337, 21),  # 7 parts would be taken in parts once more
+        (8197, 128, 127),  # nor are 7 enough
+        (600, 20, None),
+        (4200, 20, 140),
+    ],
+)
+def test_parts_of_columns_are_enough_at_once(rows: int, columns: int, parts: int | None) -> None:
+    before = build.reduce(ADD, (0,), leaf(0, (rows, columns), float64))
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    sums = [node.shape for node in toposort([after]) if node.op is Op.REDUCE]
+    assert sums[:-1] == ([(parts, columns)] if parts else [])
 
 
 @pytest.mark.parametrize("part", [0, 1])

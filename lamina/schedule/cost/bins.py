@@ -22,15 +22,15 @@ from lamina.schedule.gpu.atoms import RESERVED_BYTES
 OF_UPDATE, OF_SEGMENT = 1.14e-11, 1.1e-10
 FIRST = 1 / 3
 OF_SUM = 12  # bytes of a sum of int64 with its exponent
-MAX_BINS = 1023  # and an end: a thread of a block counts the updates of each
+MAX_BINS = 1023  # of 1024 threads one counts the updates of each bin, and one is for the end
 OF_CHUNK = 4  # bytes in which a block keeps where a chunk's updates of its bin are
 
 
 def bins_of(places: int, updates: int, target: Target) -> int:
-    """How many bins there are: one for each multiprocessor, or the fewest that all of these have
-    equally many of where its memory does not hold the sums; 0 where no such number is enough. With
-    more bins what a chunk has for one is less than a warp reads at a time: 8,216,240 places have
-    528, and a chunk 12 updates for each."""
+    """How many bins there are: the smallest multiple of the multiprocessors whose sums fit in
+    memory of blocks, up to MAX_BINS; 0 where none is enough. With more bins what a chunk has for
+    one is less than a warp reads at a time: 8,216,240 places have 528, and a chunk 12 updates for
+    each."""
     if places == 0:
         return 0
     of_chunks = ceil(updates / BinKernel.chunk) * OF_CHUNK
@@ -48,10 +48,10 @@ def bin_seconds(places: int, updates: int, bins: int, rates: Rates) -> tuple[flo
     # It waits for updates, and then for where they go; and for where they are, for updates twice,
     # for the base and for the last one.
     first, last = (rates.launch + waits * rates.access for waits in (2, 5))
-    # Fewer chunks than one for each multiprocessor take as long as that many. A block of the first
-    # kernel goes through one chunk in 3 us, however many others there are. Warps of the last one
-    # have 4 chunks at a time, 128 for a block: of 17, as 100,003 updates have, 5 warps of 32 have
-    # any, and wait as long for these.
+    # Fewer chunks than one for each bin are taken to last as long as that many. A block of the
+    # first kernel goes through a chunk in 3 us, however many others there are. Warps of the
+    # last one have 4 chunks at a time, 128 for a block: of 17, as 100,003 updates have, 5 warps of
+    # 32 have any, and wait as long for these.
     chunks = max(ceil(updates / BinKernel.chunk), bins)
     of_updates = max(updates, bins * BinKernel.chunk) * OF_UPDATE
     segments = bins * chunks

@@ -71,9 +71,9 @@ OF_SLOT = 6
 # 457 us by bins, and 294 as integers; at random places 36 and 74. In memory of blocks (128, 8192)
 # took 13 us, estimated 21, and 27 by bins, estimated 29.
 BINS_MARGIN = 1.25
-# The same with several bins for each multiprocessor, where other ways add in memory of blocks: what
-# these take is estimated 1.3 to 1.4 times too long, (128, 65536) 300 us and measured 213 to 231;
-# and bins 1.1 times too short, (2, 4108120) 244 us and measured 275.
+# The same with several bins for each multiprocessor, which are estimated 1.1 times too short: (2,
+# 4108120) 244 us and measured 275. What is added in memory of blocks is estimated 1.3 to 1.4 times
+# too long: (128, 65536) 300 us and measured 213 to 231.
 SEVERAL_BINS_MARGIN = 1.5
 
 
@@ -268,7 +268,7 @@ def _have_one_index(index: Node) -> bool:
 def _in_any_order(node: Node) -> float:
     """Seconds that sums of integers take more than a scatter with no updates."""
     moving = prod(node.shape) * RESULT_BYTES / BYTES_A_SECOND
-    return MORE_KERNELS + moving + 2 * _adding(node) + _missing(node)
+    return MORE_KERNELS + moving + 2 * _adding(node) + _beyond_cache(node)
 
 
 def _bins(node: Node, target: Target) -> int:
@@ -339,9 +339,10 @@ def _adding(node: Node) -> float:
     return max(updates * RATES.atomic, _hits(node) * RATES.same_place)
 
 
-def _missing(node: Node) -> float:
+def _beyond_cache(node: Node) -> float:
     """Seconds in which sums of int64 that no cache holds come from memory and go back, a sector for
-    each update: 8,216,240 into as many places took an H200 426 us, and maxima of int32 174."""
+    each update: 148 us for 8,216,240 updates of as many places. An H200 took 426 us for these, and
+    174 for maxima of int32, which its cache holds."""
     memory, cache = RATES.levels[-1], RATES.levels[-2]
     if prod(node.shape) * int64.itemsize <= cache.size:
         return 0.0

@@ -73,7 +73,7 @@ def _has_run(kernel: Kernel, short: list[Node]) -> bool:
 
 
 def _reads_again(kernel: Kernel, rows: list[Node], loops: list[Node]) -> bool:
-    """Whether a loop reads elements that are the same along one of the row axes."""
+    """Whether a loop reads elements that are the same along one of the short `rows`."""
     of_loops = [load for load in kernel.of(Op.LOAD) if not free_axes(load).isdisjoint(loops)]
     return any(row not in free_axes(load) for load in of_loops for row in rows)
 
