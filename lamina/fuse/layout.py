@@ -330,7 +330,9 @@ def _spread(factors: LastAxis, users: Users) -> dict[Node, int]:
     """
     last_axis = dict(factors)
     products = {moved_product_of(node) for node in users}
-    computed = {node: None for node in users if _passes_axis(node) and node not in products}
+    computed = dict.fromkeys(
+        node for node in users if _passes_axis(node) and node not in products
+    )
     for node in reversed(computed):  # down, users first
         if node in last_axis:
             for source in _beneath(node, last_axis[node], computed):

@@ -456,3 +456,13 @@ def test_steps_that_share_elements_stay_apart() -> None:
 
 def test_the_reference_of_the_program_is_exact() -> None:
     assert reference(PROGRAM)[1] == [True]
+
+
+def test_flatten_needs_stores_that_walk_both_axes_as_one() -> None:
+    """Of a softmax along the middle axis of (6, 500, 400), rows lie 200,000 and 1 apart."""
+    spec = lm.TensorSpec((6, 500, 400))
+    lowered = lm.jit(lambda x: lm.softmax(x, axis=1)).lower(spec, device="cuda:0")
+    ((kernel, _),) = lowered.planned.plans.items()
+    rows = [axis.arg.number for axis in kernel.row_axes]
+    with pytest.raises(FormatError, match="a store does not walk"):
+        apply(kernel, (Flatten(*rows, 90),))
