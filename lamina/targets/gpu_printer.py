@@ -115,7 +115,7 @@ class GpuPrinter(KernelPrinter):
         self.hit_loop = None
         if not work.sums:
             warp = self.target.warp
-            self.hit_loop = find_hit_loop(self.nest, self.threads, work.axes, warp)
+            self.hit_loop = find_hit_loop(self.nest, work.axes, warp)
         super().print_loops(work)
         self.hit_loop = outside
 

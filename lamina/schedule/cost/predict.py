@@ -12,6 +12,7 @@ from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
+from lamina.loops.hits import lanes_vote
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
@@ -79,7 +80,7 @@ def predict_time(nest: Nest, target: Target, rates: Rates, around: float) -> Ker
 def _nest_cost(nest: Nest, target: Target, rates: Rates, around: float) -> "_NestCost":
     """What predicts the cost of a nest that is no product of atoms."""
     if target.warp > 1:
-        return _GpuCost(in_blocks(nest), target, rates, around)
+        return _GpuCost(nest, target, rates, around)
     return _NestCost(nest, target, rates, around)
 
 
@@ -234,11 +235,16 @@ def _steps_of_run(loop: Loop) -> float:
 
 
 class _GpuCost(_NestCost):
-    """The cost of a nest on a GPU that `in_blocks` gave lanes: its blocks are the chunks, and its
-    multiprocessors the workers."""
+    """The cost of a nest on a GPU, which `in_blocks` gives lanes: its blocks are the chunks, and
+    its multiprocessors the workers."""
 
     each_lane = False
     streams_stores = False  # no store of a GPU reads its line first, so none has to avoid that
+
+    def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
+        super().__init__(in_blocks(nest), target, rates, around)
+        # Whether each lane of a warp looks at another update of a scatter.
+        self.lanes_vote = lanes_vote(nest, target.warp)
 
     def _accesses(self) -> float:
         """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
@@ -372,8 +378,7 @@ class _GpuCost(_NestCost):
         if not scattering:
             return time
         launch = self.rates.launch
-        # Each lane reads the index of another update.
-        share = 1 / WARP if self._lanes_vote() else 1.0
+        share = self._share_of_iterations()
         demands = {name: each * share for name, each in time.demands.items()}
         seconds = launch + max((time.seconds - launch) * share, scattering)
         return KernelTime(seconds, {**demands, "scatter": scattering})
@@ -420,17 +425,20 @@ class _GpuCost(_NestCost):
         of_place = updates / max(kernel.parameters[store.parameter].size, 1)
         if store.atomic:
             return max(updates * rates.atomic, of_place * rates.same_place)
-        seconds = points(store.axes[kernel.rows :]) * rates.update
-        return seconds * 2 / WARP if self._lanes_vote() else seconds
+        iterations = points(store.axes[kernel.rows :])
+        return iterations * rates.update * min(2 * self._share_of_iterations(), 1.0)
 
-    def _lanes_vote(self) -> bool:
-        """Do the threads of a warp look at other updates each, as they would all look at the same
-        one? That is where the place of an update is the same for neighbouring results."""
-        store = self.kernel.stores[0]
-        fastest = self._axes_of_warp()
-        if store.atomic or not fastest or points(fastest) % WARP != 0:
-            return False
-        return free_axes(store.condition).isdisjoint(fastest)
+    def _share_of_iterations(self) -> float:
+        """The share of the loop over updates that a thread of a scatter runs: all of it, or, where
+        lanes vote, the iterations that it looks at and those of updates that are its own.
+
+        With 8 owners for each row 1/32 + 1/8. With thousands of places for each it is 1/32.
+        """
+        if not self.lanes_vote:
+            return 1.0
+        deciding = free_axes(self.kernel.stores[0].condition)
+        owners = points([axis for axis in self.kernel.row_axes if axis in deciding])
+        return 1 / WARP + 1 / owners
 
     def _chain(self) -> float:
         """The chains of a block, in each round."""
