@@ -181,6 +181,22 @@ def test_an_outcome_says_who_is_ahead_and_where_the_time_goes(bench: Bench) -> N
     assert not outcome.failed
 
 
+def test_all_columns_of_a_round_run_on_one_core(bench: Bench) -> None:
+    cores: dict[str, list[int]] = {}
+
+    def noted(column: str, message: Sequence[Any]) -> dict[str, Any]:
+        if message[0] == "time":
+            cores.setdefault(column, []).append(message[2])
+        return _answers(column, message)
+
+    examine(bench, MadeUpCrew(bench, noted), 5, ["torch", "torch.compile"])
+    trial, first, second = cores["lamina"]
+    assert trial == first != second
+    assert cores["torch.compile"] == [trial, first, second]
+    # The best peer has a turn more in each round.
+    assert sorted(cores["torch"]) == [trial, first, first, second, second]
+
+
 def test_the_first_choice_is_compared_with_a_search(bench: Bench) -> None:
     def slower_first(column: str, message: Sequence[Any]) -> dict[str, Any]:
         if column == SEARCHED and message[0] == "time":
