@@ -106,6 +106,7 @@ class _Walker:
         self.dots = self._bound_to("dot")
         self.in_body = self.vectors | self.unrolled | self.dots
         self.tiles = self._bound_to("tile")  # axes of words, which are loops here
+        self.blocks = frozenset() if each_lane else self._bound_to("grid")  # of a GPU
         self.body_axes = BodyAxes(
             self.kernel, self.vectors, self.unrolled, self.dots, self.tiles, each_lane
         )
@@ -163,9 +164,9 @@ class _Walker:
     def _home(self, node: Node, loop: Loop) -> Loop:
         """Where `node`, which the body of `loop` needs, is computed: in the body of the innermost
         loop over one of its axes, of `loop` and those around it; of the whole kernel if it depends
-        on none of them."""
-        free = free_axes(node)
-        return next((place for place in loop.outwards() if place.axis in free), self.root)
+        on none of them. On a GPU each block computes all that it needs."""
+        homes = free_axes(node) | self.blocks
+        return next((place for place in loop.outwards() if place.axis in homes), self.root)
 
     # Stores.
 
