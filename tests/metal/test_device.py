@@ -241,6 +241,28 @@ def test_register_tiles_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert rows in tiles
 
 
+@pytest.mark.parametrize("places", [5, 25, 37])
+def test_register_tiles_of_places(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums for each place of what goes there, all of which read the same elements: tiles of all
+    places, or of about half of 37."""
+    tiles: list[int] = []
+
+    def predicted(plan: GpuPlanner) -> float:
+        tiles.append(points(plan.register_tile))
+        return -tiles[-1]
+
+    monkeypatch.setattr(loops, "_predicted", predicted)
+
+    def run(x: Tensor) -> list[Tensor]:
+        numbers = lm.arange(3 * x.shape[1], device=x.device)[: x.shape[1]]
+        goes_to = numbers * numbers % places
+        at_place = goes_to[None, None] == lm.arange(places, device=x.device)[None, :, None]
+        return [lm.where(at_place, x[:, None], 0.0).sum(-1)]
+
+    on_both(run, values(6, 700))
+    assert {5: 5, 25: 25, 37: 19}[places] in tiles
+
+
 def test_cross_entropy_forward_and_backward() -> None:
     def run(x: Tensor) -> list[Tensor]:
         labels = Tensor(np.arange(20) % 6, device=x.device)

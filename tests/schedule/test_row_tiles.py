@@ -50,14 +50,33 @@ def test_a_key_is_read_once_for_all_heads_that_share_it() -> None:
     assert queries == 4 * keys
 
 
-@pytest.mark.parametrize("program", [of_matrix, of_heads])
+def of_places(places: int = 25) -> Lowered:
+    """Updates of each row that are added at one of a few places."""
+    return lowered(
+        lambda x, index, new: lm.index_add(x, 1, index, new),
+        lm.TensorSpec((1153, places)),
+        lm.TensorSpec((2160,), lm.int64),
+        lm.TensorSpec((1153, 2160)),
+    )
+
+
+@pytest.mark.parametrize(("places", "tile"), [(7, 7), (25, 25), (37, 19)])
+def test_updates_are_read_once_for_many_places(places: int, tile: int) -> None:
+    """An update is loaded once for all places of a tile, each of which compares its index."""
+    *_, kernel = of_places(places).kernels
+    updates = len(re.findall(r"= p1\[", kernel.source))
+    comparisons = len(re.findall(r"_Bool eq_\d+ =", kernel.source))
+    assert comparisons >= tile * updates > 0
+
+
+@pytest.mark.parametrize("program", [of_matrix, of_heads, of_places])
 def test_tiles_are_taken_where_they_are_predicted_to_be_faster(
     program: Callable[[], Lowered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (with_tiles,) = (kernel.cost.seconds for kernel in program().kernels)
+    with_tiles = sum(kernel.cost.seconds for kernel in program().kernels)
     monkeypatch.setattr(loops, "tiles_of_rows", lambda plan: [])
     forget()  # the schedules so far
-    (without,) = (kernel.cost.seconds for kernel in program().kernels)
+    without = sum(kernel.cost.seconds for kernel in program().kernels)
     forget()
     assert with_tiles < without
 
