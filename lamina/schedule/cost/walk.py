@@ -23,6 +23,7 @@ from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import (
     MANY_SUMS,
     MANY_SUMS_OF_WARP,
+    SCANNING_THREADS,
     Axes,
     Nest,
     computes_same,
@@ -39,6 +40,9 @@ from lamina.schedule.cost.vectors import BodyAxes
 # with a barrier between warps. Fitted to a scan of (14336, 1104) float16 along its first axis, in
 # which 8 rows of each thread wait for one another: 146 us on an H200.
 EXCHANGE = 20
+# Instructions in whose time a warp of a GPU exchanges: a multiprocessor has units for 32 lanes, and
+# adds 128 (CUDA C++ Programming Guide, throughput of native arithmetic instructions).
+SHUFFLE = 4
 # Instructions in whose time lanes go to any others of a vector: processors have one unit for that,
 # and two or more for most else. Of a scan of (64, 1000) elements on a Zen 4, a vector of 16 takes 3
 # ns (2.8 are predicted).
@@ -513,11 +517,22 @@ class _Walker:
     def _join_lanes(self, node: Node, home: Loop) -> None:
         """What joins the lanes of each sum of a reduction after its loops, in the body of `home`:
         they are halved until one is left. 16 lanes take 4 halvings, each of which is a shuffle and
-        a step of the monoid: both count as steps, 8 for each sum."""
+        a step of the monoid: both count as steps, 8 for each sum. On a GPU all threads take them,
+        and a shuffle is SHUFFLE instructions of each component."""
         axes = all_axes(node)
         if self.vectors.isdisjoint(bound_axes(node)):
             return  # each lane is a sum of its own
-        halvings = self._lanes(axes - self.dots).bit_length() - 1
-        steps = 2 * halvings * self._copies(free_axes(node))
-        op = node.arg.monoid.op or node.arg.monoid
-        home.work.append(Work(op, node.dtype, home.times, lanes=1, copies=steps))
+        lanes, sums = self._lanes(axes - self.dots), self._copies(free_axes(node))
+        monoid, dtype = node.arg.monoid, node.dtype
+        op = monoid.op or monoid
+        if self.each_lane:
+            halvings = lanes.bit_length() - 1
+            home.work.append(Work(op, dtype, home.times, lanes=1, copies=2 * halvings * sums))
+            return
+        # A loop of more iterations than a block has threads goes in steps.
+        threads = min(lanes, SCANNING_THREADS)
+        of_row = max(threads * self._lanes(bound_axes(node)) // lanes, 1)
+        halvings = (of_row - 1).bit_length()
+        shuffles = SHUFFLE * halvings * sums * monoid.arity
+        home.work.append(Work(op, dtype, home.times, threads, halvings * sums))
+        home.work.append(Work(Op.BITCAST, dtype, home.times, threads, shuffles))

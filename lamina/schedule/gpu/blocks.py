@@ -77,6 +77,7 @@ class Sharing:
         32 leave a loop of 64 elements 2 neighbours a thread, not 4
     min_threads: of a block
     is_scan: is a loop a scan, whose threads exchange sums at each step?
+    tile_rows: rows of each thread, which it sums side by side
     accesses: that a thread makes before it computes
     at_once: elements that it reads before it computes at least, whatever an access has
     held: the loads whose elements registers hold: those that several passes over a row need; if
@@ -90,6 +91,7 @@ class Sharing:
     min_threads_of_row: int
     min_threads: int
     is_scan: bool
+    tile_rows: int
     accesses: int
     at_once: int
     held: list[Node]
@@ -330,6 +332,8 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Bl
     # accesses for each of 32 reductions are more than these hold.
     monoids = [node.arg.monoid for node in plan.kernel.of(Op.LOOP_REDUCE)]
     exchanges = sum(COMPOUND if monoid.op is None else 1 for monoid in monoids)
+    tile_rows = points(plan.register_tile.intersection(plan.kernel.row_axes))
+    exchanges *= tile_rows
     read_again = needed_again(plan.kernel, {Op.LOAD})
     return Sharing(
         rows,
@@ -339,6 +343,7 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Bl
         # Few blocks have many threads each, so that enough reads are under way.
         min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
         is_scan=is_scan,
+        tile_rows=tile_rows,
         accesses=ACCESSES * (warp if is_scan else exchanges),
         at_once=1 if across is not None or is_few else ACCESSES * plan.width,
         held=read_again or plan.kernel.of(Op.LOAD),
@@ -413,12 +418,26 @@ def _division(
     few_elements = _division_of_accesses(size, lanes, held, sharing)
     if few_elements is not None:
         return few_elements
+    if sharing.tile_rows > 1 and not sharing.is_read_again:
+        return _division_in_steps(size, lanes, sharing)
     fewest = min(held, kept) or held
     for block in _largest_blocks(fewest, sharing):
         # The loop over the steps of a scan needs no whole row in registers.
         if sharing.is_scan or block.holds(size, sharing.rows):
             return block
     return None
+
+
+def _division_in_steps(size: int, lanes: int, sharing: Sharing) -> _Division:
+    """The block for rows of a register tile whose sums leave no room for elements: its threads have
+    `sharing.accesses` accesses each, one after the other, so that few exchange each of many sums.
+
+    25 sums over 2160 elements, 8 in an access, are 2 * 25 accesses a thread: 6 threads, or the 64
+    that a block has at least.
+    """
+    side = sharing.rows.side
+    wanted = ceil(size / (sharing.accesses * lanes)) * side
+    return _Division(max(power_of_two_from(wanted), sharing.min_threads), max_elements=0)
 
 
 def _max_elements(held: int, rows: BlockRows) -> int:
