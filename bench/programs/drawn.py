@@ -264,9 +264,9 @@ class Runner:
         return True
 
     def measure(self, seconds: float, core: int) -> float:
-        """The seconds of a call. Those of a GPU are made on the core of that number, which is
+        """The seconds of a call. NVIDIA's GPUs are called from the core of that number, which is
         counted on from the first one where the machine has fewer."""
-        if self.device == "cpu":
+        if not self.device.startswith("cuda"):
             return self._measure(seconds)
         usable = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {sorted(usable)[core % len(usable)]})

@@ -435,9 +435,9 @@ def _division_in_steps(size: int, lanes: int, sharing: Sharing) -> _Division:
     25 sums over 2160 elements, 8 in an access, are 2 * 25 accesses a thread: 6 threads, or the 64
     that a block has at least.
     """
-    side = sharing.rows.side
-    wanted = ceil(size / (sharing.accesses * lanes)) * side
-    return _Division(max(power_of_two_from(wanted), sharing.min_threads), max_elements=0)
+    wanted = ceil(size / (sharing.accesses * lanes)) * sharing.rows.side
+    threads = max(power_of_two_from(wanted), sharing.min_threads)
+    return _Division(min(threads, LONG_BLOCK), max_elements=0)
 
 
 def _max_elements(held: int, rows: BlockRows) -> int:
