@@ -25,7 +25,6 @@ from bench.worker import ProgramError, ProgramTimeoutError, Worker
 PEERS = ("torch", "torch.compile", "jax")
 ROUNDS = 5
 _TURN_SECONDS = 0.04
-_CORES_APART = 3  # of two rounds: of 16 cores, 5 rounds have 5
 _IDLE_SECONDS = 60.0  # until a GPU has done what stopped processes had asked for
 SEARCHED = "lamina.search"  # lamina, which measures CANDIDATES schedules of each kernel
 CANDIDATES = 8
@@ -216,14 +215,13 @@ class Examination:
             self.outcome.regret = median(first / best for first, best in pairs)
 
     def _turns(self, column: str) -> Callable[[], float]:
-        """What measures a column, once a round. In a round all columns run on one core, another one
-        in each: cores of a shared machine are up to 1.6 times slower for seconds, each at times of
-        its own, and a call of a GPU is often as long as the host needs for it."""
-        rounds = itertools.count()
+        """What measures a column, once a round. Beside NVIDIA's GPUs all columns of a round run on
+        one core, the next one in the next round: cores of a shared machine are 1.5 times slower for
+        seconds, each at times of its own, and a call is often as long as the host needs for it."""
+        cores = itertools.count(self.program.index)
 
         def turn() -> float:
-            core = self.program.index + _CORES_APART * next(rounds)
-            answer = self.crew.tell(column, "time", _TURN_SECONDS, core)
+            answer = self.crew.tell(column, "time", _TURN_SECONDS, next(cores))
             seconds: float = answer["seconds"]
             return seconds
 

@@ -2,13 +2,15 @@
 
 Arguments: the column, the seed, the number of threads (0: all), a folder for results, the device.
 Each line that it reads is a JSON list: ["case", index, data] compiles a program, runs it and writes
-its results, ["idle", seconds] waits until the GPU has no work of other processes, ["time", seconds]
-measures the program, ["rates"] measures how fast the device is, unless that is kept, ["cost"]
-predicts what the program takes, ["kernels"] tells what lamina's kernels take, ["drop"] forgets it.
+its results, ["idle", seconds] waits until the GPU has no work of other processes, ["time", seconds,
+core] measures the program, beside NVIDIA's GPUs on that core, ["rates"] measures how fast the
+device is, unless that is kept, ["cost"] predicts what the program takes, ["kernels"] tells what
+lamina's kernels take, ["drop"] forgets it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -264,16 +266,17 @@ class Runner:
         return True
 
     def measure(self, seconds: float, core: int) -> float:
-        """The seconds of a call. NVIDIA's GPUs are called from the core of that number, which is
-        counted on from the first one where the machine has fewer."""
+        """The seconds of a call. Beside NVIDIA's GPUs all threads of the process run on the core of
+        that number, which is counted on from the first one where the machine has fewer: PyTorch
+        goes through derivatives in a thread of its own."""
         if not self.device.startswith("cuda"):
             return self._measure(seconds)
         usable = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {sorted(usable)[core % len(usable)]})
+        _run_on({sorted(usable)[core % len(usable)]})
         try:
             return self._measure(seconds)
         finally:
-            os.sched_setaffinity(0, usable)
+            _run_on(usable)
 
     def _measure(self, seconds: float) -> float:
         step, own = self.step, self.own
@@ -319,6 +322,14 @@ class Runner:
         self.step = None
         gc.collect()
         self.own.free()
+
+
+def _run_on(cores: set[int]) -> None:
+    """Let all threads of this process run on these cores alone. Those that end meanwhile need
+    none."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
 
 
 def _told(error: Exception) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -195,6 +198,28 @@ def test_all_columns_of_a_round_run_on_one_core(bench: Bench) -> None:
     assert cores["torch.compile"] == [trial, first, second]
     # The best peer has a turn more in each round.
     assert sorted(cores["torch"]) == [trial, first, first, second, second]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no thread on a core")
+def test_a_turn_beside_a_gpu_has_all_threads_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = os.sched_getaffinity(0)
+    cores = sorted(usable)
+    ends, seen = threading.Event(), []
+    other = threading.Thread(target=ends.wait)
+    other.start()
+
+    def measured(seconds: float) -> float:
+        seen.extend(os.sched_getaffinity(one) for one in (0, other.native_id or 0))
+        return seconds
+
+    runner = Runner.__new__(Runner)
+    runner.device = "cuda:0"
+    monkeypatch.setattr(runner, "_measure", measured)
+    assert runner.measure(2.0, len(cores) + 1) == 2.0
+    assert seen == [{cores[1 % len(cores)]}] * 2
+    assert os.sched_getaffinity(0) == os.sched_getaffinity(other.native_id or 0) == usable
+    ends.set()
+    other.join()
 
 
 def test_the_first_choice_is_compared_with_a_search(bench: Bench) -> None:
