@@ -15,12 +15,12 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, free_axes, indices_of, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.hits import find_hit_loop
 from lamina.loops.nest import MANY_SUMS_OF_WARP, Nest, operands_of
 from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.pipelining import is_back_to_back
 from lamina.targets.blocks import Cut
 from lamina.targets.c.operations import CLanguage
-from lamina.targets.hits import find_hit_loop
 from lamina.targets.kernel import KernelPrinter
 from lamina.targets.language import Point, Value, Values
 from lamina.targets.names import monoid_name

@@ -241,10 +241,14 @@ def test_register_tiles_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert rows in tiles
 
 
-@pytest.mark.parametrize("places", [5, 25, 37])
-def test_register_tiles_of_places(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("places", "shape"), [(5, (6, 700)), (25, (6, 700)), (37, (6, 700)), (41, (5000, 60))]
+)
+def test_register_tiles_of_places(
+    places: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sums for each place of what goes there, all of which read the same elements: tiles of all
-    places, or of about half of 37."""
+    places, or of about half of 37 and 41. Rows of 60 are several in a warp."""
     tiles: list[int] = []
 
     def predicted(plan: GpuPlanner) -> float:
@@ -259,8 +263,8 @@ def test_register_tiles_of_places(places: int, monkeypatch: pytest.MonkeyPatch) 
         at_place = goes_to[None, None] == lm.arange(places, device=x.device)[None, :, None]
         return [lm.where(at_place, x[:, None], 0.0).sum(-1)]
 
-    on_both(run, values(6, 700))
-    assert {5: 5, 25: 25, 37: 19}[places] in tiles
+    on_both(run, values(*shape))
+    assert {5: 5, 25: 25, 37: 19, 41: 21}[places] in tiles
 
 
 def test_cross_entropy_forward_and_backward() -> None:

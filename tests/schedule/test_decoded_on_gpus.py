@@ -51,4 +51,4 @@ def test_blocks_are_predicted_to_be_faster(name: str, monkeypatch: pytest.Monkey
     apart = product(KINDS[name], rows).cost.seconds
     forget()
     assert with_tiles < 0.9 * without  # all bytes of a row as one loop
-    assert with_tiles < 0.75 * apart  # threads along blocks
+    assert with_tiles < 0.72 * apart  # threads along blocks; 0.71 is predicted of IQ4_NL

@@ -60,13 +60,26 @@ def of_places(places: int = 25) -> Lowered:
     )
 
 
-@pytest.mark.parametrize(("places", "tile"), [(7, 7), (25, 25), (37, 19)])
-def test_updates_are_read_once_for_many_places(places: int, tile: int) -> None:
+@pytest.mark.parametrize(("places", "tiles"), [(7, (7,)), (25, (25,)), (37, (19, 18))])
+def test_updates_are_read_once_for_many_places(places: int, tiles: tuple[int, ...]) -> None:
     """An update is loaded once for all places of a tile, each of which compares its index."""
     *_, kernel = of_places(places).kernels
     updates = len(re.findall(r"= p1\[", kernel.source))
-    comparisons = len(re.findall(r"_Bool eq_\d+ =", kernel.source))
-    assert comparisons >= tile * updates > 0
+    comparisons = len(re.findall(r"load_\d+ == ", kernel.source))
+    assert len(tiles) * comparisons == sum(tiles) * updates > 0
+
+
+def test_few_threads_exchange_many_sums() -> None:
+    *_, kernel = of_places().kernels
+    assert re.search(r"KERNEL\(64\b", kernel.source)
+
+
+def test_rows_of_a_tile_that_are_long_have_a_long_block() -> None:
+    """One in steps: a thread for each few accesses of a row would be more than a block has."""
+    rows, vector = lm.TensorSpec((SIZE, 1 << 19), lm.bfloat16), lm.TensorSpec((1 << 19,))
+    (kernel,) = lowered(by_vector, rows, vector).kernels
+    assert "KERNEL(512)" in kernel.source
+    assert "split(a1, 4096)" in kernel.schedule  # 512 threads with 8 neighbours
 
 
 @pytest.mark.parametrize("program", [of_matrix, of_heads, of_places])

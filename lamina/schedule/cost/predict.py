@@ -10,9 +10,9 @@ from math import ceil
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
-from lamina.loops.hits import lanes_vote
+from lamina.loops.hits import find_hit_loop, owners_of
 from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
@@ -244,7 +244,8 @@ class _GpuCost(_NestCost):
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         super().__init__(in_blocks(nest), target, rates, around)
         # Whether each lane of a warp looks at another update of a scatter.
-        self.lanes_vote = lanes_vote(nest, target.warp)
+        columns = nest.kernel.stores[0].axes[nest.kernel.rows :]
+        self.lanes_vote = find_hit_loop(nest, columns, target.warp) is not None
 
     def _accesses(self) -> float:
         """The seconds of one multiprocessor that did all accesses of all blocks: each instruction
@@ -378,7 +379,7 @@ class _GpuCost(_NestCost):
         if not scattering:
             return time
         launch = self.rates.launch
-        share = self._share_of_iterations()
+        share = self._share_of_iterations(1 / owners_of(self.kernel))
         demands = {name: each * share for name, each in time.demands.items()}
         seconds = launch + max((time.seconds - launch) * share, scattering)
         return KernelTime(seconds, {**demands, "scatter": scattering})
@@ -415,8 +416,9 @@ class _GpuCost(_NestCost):
         """The seconds of the updates of a scatter; 0 for any other kernel. Atomic ones are so many
         at a time, and those of a place one after the other, if all places are as likely. In order,
         each thread goes through all updates of its rows, or all threads of a warp do so together:
-        they look at 32 at a time, and add those that are theirs. Of 8192 updates these are 256
-        where one in 32 is of the same place, as of words, and take as long as 512 of a thread."""
+        they look at 32 at a time, and add those that are theirs. These are at least one in 32, as
+        data have some places more often than others, such as words. Of 8192 updates a thread then
+        looks at 256 and adds 256, which takes as long as 512 of a thread by itself."""
         kernel, rates = self.kernel, self.rates
         if not scatter_indices(kernel):
             return 0.0
@@ -426,19 +428,14 @@ class _GpuCost(_NestCost):
         if store.atomic:
             return max(updates * rates.atomic, of_place * rates.same_place)
         iterations = points(store.axes[kernel.rows :])
-        return iterations * rates.update * min(2 * self._share_of_iterations(), 1.0)
+        own = max(1 / owners_of(kernel), 1 / WARP)
+        return iterations * rates.update * self._share_of_iterations(own)
 
-    def _share_of_iterations(self) -> float:
+    def _share_of_iterations(self, own: float) -> float:
         """The share of the loop over updates that a thread of a scatter runs: all of it, or, where
-        lanes vote, the iterations that it looks at and those of updates that are its own.
-
-        With 8 owners for each row 1/32 + 1/8. With thousands of places for each it is 1/32.
-        """
-        if not self.lanes_vote:
-            return 1.0
-        deciding = free_axes(self.kernel.stores[0].condition)
-        owners = points([axis for axis in self.kernel.row_axes if axis in deciding])
-        return 1 / WARP + 1 / owners
+        lanes vote, the iterations that it looks at and those of updates of its `own`, a share too:
+        1/32 + 1/8 of 8 owners for each row."""
+        return min(1 / WARP + own, 1.0) if self.lanes_vote else 1.0
 
     def _chain(self) -> float:
         """The chains of a block, in each round."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import product
 
 from lamina.core.dtypes import DType, bool_
+from lamina.core.integers import power_of_two_from
 from lamina.graph import index as ix
 from lamina.ir.kernel import TRUE, Store, all_axes, bound_axes, free_axes, indices_of, points
 from lamina.ir.monoids import Monoid
@@ -169,8 +170,11 @@ class _Walker:
         """Where `node`, which the body of `loop` needs, is computed: in the body of the innermost
         loop over one of its axes, of `loop` and those around it; of the whole kernel if it depends
         on none of them. On a GPU each block computes all that it needs."""
-        homes = free_axes(node) | self.blocks
-        return next((place for place in loop.outwards() if place.axis in homes), self.root)
+        free = free_axes(node)
+        for place in loop.outwards():
+            if place.axis in free or place.axis in self.blocks:
+                return place
+        return self.root
 
     # Stores.
 
@@ -529,8 +533,8 @@ class _Walker:
             halvings = lanes.bit_length() - 1
             home.work.append(Work(op, dtype, home.times, lanes=1, copies=2 * halvings * sums))
             return
-        # A loop of more iterations than a block has threads goes in steps.
-        threads = min(lanes, SCANNING_THREADS)
+        # The printer rounds threads up, and a loop of more iterations goes in steps.
+        threads = min(power_of_two_from(lanes), SCANNING_THREADS)
         of_row = max(threads * self._lanes(bound_axes(node)) // lanes, 1)
         halvings = (of_row - 1).bit_length()
         shuffles = SHUFFLE * halvings * sums * monoid.arity

@@ -77,8 +77,8 @@ class Sharing:
         32 leave a loop of 64 elements 2 neighbours a thread, not 4
     min_threads: of a block
     is_scan: is a loop a scan, whose threads exchange sums at each step?
-    tile_rows: rows of each thread, which it sums side by side
-    accesses: that a thread makes before it computes
+    tile_rows: of a register tile of rows, which a thread sums side by side; 1 without such a tile
+    accesses: that a thread makes, if registers hold them before it computes
     at_once: elements that it reads before it computes at least, whatever an access has
     held: the loads whose elements registers hold: those that several passes over a row need; if
         there are none all loads, so that a thread has its reads under way at once
@@ -332,7 +332,7 @@ def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Bl
     # accesses for each of 32 reductions are more than these hold.
     monoids = [node.arg.monoid for node in plan.kernel.of(Op.LOOP_REDUCE)]
     exchanges = sum(COMPOUND if monoid.op is None else 1 for monoid in monoids)
-    tile_rows = points(plan.register_tile.intersection(plan.kernel.row_axes))
+    tile_rows = points(plan.register_tile) if plan.has_row_tile else 1
     exchanges *= tile_rows
     read_again = needed_again(plan.kernel, {Op.LOAD})
     return Sharing(
@@ -418,7 +418,7 @@ def _division(
     few_elements = _division_of_accesses(size, lanes, held, sharing)
     if few_elements is not None:
         return few_elements
-    if sharing.tile_rows > 1 and not sharing.is_read_again:
+    if sharing.tile_rows > 1 and not (sharing.is_read_again or sharing.is_across):
         return _division_in_steps(size, lanes, sharing)
     fewest = min(held, kept) or held
     for block in _largest_blocks(fewest, sharing):
@@ -432,7 +432,7 @@ def _division_in_steps(size: int, lanes: int, sharing: Sharing) -> _Division:
     """The block for rows of a register tile whose sums leave no room for elements: its threads have
     `sharing.accesses` accesses each, one after the other, so that few exchange each of many sums.
 
-    25 sums over 2160 elements, 8 in an access, are 2 * 25 accesses a thread: 6 threads, or the 64
+    25 sums over 2160 elements, 8 in an access, are 2 * 25 accesses a thread: 8 threads, or the 64
     that a block has at least.
     """
     wanted = ceil(size / (sharing.accesses * lanes)) * sharing.rows.side
