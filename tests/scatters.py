@@ -19,15 +19,22 @@ ROWS, STEPS, TARGETS = 32, 40, 9
 WINDOWS, WIDTH = 5, 7  # what is added at a place and those that follow
 
 
-def _windows(columns: int, dtype: DType) -> Node:
-    """Windows added where they overlap: places and updates depend on two loops."""
+def windows(columns: int, dtype: DType, *, are_known: bool = False) -> Node:
+    """Windows added where they overlap: places and updates depend on two loops. Where they start is
+    data, or known: at 0, 1, 3, 4, 6."""
     shape = (WINDOWS, WIDTH)
-    starts = build.expand(leaf(0, (WINDOWS, 1), int64), shape)
+    if are_known:
+        threes = build.iota(WINDOWS, int64) * 3
+        halves = Node(Op.IDIV, (threes, build.full((WINDOWS,), 2, int64)))
+        first = build.reshape(halves, (WINDOWS, 1))
+    else:
+        first = leaf(2, (WINDOWS, 1), int64)
+    starts = build.expand(first, shape)
     steps = build.expand(build.reshape(build.iota(WIDTH, int64), (1, WIDTH)), shape)
     places = build.reshape(starts + steps, (WINDOWS * WIDTH, 1))
     parts = build.expand(leaf(1, (WINDOWS, 1, columns), dtype), (*shape, columns))
     updates = build.reshape(parts, (WINDOWS * WIDTH, columns))
-    target = leaf(2, (TARGETS, columns), dtype)
+    target = leaf(0, (TARGETS, columns), dtype)
     return Node(Op.SCATTER, (target, build.expand(places, updates.shape), updates), Scatter(0, ADD))
 
 
@@ -56,8 +63,8 @@ def _case(dtype: DType, columns: int, schedule: str, asks: bool) -> Case:
 def cases(dtype: DType) -> dict[str, Case]:
     """Scatters of `dtype` that add in the order of the updates, where the device does that."""
     return {
-        "two loops": Case(_windows(128, dtype), "", True),
-        "two loops, no full warp": Case(_windows(50, dtype), "", False),
+        "two loops": Case(windows(128, dtype), "", True),
+        "two loops, no full warp": Case(windows(50, dtype), "", False),
         "rows": Case(_rows(64, dtype), "", True),
         "lanes of several rows": _case(
             dtype, 64, "reorder(a1, a0); bind(a1, grid); bind(a0, grid)", False

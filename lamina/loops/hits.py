@@ -2,7 +2,7 @@
 
 from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
-from lamina.loops.nest import Axes, Nest, scatter_indices
+from lamina.loops.nest import Axes, Nest, scatter_places
 
 
 def find_hit_loop(nest: Nest, axes: Axes, warp: int) -> Node | None:
@@ -15,7 +15,7 @@ def find_hit_loop(nest: Nest, axes: Axes, warp: int) -> Node | None:
     that run all loops together: a lane that is missing casts no vote. Of several loops that decide
     the condition, the longest one gains most.
     """
-    if not scatter_indices(nest.kernel):
+    if not scatter_places(nest.kernel):
         return None
     store = nest.kernel.stores[0]
     if store.atomic:  # its rows are the updates
@@ -37,8 +37,8 @@ def owners_of(kernel: Kernel) -> int:
     """Among how many rows the updates of a scatter are shared out, as by `Partition`: its condition
     compares the place of an update with their axes, and they are not what the place is read by."""
     read_by = set[Node]()
-    for place in scatter_indices(kernel):
-        read_by |= free_axes(place)
+    for place in scatter_places(kernel):
+        read_by |= free_axes(place.index)
     deciding = free_axes(kernel.stores[0].condition) - read_by
     return points([axis for axis in kernel.row_axes if axis in deciding])
 

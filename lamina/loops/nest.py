@@ -12,6 +12,7 @@ every store, the *rows*, can run in any order; the other ones are its *columns*.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 from typing import NamedTuple
 
 from lamina.core.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8
@@ -381,13 +382,35 @@ def _serial_columns(kernel: Kernel) -> frozenset[Node]:
     return frozenset(serial)
 
 
-def scatter_indices(kernel: Kernel) -> list[Node]:
-    """The terms of the index of the kernel's only store that data say: [load of i] for
-    ``y[4 * i[a0] + a1] += x``. Empty if the store does not combine, or if there are several."""
+@dataclass(frozen=True)
+class ScatterPlace:
+    """Where along one axis a scatter puts its updates: at element ``stride * index`` of an array,
+    beside what the row axes and a constant add."""
+
+    index: Node
+    stride: int
+
+
+def scatter_places(kernel: Kernel) -> list[ScatterPlace]:
+    """The places of the kernel's only store that data say: load of i, 4 elements apart, for
+    ``y[4 * i[a0] + a1] += x`` with the row axis a1. Empty if the store does not combine, or if
+    there are several.
+
+    An update's own axes are a part of its place: i + a0 for ``y[i[a1] + a0] += x`` with the columns
+    a0 and a1, of which pairs have places in common.
+    """
     store = kernel.stores[0]
     if store.monoid is None or len(kernel.stores) > 1:
         return []
-    return [term for term in ix.terms_of(store.index)[0] if term.op is not Op.AXIS]
+    strides, _ = ix.terms_of(store.index)
+    said = {term: stride for term, stride in strides.items() if term.op is not Op.AXIS}
+    columns = {axis: strides[axis] for axis in store.axes[kernel.rows :] if axis in strides}
+    if not (said and columns):
+        return [ScatterPlace(term, stride) for term, stride in said.items()]
+    together = {**said, **columns}
+    apart = gcd(*together.values())
+    index = ix.affine({term: stride // apart for term, stride in together.items()}, 0)
+    return [ScatterPlace(index, apart)]
 
 
 def has_atomics(kernel: Kernel) -> bool:
@@ -395,7 +418,7 @@ def has_atomics(kernel: Kernel) -> bool:
     is the same in any order, and that is one atomic instruction?"""
     store = kernel.stores[0]
     is_integer = store.value.dtype in (int32, int64)
-    return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_indices(kernel))
+    return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_places(kernel))
 
 
 def is_of_constants(kernel: Kernel, value: Node) -> bool:

@@ -17,7 +17,7 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.ir.substitute import substitute
 from lamina.loops.moves import Move
-from lamina.loops.nest import Nest, PrivateResults, has_atomics, scatter_indices
+from lamina.loops.nest import Nest, PrivateResults, has_atomics, scatter_places
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Partition(Move):
     def apply(self, nest: Nest) -> Nest:
         store = nest.kernel.stores[0]
         value = store.value
-        places = scatter_indices(nest.kernel)
+        places = scatter_places(nest.kernel)
         self.require(nest.private is None, "blocks share the updates already")
         self.require(len(places) == 1, "no store adds at one index that data say")
         is_power_of_two = self.workers.bit_count() == 1 and self.workers > 0
@@ -49,7 +49,7 @@ class Partition(Move):
         numbers = {axis.arg.number for axis in nest.order}
         self.require(self.into not in numbers, "the new axes are new")
         worker = ix.axis(self.into, self.workers)
-        last_bits = Node(Op.AND, (places[0], const(self.workers - 1, int64)))
+        last_bits = Node(Op.AND, (places[0].index, const(self.workers - 1, int64)))
         is_owner = Node(Op.EQ, (last_bits, worker))
         if value.op is Op.LOAD:  # only the owner reads the update
             source, *conditions = value.src
@@ -123,7 +123,7 @@ class Privatize(Move):
         self.require(self.places > 0, "a block has a place at least")
         numbers = {axis.arg.number for axis in nest.order}
         self.require(self.into not in numbers, "the new axes are new")
-        place = scatter_indices(kernel)[0]
+        place = scatter_places(kernel)[0].index
         extent = places_of(kernel)
         self.require(extent > 0, "nothing says how many places there are")
         blocks = -(-extent // self.places)  # rounded up
@@ -167,21 +167,21 @@ def _read_at_once(store: Store, kernel: Kernel) -> Node:
 def places_of(kernel: Kernel) -> int:
     """How many places a scatter by one index can choose from, by its condition or by its bounds; 0
     where neither says that, and of any other kernel."""
-    indices = scatter_indices(kernel)
-    if len(indices) != 1:
+    places = scatter_places(kernel)
+    if len(places) != 1:
         return 0
-    (place,) = indices
+    index = places[0].index
     sizes = ix.extents(kernel.stores[0].condition) or {}
-    low, high = bounds(place)
-    if place not in sizes and low >= 0:  # the index says it by itself, as a remainder does
+    low, high = bounds(index)
+    if index not in sizes and low >= 0:  # the index says it by itself, as a remainder does
         return high + 1
-    return sizes.get(place, 0)
+    return sizes.get(index, 0)
 
 
 def scale_of_updates(kernel: Kernel) -> Scale | None:
     """The integers by which a scatter that adds float32 does so; None of any other kernel, and
     where these would have too few bits."""
     store = kernel.stores[0]
-    if store.monoid is not ADD or store.value.dtype is not float32 or not scatter_indices(kernel):
+    if store.monoid is not ADD or store.value.dtype is not float32 or not scatter_places(kernel):
         return None
     return scale_of(store.value, points(store.axes[kernel.rows :]))

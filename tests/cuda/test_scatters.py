@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from lamina.core import dtypes
@@ -13,12 +16,13 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX, MIN, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.loops.nest import Nest, scatter_indices
+from lamina.loops.nest import Nest, scatter_places
 from lamina.runtime.nvrtc import compile_source
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu import scatters as gpu_scatters
 from lamina.schedule.gpu.atoms import RESERVED_BYTES
 from tests import scatters
+from tests.cuda.fibers import run_in_fibers
 from tests.cuda.test_compile import ARCHITECTURES, compiled
 from tests.generators import leaf
 
@@ -73,6 +77,34 @@ def test_float32_is_added_in_memory_of_blocks(
     (launch,) = [each for each in planned.launches if each.name.startswith("scatter")]
     assert 0 < launch.shared <= CUDA["sm_90a"].shared_bytes - RESERVED_BYTES
     assert compile_source(planned.text, "sm_90a")
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int32, dtypes.int64])
+@pytest.mark.parametrize("columns", [2, 6])
+@pytest.mark.parametrize("places", [4, scatters.TARGETS])  # of a block: one of several, or the row
+@pytest.mark.parametrize("are_known", [False, True])
+def test_windows_that_overlap_are_added_in_memory_of_blocks(
+    dtype: DType,
+    columns: int,
+    places: int,
+    are_known: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The place of an update is the start of its window and its number there."""
+    monkeypatch.setattr(gpu_scatters, "_in_another_way", lambda node, target: None)
+    node = scatters.windows(columns, dtype, are_known=are_known)
+    name = f"scatter1_{columns}x{scatters.WINDOWS}x{scatters.WIDTH}"
+    moves = f"privatize({places}) -> a3; reorder(a0, a3); bind(a2, thread)"
+    with using(schedule=f"[{name}]; {moves}; bind(a0, grid); bind(a3, grid)"):
+        planned = compiled(node)
+    assert "combine_results<" in planned.text.partition(KERNELS)[2]
+    sample = scatters.sample(scatters.Case(node, "", False))
+    leaves = sorted(sample.inputs, key=lambda each: each.arg.storage)
+    inputs = [np.frombuffer(sample.inputs[each], each.dtype.numpy) for each in leaves]
+    (got,) = run_in_fibers(planned, inputs, tmp_path)
+    (wanted,) = sample.results
+    np.testing.assert_array_equal(got, wanted.reshape(-1))
 
 
 @pytest.mark.parametrize("places", [30_000, 65_536])
@@ -144,8 +176,8 @@ def test_long_columns_are_copied_as_rows(dtype: DType, places: int, is_turned: b
     planned = compiled(Node(Op.SCATTER, operands, Scatter(0, ADD)))
     (nest,) = [plan.nest for plan in planned.plans.values() if plan.name.startswith("scatter")]
     assert isinstance(nest, Nest)
-    place, strides = scatter_indices(nest.kernel)[0], ix.terms_of(nest.kernel.stores[0].index)[0]
-    assert (strides[place] == 1) is is_turned
+    (place,) = scatter_places(nest.kernel)
+    assert (place.stride == 1) is is_turned
 
 
 @pytest.mark.usefixtures("nvrtc")

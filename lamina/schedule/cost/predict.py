@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
 from lamina.loops.hits import find_hit_loop, owners_of
-from lamina.loops.nest import Nest, bypasses_caches, scatter_indices
+from lamina.loops.nest import Nest, bypasses_caches, scatter_places
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.body import Access, Loop
@@ -394,7 +394,7 @@ class _GpuCost(_NestCost):
         array = kernel.parameters[store.parameter]
         width = points([axis for axis in kernel.row_axes if self.nest.bound(axis) == "vector"])
         results = private.places * width
-        stride = ix.terms_of(store.index)[0][scatter_indices(kernel)[0]]
+        stride = scatter_places(kernel)[0].stride
         of_row = self.nest.axis(private.block).arg.size
         passes = private.scale.passes if private.scale else 1
         blocks = BlocksOfScatter(
@@ -420,7 +420,7 @@ class _GpuCost(_NestCost):
         data have some places more often than others, such as words. Of 8192 updates a thread then
         looks at 256 and adds 256, which takes as long as 512 of a thread by itself."""
         kernel, rates = self.kernel, self.rates
-        if not scatter_indices(kernel):
+        if not scatter_places(kernel):
             return 0.0
         store = kernel.stores[0]
         updates = points(store.axes)

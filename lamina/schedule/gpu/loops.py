@@ -21,7 +21,7 @@ from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Schedule, apply
-from lamina.loops.nest import Nest, has_atomics, scatter_indices, serial_axes
+from lamina.loops.nest import Nest, has_atomics, scatter_places, serial_axes
 from lamina.loops.scatters import Atomic, Partition
 from lamina.schedule.cost.predict import predict_time
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
@@ -85,7 +85,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     plan = GpuPlanner(kernel, target, knobs)
     plan.fuse_all()
     in_blocks: list[GpuPlanner] = []
-    if target.adds_atomically and scatter_indices(kernel):
+    if target.adds_atomically and scatter_places(kernel):
         in_blocks += private_scatters(plan)
     if target.adds_atomically and has_atomics(kernel):
         _scatter_in_any_order(plan)
@@ -242,7 +242,7 @@ def _partition_scatter(plan: GpuPlanner) -> None:
     is taken, as owners are told by last bits.
     """
     owners = SCATTER_THREADS * plan.knobs.enough_threads // max(points(plan.rows), 1)
-    if owners > 1 and len(scatter_indices(plan.kernel)) == 1:
+    if owners > 1 and len(scatter_places(plan.kernel)) == 1:
         power_of_two = 1 << owners.bit_length()
         plan.do(Partition(power_of_two, plan.next_axis()))
 

@@ -26,7 +26,7 @@ from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, points
 from lamina.ir.node import Node, const
-from lamina.loops.nest import Axes, Nest, PrivateResults, scatter_indices
+from lamina.loops.nest import Axes, Nest, PrivateResults, scatter_places
 from lamina.schedule.gpu.private_scatters import RESULTS_AT_ONCE
 from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.language import Point, Value
@@ -59,7 +59,7 @@ class ResultsOfBlock:
         assert nest.private is not None
         store = nest.kernel.stores[0]
         block = nest.axis(nest.private.block)
-        (place,) = scatter_indices(nest.kernel)
+        (place,) = scatter_places(nest.kernel)
         strides, _ = ix.terms_of(store.index)
         rows = {axis: strides.get(axis, 0) for axis in nest.kernel.row_axes if axis is not block}
         in_grid = {axis for axis in rows if nest.bound(axis) == "grid"}
@@ -77,7 +77,7 @@ class ResultsOfBlock:
                 "privatize: a block has some places of one column, or of columns side by side "
                 "along one axis that threads share"
             )
-        return cls(nest.private, store, place, strides[place], block, others, sides)
+        return cls(nest.private, store, place.index, place.stride, block, others, sides)
 
     @property
     def width(self) -> int:
