@@ -148,13 +148,13 @@ def _tinygrad_logits(ids: Any, weights: Weights) -> Any:
 
 def _lamina(lm: Any, ids: Any, _: Any, *arrays: Any) -> Any:
     weights = _named(arrays)
-    return lambda: _lamina_logits(lm, ids, weights)
+    return lambda ids: _lamina_logits(lm, ids, weights)
 
 
 def _torch(torch: Any, ids: Any, _: Any, *arrays: Any) -> Any:
     weights = _named(arrays)
 
-    def step() -> Any:
+    def step(ids: Any) -> Any:
         with torch.no_grad():
             return _torch_logits(torch, ids, weights)
 
@@ -174,7 +174,7 @@ def _jax(jax: Any, ids: Any, _: Any, *arrays: Any) -> Any:
 
 def _tinygrad(_: Any, ids: Any, following: Any, *arrays: Any) -> Any:
     weights = _named(arrays)
-    return lambda: _tinygrad_logits(ids, weights).realize()
+    return lambda ids: _tinygrad_logits(ids, weights)
 
 
 def _lamina_training(lm: Any, ids: Any, following: Any, *arrays: Any) -> Any:
@@ -185,7 +185,7 @@ def _lamina_training(lm: Any, ids: Any, following: Any, *arrays: Any) -> Any:
     parameters = list(weights.values())
     optimizer = nn.optim.AdamW(parameters, lr=LEARNING_RATE)
 
-    def step() -> Any:
+    def step(ids: Any, following: Any) -> Any:
         logits = _lamina_logits(lm, ids, weights)
         loss = lm.cross_entropy(logits.reshape((-1, VOCABULARY)), following.reshape((-1,)))
         optimizer.step(lm.gradient(loss, parameters))
@@ -198,7 +198,7 @@ def _torch_training(torch: Any, ids: Any, following: Any, *arrays: Any) -> Any:
     weights = {name: one.clone().requires_grad_() for name, one in _named(arrays).items()}
     optimizer = torch.optim.AdamW(weights.values(), lr=LEARNING_RATE, fused=True)
 
-    def step() -> Any:
+    def step(ids: Any, following: Any) -> Any:
         optimizer.zero_grad()
         logits = _torch_logits(torch, ids, weights)
         loss = torch.nn.functional.cross_entropy(

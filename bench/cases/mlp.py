@@ -28,7 +28,7 @@ def _lamina(lm: Any, x: Any, y: Any, *weights: Any) -> Any:
     w1, b1, w2, b2 = parameters
     optimizer = nn.optim.Adam(parameters, lr=LEARNING_RATE)
 
-    def step() -> Any:
+    def step(x: Any, y: Any) -> Any:
         loss = lm.cross_entropy(lm.relu(x @ w1 + b1) @ w2 + b2, y)
         optimizer.step(lm.gradient(loss, parameters))
         return loss
@@ -41,7 +41,7 @@ def _torch(torch: Any, x: Any, y: Any, *weights: Any) -> Any:
     w1, b1, w2, b2 = parameters
     optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True)
 
-    def step() -> Any:
+    def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(torch.relu(x @ w1 + b1) @ w2 + b2, y)
         loss.backward()
@@ -52,12 +52,12 @@ def _torch(torch: Any, x: Any, y: Any, *weights: Any) -> Any:
 
 
 def _jax(jax: Any, x: Any, y: Any, *weights: Any) -> Any:
-    def loss(w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+    def loss(w1: Any, b1: Any, w2: Any, b2: Any, x: Any, y: Any) -> Any:
         logits = jax.nn.relu(x @ w1 + b1) @ w2 + b2
         return -jax.numpy.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
 
-    def update(count: Any, parameters: Any, means: Any, squares: Any) -> Any:
-        value, slopes = jax.value_and_grad(loss, (0, 1, 2, 3))(*parameters)
+    def update(x: Any, y: Any, count: Any, parameters: Any, means: Any, squares: Any) -> Any:
+        value, slopes = jax.value_and_grad(loss, (0, 1, 2, 3))(*parameters, x, y)
         count = count + 1
         means = [0.9 * m + 0.1 * g for m, g in zip(means, slopes, strict=True)]
         squares = [0.999 * s + 0.001 * g * g for s, g in zip(squares, slopes, strict=True)]
@@ -72,9 +72,9 @@ def _jax(jax: Any, x: Any, y: Any, *weights: Any) -> Any:
     zeros = [jax.numpy.zeros_like(one) for one in weights]
     state: Any = (jax.numpy.zeros(()), list(weights), zeros, zeros)
 
-    def step() -> Any:
+    def step(x: Any, y: Any) -> Any:
         nonlocal state
-        value, state = jax.block_until_ready(jitted(*state))
+        value, state = jitted(x, y, *state)
         return value
 
     return step
@@ -89,7 +89,7 @@ def _tinygrad(tinygrad: Any, x: Any, y: Any, *weights: Any) -> Any:
     w1, b1, w2, b2 = parameters
     optimizer = nn.optim.Adam(parameters, lr=LEARNING_RATE)
 
-    def step() -> Any:
+    def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
         loss = ((x @ w1 + b1).relu() @ w2 + b2).sparse_categorical_crossentropy(y).backward()
         return loss.realize(*optimizer.schedule_step())
@@ -117,7 +117,7 @@ MLP = Case(
         Target(1.0, "torch"), Target(1.0, "torch.compile"), Target(1.0, "jax"),
         Target(3.0, "lamina unjitted", most=True),
     ),
-    quick=True, tolerance=1e-4, makes_step=True,
+    quick=True, tolerance=1e-4, makes_step=True, arguments=2,
 )  # fmt: skip
 GROUP = Group(
     "Small programs",

@@ -13,7 +13,7 @@ def forward(length: int, quick: bool) -> Case:
     return Case(
         f"GPT-2-small, forward, T={length}", gpt2.inputs(length), gpt2.FORWARD,
         (*_PEERS, "jax") if length < 512 else _PEERS,
-        targets=(), quick=quick, tolerance=1e-4, makes_step=True,
+        targets=(), quick=quick, tolerance=1e-4, makes_step=True, arguments=1,
     )  # fmt: skip
 
 
@@ -25,11 +25,11 @@ GROUP = Group(
         Case(
             f"GPT-2-small, training step with AdamW, T={_TRAINING_TOKENS}",
             gpt2.inputs(_TRAINING_TOKENS), gpt2.TRAINING, ("torch", "torch.compile"),
-            targets=(), tolerance=1e-4, makes_step=True,
+            targets=(), tolerance=1e-4, makes_step=True, arguments=2,
         ),
         Case(
             f"ResNet-18, forward, {resnet.BATCH} images", resnet.inputs, resnet.FORWARD, _PEERS,
-            targets=(), tolerance=1e-4, makes_step=True,
+            targets=(), tolerance=1e-4, makes_step=True, arguments=1,
         ),
     ),
     ("Batch 1 for GPT-2, which is compared by logits, or by the loss of the third step.",),

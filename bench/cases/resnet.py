@@ -115,7 +115,7 @@ def _lamina(lm: Any, x: Any, *arrays: Any) -> Any:
     names = [name for name, _ in _shapes()]
     nn.load_state_dict(model, dict(zip(names, arrays, strict=True)), strict=False)
     nn.eval(model)
-    return lambda: model(x)
+    return model
 
 
 def _exported(torch: Any, x: Any, *arrays: Any) -> Any:
@@ -128,7 +128,7 @@ def _exported(torch: Any, x: Any, *arrays: Any) -> Any:
 def _torch(torch: Any, x: Any, *arrays: Any) -> Any:
     model = _exported(torch, x, *arrays)
 
-    def step() -> Any:
+    def step(x: Any) -> Any:
         with torch.no_grad():
             return model(x)
 

@@ -120,9 +120,15 @@ class Jax(Framework):
     def array(self, values: Array) -> Any:
         return self.module.numpy.asarray(values)
 
+    def step(self, case: Case, arrays: list[Any], column: str) -> Step:
+        if not case.makes_step:
+            return super().step(case, arrays, column)
+        # It has jitted what it wants to.
+        run, arguments = case.function(column)(self.module, *arrays), arrays[: case.arguments]
+        return lambda: self.module.block_until_ready(run(*arguments))
+
     def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
-        # A function of no arrays has jitted what it wants to.
-        run = self.module.jit(function) if arrays else function
+        run = self.module.jit(function)
         return lambda: self.module.block_until_ready(run(*arrays))
 
 
