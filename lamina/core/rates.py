@@ -147,11 +147,9 @@ GPUS = {
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
     # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
     # times `tensor`, two operations each, and 1 us for a launch behind another (measured).
-    # `array`, `enqueue` and `start` are fitted to 210 drawn programs, of which most take as long as
-    # their host. `call` differs from host to host: with 7.5 us 83 % of 110 drawn programs of a fast
-    # host and 82 % of 205 of a slow one were within a factor of 1.5 (86 and 78 with 6.5, 78 and 80
-    # with 9.5). With 0.7 us for an array and 0.05 for a kernel, as a host took for calls behind
-    # each other, 78 % of 317 of a slow one were, and 82 with 1 us more. `hidden` is fitted to 504,
+    # `call`, `array`, `enqueue` and `start` are fitted to drawn programs, of which most take as
+    # long as their host, which differs: of 355 on a fast one 90 % are within a factor of 1.5, of
+    # 289 and 214 on two others 86 and 87 %. `hidden` is fitted to 504,
     # `access` to two of their kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43
     # million elements, and to a convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`,
     # `same_place` and `private` to scatters. `link`, four fifths of what NVLink 4 has in one
@@ -175,10 +173,10 @@ GPUS = {
         integer_division=3e9,
         fork=0.0,
         launch=1e-6,
-        call=7.5e-6,
-        array=1e-6,
+        call=7e-6,
+        array=7e-7,
         enqueue=2e-7,
-        start=5e-6,
+        start=2.5e-6,
         access=7.5e-7,
         filling=2e-12,
         update=4e-7,
