@@ -156,7 +156,7 @@ def _walks_of(
             deciding = axes.difference(terms)
             # Values from data that are multiplied by 8 reach 10 places of an array of 80.
             places = max(limit // abs(coefficient), 1)
-            yield Walk(coefficient, _values_of(term, deciding, places))
+            yield Walk(coefficient, _values_of(nest, term, deciding, places))
 
 
 def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:
@@ -181,17 +181,23 @@ def _extent(nest: Nest, axis: Node) -> int:
     return min(size, ceil(split.extent / points(inside)))
 
 
-def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
+def _values_of(nest: Nest, term: Node, axes: frozenset[Node], limit: int) -> int:
     """About how many values a term that is no axis has while `axes` walk: no more than these have
     points. Of data, the expected number of distinct values of so many draws from `limit`, which is
     ``limit * (1 - exp(-draws / limit))``: 50 draws of 50 give 32. Of indices, as many as fit into
-    its bounds."""
+    its bounds, and of a quotient as many as the dividend steps over: 32 lanes of ``i // 465`` have
+    one."""
     draws = points(free_axes(term) & axes)
     if loads_beneath([term]):
         return max(round(limit * (1 - exp(-draws / limit))), 1)
     low, high = bounds(term)
-    values_in_bounds = (high - low) // _step_of(term) + 1
-    return max(min(draws, values_in_bounds), 1)
+    values = min(draws, (high - low) // _step_of(term) + 1)
+    divisor = divisor_of(term)
+    if term.op is Op.IDIV and divisor:
+        dividend, _ = ix.terms_of(term.src[0])
+        span = sum(abs(walk.span) for walk in _walks_of(nest, dividend, axes, limit))
+        values = min(values, span // divisor + 1)
+    return max(values, 1)
 
 
 def _step_of(term: Node) -> int:
