@@ -1,6 +1,6 @@
-"""Scatters by an ascending index that is known when a program is compiled, as windows of updates.
+"""Scatters by an index that is known when a program is compiled, as windows of updates.
 
-The index of a gradient of resizing is made of indices and numbers alone:
+The index of a gradient of resizing is made of indices and numbers alone, and ascends:
 
     index      0 0 1 3 3 3      of 6 updates and 4 places
     start      0 2 3 3          how many updates belong to the places before
@@ -10,6 +10,14 @@ The index of a gradient of resizing is made of indices and numbers alone:
 
 Each result reads its own updates, in their order, and waits for no other. What is computed from a
 result, or added to it, shares its kernel. With one update a place at most, there is no loop.
+
+An index that does not ascend, as that of windows that overlap, is sorted first, by kernels that
+read no argument of the program:
+
+    index      0 1 2 2 3 4      of windows of 3 elements, a step of 2
+    index      0 2 1 0          of a reflection
+    order      0 3 2 1          a stable sort of that: equal places keep their order
+    result[j]  reduces updates[order[start[j] + k]]
 """
 
 from dataclasses import dataclass
@@ -43,17 +51,18 @@ EXACT = (Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW}) | Group.MOVEMENT |
 class Windows:
     """How the updates of a scatter lie.
 
-    index: the place of each, of one axis, int32
+    index: the place of each, of one axis, int32, ascending
+    order: which update comes at which place of that; None where they lie in that order
     longest: the most updates of a place
     """
 
     index: Node
+    order: Node | None
     longest: int
 
 
 def windows_of(scatter: Node) -> Windows | None:
-    """The windows of a scatter that reduces; None of any other, or if its index is not known, or
-    does not ascend along its axis."""
+    """The windows of a scatter that reduces; None of any other, or if its index is not known."""
     if scatter.op is not Op.SCATTER or scatter.arg.monoid is None:
         return None
     base, index, updates = scatter.src
@@ -63,22 +72,35 @@ def windows_of(scatter: Node) -> Windows | None:
     if not is_vector or not 0 < count <= MAX_UPDATES:
         return None
     index = build.cast(build.reshape(once, (count,)), int64)
-    longest = _longest_window(index, base.shape[axis])
-    return None if longest is None else Windows(build.cast(index, int32), longest)
+    known = _known_places(index, base.shape[axis])
+    if known is None:
+        return None
+    index = build.cast(index, int32)
+    if known.ascend:
+        return Windows(index, None, known.longest)
+    order = build.cast(build.argsort(index), int32)
+    in_order = build.cast(Node(Op.GATHER, (index, order), 0), int32)
+    return Windows(in_order, order, known.longest)
+
+
+@dataclass(frozen=True)
+class _KnownPlaces:
+    """Of the places of an index: whether they ascend, and the most updates of one, 1 at least."""
+
+    ascend: bool
+    longest: int
 
 
 @memoized(256)
-def _longest_window(index: Node, size: int) -> int | None:
-    """The most updates that one of `size` places gets, 1 at least; None if the index is not known,
-    does not ascend, or has an element beyond int32. Of a million elements this number is kept."""
+def _known_places(index: Node, size: int) -> _KnownPlaces | None:
+    """The places of an index, of `size` there are; None if the index is not known, or has an
+    element beyond int32. Of a million elements these two numbers are kept."""
     places = _known(index)
-    if places is None or np.any(np.diff(places) < 0):
-        return None
-    if places[0] < int32.min or places[-1] > int32.max:
+    if places is None or places.min() < int32.min or places.max() > int32.max:
         return None
     inside = places[(places >= 0) & (places < size)]
     longest = int(np.bincount(inside).max(initial=0))
-    return max(longest, 1)
+    return _KnownPlaces(not np.any(np.diff(places) < 0), max(longest, 1))
 
 
 def _known(index: Node) -> np.ndarray | None:
@@ -133,7 +155,8 @@ def scatter_of_windows(scatter: Node) -> Node | None:
     base, index, values = scatter.src
     axis, monoid = scatter.arg
     keys = build.cast(own_index(index), int32)
-    updates = Updates(values, None, keys, base.shape[axis], axis, monoid)
+    order = windows.order and build.reshape(windows.order, keys.shape)
+    updates = Updates(values, order, keys, base.shape[axis], axis, monoid)
     return with_gains(scatter, reduced(updates, _update_numbers(updates, windows)))
 
 

@@ -103,10 +103,38 @@ def test_a_negative_zero_that_nothing_is_added_to_stays_one() -> None:
     assert np.signbit(result[:, 2]).all()  # the places are 0, 1, 3, 5
 
 
-def test_an_index_has_no_windows_if_it_descends_or_data_decide_it() -> None:
-    descending = build.flip(build.iota(6, int64), (0,))
-    for index in (descending, leaf(2, (6,), int64)):
-        assert scatter_of_windows(scatter(index, 6, float32, ADD, 1)) is None
+@given(
+    count=st.integers(1, 40), places=st.integers(1, 20), axis=st.integers(0, 1),
+    step=st.integers(-9, 9), first=st.integers(-5, 20), modulus=st.integers(1, 25),
+    dtype=st.sampled_from([float32, int32]), monoid=st.sampled_from([ADD, MAX, MUL]),
+)  # fmt: skip
+def test_windows_of_an_index_that_does_not_ascend_are_the_scatter(
+    count: int, places: int, axis: int, step: int, first: int, modulus: int, dtype: DType,
+    monoid: Monoid,
+) -> None:  # fmt: skip
+    """``(first + step i) mod modulus - 2``: a fold, a shuffle, or one place for all."""
+    along = build.iota(count, int64) * step + first
+    index = Node(Op.MOD, (along, build.full((count,), modulus, int64))) + -2
+    node = scatter(index, places, dtype, monoid, axis)
+    windows = scatter_of_windows(node)
+    assert windows is not None
+    assert Op.SCATTER not in {each.op for each in toposort([windows])}
+    assert_same(node, windows)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_only_an_index_that_does_not_ascend_is_sorted(is_reversed: bool) -> None:
+    index = build.iota(6, int64)
+    if is_reversed:
+        index = build.flip(index, (0,))
+    windows = windows_of(scatter(index, 6, float32, ADD, 1))
+    assert windows is not None
+    assert windows.longest == 1
+    assert (windows.order is not None) is is_reversed
+
+
+def test_there_are_no_windows_if_data_decide_an_index_or_updates_replace() -> None:
+    assert scatter_of_windows(scatter(leaf(2, (6,), int64), 6, float32, ADD, 1)) is None
     ascending = scatter(build.iota(6, int64), 6, float32, ADD, 1)
     replacing = Node(Op.SCATTER, ascending.src, Scatter(1, None))
     assert scatter_of_windows(ascending) is not None

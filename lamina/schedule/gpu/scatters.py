@@ -59,10 +59,10 @@ TURNED_A_SECOND = 2.4e12
 # index, a comparison, a choice, the sum. 234 million pairs took an H200 119 us, which are 14; those
 # of four sums that share their updates are 10.
 OF_PAIR = 12
-# Sums of runs. Kernels beside the three of each byte of a key, of 2 us each; seconds of a sort for
-# each byte of a key: 8,653,860 keys of 2 bytes took an H200 267 us; bytes that are moved for each
-# key beside that: its place, the order, and where runs begin. Instructions for each update that a
-# reduction reads, or finds to be none.
+# Sums of runs. Kernels beside those of the sort, which has three for each byte of a key, of 2 us
+# each; seconds of a sort for each byte of a key: 8,653,860 keys of 2 bytes took an H200 267 us;
+# bytes that are moved for each key beside that: its place, the order, and where runs begin.
+# Instructions for each update that a reduction reads, or finds to be none.
 RUN_KERNELS, KERNEL_SECONDS = 25, 2e-6
 OF_KEY_BYTE, KEY_BYTES = 1.5e-11, 40
 OF_SLOT = 6
@@ -314,23 +314,29 @@ def _in_runs(node: Node) -> float:
     axis: int = node.arg.axis
     count, places = updates.shape[axis], base.shape[axis]
     keys, columns = own_index(index).shape, prod(updates.shape) // max(count, 1)
-    key_bytes = key_type(places).itemsize
-    kernels = (RUN_KERNELS + 3 * key_bytes) * KERNEL_SECONDS
-    sorting = prod(keys) * (key_bytes * OF_KEY_BYTE + KEY_BYTES / BYTES_A_SECOND)
+    sorting = _sorting(prod(keys), key_type(places).itemsize)
     slots = (places * part_of(count, places) + count) * columns
     moving = (updates.nbytes + 2 * base.nbytes) / BYTES_A_SECOND
-    return kernels + sorting + _computing(slots * OF_SLOT) + moving
+    return RUN_KERNELS * KERNEL_SECONDS + sorting + _computing(slots * OF_SLOT) + moving
+
+
+def _sorting(keys: int, key_bytes: int) -> float:
+    """Seconds of a sort of so many keys, of so many bytes each, and of what is moved for them."""
+    of_key = key_bytes * OF_KEY_BYTE + KEY_BYTES / BYTES_A_SECOND
+    return 3 * key_bytes * KERNEL_SECONDS + keys * of_key
 
 
 def _in_windows(node: Node) -> float:
-    """Seconds of reductions of windows: to find where they start, to read as many updates for each
-    result as the longest has, and to write all results; infinity where there are none."""
+    """Seconds of reductions of windows: to sort an index that does not ascend, to find where they
+    start, to read as many updates for each result as the longest has, and to write all results;
+    infinity where there are none."""
     windows = windows_of(node)
     if windows is None:
         return inf
+    sorting = _sorting(prod(windows.index.shape), int32.itemsize) if windows.order else 0.0
     computing = _computing(prod(node.shape) * windows.longest * OF_SLOT)
     moving = (node.src[-1].nbytes + 2 * node.nbytes) / BYTES_A_SECOND
-    return KERNEL_SECONDS + computing + moving
+    return KERNEL_SECONDS + sorting + computing + moving
 
 
 def _adding(node: Node) -> float:
