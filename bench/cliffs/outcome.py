@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from bench.cases import Array
@@ -154,12 +155,19 @@ def distance(got: Sequence[Array], want: Sequence[Array]) -> float:
 
 def _difference(got: Array, want: Array) -> Array:
     """The error of each element, in float64; 0 where `want` is beyond the range of `got`'s dtype
-    and `got` is infinite, as a sum of 100,000 in float16 is."""
+    and `got` is infinite, as a sum of 100,000 in float16 is. So it is where `want` is at the end of
+    the range: 65,519.9 rounds to 65,504 in float16, and a sum that is 0.2 greater to infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = want.astype(got.dtype).astype(np.float64)
-        difference = got.astype(np.float64) - want.astype(np.float64)
+        exact = want.astype(np.float64)
+        rounded = (exact * (1.0 + _half_a_unit(got.dtype))).astype(got.dtype).astype(np.float64)
+        difference = got.astype(np.float64) - exact
     is_overflow = np.isinf(rounded) & (got.astype(np.float64) == rounded)
     return np.where(is_overflow, 0.0, difference)
+
+
+def _half_a_unit(dtype: np.dtype[Any]) -> float:
+    """Half a unit of the last place of a dtype's 1: 2**-11 of float16; 0 of integers."""
+    return 0.0 if dtype.kind in "biu" else float(ml_dtypes.finfo(dtype).eps) / 2
 
 
 def _largest(values: Array) -> float:

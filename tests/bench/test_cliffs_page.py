@@ -160,8 +160,18 @@ def test_what_no_number_of_a_dtype_holds_is_infinite() -> None:
     want = [np.array([1e5, 1.0])]
     assert distance([np.array([np.inf, 1.0], np.float16)], want) == 0.0
     assert distance([np.array([-np.inf, 1.0], np.float16)], want) == math.inf
+
     assert distance([np.array([np.inf, 1.0], np.float32)], want) == math.inf
     assert distance([np.array([np.inf, np.inf], np.float16)], want) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("exact", "error"), [(65_519.9, 0.0), (-65_490.0, 0.0), (65_480.0, np.inf)]
+)
+def test_infinity_is_right_within_half_a_unit_of_the_range(exact: float, error: float) -> None:
+    """Float16 has 65,504 and infinity, and rounds 65,520 to that."""
+    got = np.array([np.copysign(np.inf, exact)], np.float16)
+    assert distance([got], [np.array([exact])]) == error
 
 
 def test_differences_of_large_values_are_no_mistakes() -> None:
