@@ -136,6 +136,7 @@ class SortKernel:
     order: Order
     kernels: int
     left: int
+    short_row: ClassVar[int] = 64  # keys that a GPU compares with one another, at most
     stores: ClassVar[tuple[Store, ...]] = ()  # it has neither expressions nor axes
     nodes: ClassVar[list[Node]] = []
     block_axes: ClassVar[tuple[Node, ...]] = ()

@@ -29,6 +29,7 @@ from lamina.tiles.stage import TilePrograms
 
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
+SHORT_ROW_THREADS = 256  # of a block that sorts short rows, each with a key, at most
 SORTS, BINS = "sorts.c", "cuda/bins.cu"  # texts of whole kernels, which need all others
 
 
@@ -154,8 +155,13 @@ def _launches(
 def _print_sort(sort: SortKernel, name: str, warp: int) -> PrintedKernel:
     """A call of the macro of `sorts.c` that is a sort, or one of the three steps of a long one.
 
-    Rows of 1000 keys: 128 threads with 8 keys each. Rows of 10000: 3 blocks of 256 threads with 16.
+    Rows of 48 keys: 256 threads for 5 rows. Rows of 1000 keys: 128 threads with 8 keys each. Rows
+    of 10000: 3 blocks of 256 threads with 16.
     """
+    if sort.length <= sort.short_row:
+        rows = max(SHORT_ROW_THREADS // sort.length, 1)  # of a block
+        threads = whole_warps(rows * sort.length, SHORT_ROW_THREADS, warp)
+        return _sort_call("SORT_SHORT", sort, name, rows, ceil(sort.rows / rows), threads)
     threads = whole_warps(ceil(sort.length / KEYS), RUN // (2 * KEYS), warp)
     keys = min(ceil(sort.length / threads), 2 * KEYS)  # of a thread
     blocks = ceil(sort.length / (keys * threads))  # of a row
@@ -164,7 +170,14 @@ def _print_sort(sort: SortKernel, name: str, warp: int) -> PrintedKernel:
         # The three steps for each byte are kernels in the order count, sum, move, and `left` is how
         # many kernels come after: 2, 1, 0 for the last byte, 5, 4, 3 for the one before.
         macro += ("_MOVE", "_SUM", "_COUNT")[sort.left % 3]
+    return _sort_call(macro, sort, name, keys, sort.rows * blocks, threads)
+
+
+def _sort_call(
+    macro: str, sort: SortKernel, name: str, of_block: int, blocks: int, threads: int
+) -> PrintedKernel:
+    """The call of a macro of `sorts.c`. of_block: rows of a block, or keys of each thread"""
     dtype = SHORT[sort.parameters[0].dtype]
-    sizes = f"{sort.rows}, {sort.length}, {sort.left}, {keys}, {threads}"
-    launch = GridLaunch(name, sort.rows * blocks, threads, ())
+    sizes = f"{sort.rows}, {sort.length}, {sort.left}, {of_block}, {threads}"
+    launch = GridLaunch(name, blocks, threads, ())
     return PrintedKernel(f"{macro}({name}, {dtype}, {sizes})", launch, (SORTS,))

@@ -68,26 +68,45 @@
         places[e] += starts[byte] + counts[OWN_WARP][byte]; \
     }
 
-/* A row that a block holds; in a short one each key is compared with all others. */
+/* Short rows, so many in a block, of which each thread has a key: that comes behind the keys of its row
+   that are less, or the same and further ahead. The key and its place are one word, of which no two are the
+   same; a key of 64 bits is a word by itself. */
+
+template <int bytes> struct WordOf { typedef u64 type; };
+template <> struct WordOf<1> { typedef u32 type; };
+template <> struct WordOf<2> { typedef u32 type; };
+
+#define SORT_SHORT(name, kind, rows, n, left, many, threads) \
+    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        FOLLOW; \
+        typedef WordOf<sizeof(KEY_BITS(kind))>::type Word; \
+        const bool is_alone = sizeof(KEY_BITS(kind)) == sizeof(Word); \
+        COMMON Word words[many * n]; \
+        const i64 start = BLOCK * (i64)(many * n); \
+        const int count = min((i64)(many * n), rows * (i64)n - start); \
+        const int place = THREAD % n, first = THREAD - place; \
+        if ((int)THREAD < count) { \
+            const Word key = KEY_ORDER(kind, p0[start + THREAD]); \
+            words[THREAD] = is_alone ? key : key << sizeof(Word) * 4 | place; \
+        } \
+        BARRIER; \
+        if ((int)THREAD >= count) return; \
+        const Word own = words[THREAD]; \
+        int before = 0; \
+        UNROLL for (int other = 0; other < n; other++) { \
+            const Word word = words[first + other]; \
+            before += word < own || (is_alone && word == own && other < place); \
+        } \
+        p1[start + first + before] = place; \
+    }
+
+/* A row that a block holds. */
 #define SORT(name, kind, rows, n, left, each, threads) \
     KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         FOLLOW; \
         COMMON u32 keys[each * threads], starts[256]; \
         COMMON u16 order[each * threads], counts[threads / 32][256]; \
-        COMMON KEY_BITS(kind) few[64]; \
         const i64 row = BLOCK * (i64)n; \
-        if (n <= 64) { \
-            for (int i = THREAD; i < n; i += threads) few[i] = KEY_ORDER(kind, p0[row + i]); \
-            BARRIER; \
-            for (int i = THREAD; i < n; i += threads) { \
-                const KEY_BITS(kind) own = few[i]; \
-                int place = 0; \
-                UNROLL for (int other = 0; other < n; other++) \
-                    place += few[other] < own || (few[other] == own && other < i); \
-                p1[row + place] = i; \
-            } \
-            return; \
-        } \
         u32 words[each], places[each], from[each]; \
         EVERY(e, each) { \
             from[e] = KEY_OF(e, each); \

@@ -21,8 +21,10 @@ COUNTERS = 256
 FEW_KEYS = 32  # for each byte of a key: rows of fewer, 128 of float32, are compared
 PACKED_BYTES = 4  # of a key, up to which it moves with its number; longer ones stay where they are
 ENTRY_BYTES = 8  # of what moves
-# For each byte of a key on a GPU, fitted to 24 drawn sorts.
-SORTING_ON_GPU = 8
+# For each byte of a key on a GPU, fitted to 24 drawn sorts. For each pair of keys of a short row,
+# of 32 threads together: to read one, to compare it, and to count. Chosen: no measurement of it is
+# kept.
+SORTING_ON_GPU, PAIR_ON_GPU = 8, 4
 # For each key, whatever its width, where a CPU selects some ranks and few keys are left: an
 # estimate.
 SELECTING = 20
@@ -49,7 +51,9 @@ def _of_gpu(kernel: SortKernel, target: Target, rates: Rates) -> Mapping[str, fl
     else:
         instructions = float(SORTING_ON_GPU * kernel.parameters[0].dtype.itemsize * count)
         workers = min(kernel.rows, target.multiprocessors)
-        if kernel.ranks < kernel.length:
+        if kernel.length <= kernel.short_row:
+            instructions = float(PAIR_ON_GPU * count * kernel.length / target.warp)
+        elif kernel.ranks < kernel.length:
             instructions = float(SELECTING * count)
     # A kernel of a GPU waits for its keys, and then for where they go: 12 kernels for 162,611 keys
     # took an H200 39 us, of which instructions are 6.
