@@ -114,10 +114,18 @@ EACH_FLOAT(LIBRARY, atan)
 EACH_FLOAT(LIBRARY, erf)
 EACH_FLOAT(LIBRARY, tanh)
 
+/* x / by, for x up to 1 and by from 1 to 2. */
+#define QUOTIENT(T, suffix, name) INLINE T name##_##T(T x, T by) { return x / by; }
+#ifdef HAS_QUOTIENT /* the prelude has that of float32 */
+QUOTIENT(f64, , quotient)
+#else
+EACH_FLOAT(QUOTIENT, quotient)
+#endif
+
 #define LOGISTIC(T, suffix, name) \
     INLINE T name##_##T(T x) { \
         const T small = exp_##T(x < 0 ? x : -x); /* neither overflows nor loses what is small */ \
-        return (x < 0 ? small : 1) / (small + 1); \
+        return quotient_##T(x < 0 ? small : 1, small + 1); \
     }
 EACH_FLOAT(LOGISTIC, logistic)
 

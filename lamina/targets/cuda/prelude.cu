@@ -153,6 +153,17 @@ INLINE f32 divided(f32 x, f32 by, f32 inverse) {
     return 0x1p-70f <= fabsf(near) && fabsf(near) <= 0x1.fffffep127f ? nearest : near;
 }
 
+/* x / by, for x up to 1 and by from 1 to 2, as the logistic function has it: `/` has a branch for quotients
+   that leave the range, at which threads with few warps wait, one quotient after the other. The inverse
+   is one of the two floats next to 1 / by, and mostly the nearest. */
+#define HAS_QUOTIENT
+INLINE f32 quotient_f32(f32 x, f32 by) {
+    f32 near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(by));
+    const f32 inverse = fmaf(near, fmaf(-near, by, 1.0f), near), quotient = x * inverse;
+    return fmaf(fmaf(-quotient, by, x), inverse, quotient);
+}
+
 /* What is rounded to 16 bits in the end, with an error of less than 2**-17, or than 2**-126: the own
    one of bfloat16 is 2**-9, that of float16 2**-12. No branches, so that several values are computed at
    once. */
