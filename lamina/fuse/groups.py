@@ -51,6 +51,7 @@ MAX_WORK_WITH_PRODUCTS = 64
 MAX_TABLE = 1 << 21
 
 GPU_WORD = 16  # bytes that a GPU reads at once
+BUSY_ROWS = 128  # rows, each passed over by a block of threads, that keep a GPU busy
 
 Readers = dict[object, list[KernelGroup]]  # by value, or by the storage of an input
 
@@ -129,10 +130,13 @@ class _Candidate:
 class _Grouper:
     """Puts one value after the other into a kernel."""
 
-    def __init__(self, values: Values, shapes: Mapping[Node, Shape], max_apart: int) -> None:
+    def __init__(
+        self, values: Values, shapes: Mapping[Node, Shape], target: FusionTarget
+    ) -> None:
         self.values = values
         self.shapes = shapes  # of all values, in memory
-        self.max_apart = max_apart  # of the `FusionTarget`
+        self.max_apart = target.max_apart
+        self.max_row_work = target.max_row_work
         self.groups: list[KernelGroup] = []
         self.group_of: dict[Node, KernelGroup] = {}
         self.last_collective: KernelGroup | None = None
@@ -216,9 +220,25 @@ class _Grouper:
         if has_stored_first and not candidate.arrays <= set(group.members):
             return False
         statements = group.statements | candidate.statements
-        if len(statements) > MAX_STATEMENTS:
+        if len(statements) > MAX_STATEMENTS or self._has_long_rows(candidate, group, statements):
             return False
         return not group.contraction or weight_of(statements) <= MAX_WORK_WITH_PRODUCTS
+
+
+    def _has_long_rows(
+        self, candidate: _Candidate, group: KernelGroup, statements: Set[Node]
+    ) -> bool:
+        """Whether the kernel `group` would pass over few rows, with more work for each than
+        `max_row_work` allows, if it had these statements. Of the work of 96 rows a quarter counts:
+        as much time would go if all of 128 blocks had a share."""
+        node, rows = candidate.node, prod(group.rows)
+        elements = prod(node.shape)
+        if node.op is Op.REDUCE:
+            rows, elements = min(rows, elements), prod(node.src[0].shape)
+        if not self.max_row_work or not 0 < rows < min(BUSY_ROWS, elements):
+            return False
+        work = elements // rows * weight_of(statements)
+        return work * (BUSY_ROWS - rows) > self.max_row_work * BUSY_ROWS
 
 
 _number = attrgetter("number")
@@ -232,7 +252,7 @@ def group_values(
     `never_recomputed` are sums of products that kernels gain nothing by computing again.
     """
     values = choose_values(sinks, target, never_recomputed)
-    grouper = _Grouper(values, _padded_shapes(sinks, values, target), target.max_apart)
+    grouper = _Grouper(values, _padded_shapes(sinks, values, target), target)
     for node, region in values.regions.items():
         grouper.add(node, region)
     return toposort(grouper.groups)

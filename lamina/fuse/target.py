@@ -110,6 +110,11 @@ class FusionTarget:
     them, are passed over several times by one kernel, whose threads hold them in registers. 0 if
     each pass over such rows is a kernel of its own."""
 
+    max_row_work: int = 0
+    """In additions (`lamina.fuse.costs`): what a kernel of few rows, each passed over by a block of
+    threads, does for a row at most: arithmetic beyond that is for a kernel that has all elements in
+    parallel. 0 sets no limit."""
+
     sort_run: int = 0
     """In keys: rows of up to so many are sorted by one block of threads at once; longer ones byte
     by byte, in several kernels. 0 if rows of any length are sorted at once."""

@@ -47,6 +47,7 @@ CPU_DEEP_STEP = 1 << 9
 # words in 5 us. An element of more bytes than WORD counts for as many more, MAX_WORDS at most.
 LONG_ROW = 1 << 16
 WORD, MAX_WORDS = 4, 16
+OF_WORD = 32  # instructions, as CPUs have them, that take a block as long as to read a word
 SECTOR = 32  # bytes that are read for an element that data choose
 # The same for fewer than BUSY_ROWS results: shorter rows are read once, as the registers of a block
 # hold them.
@@ -322,10 +323,13 @@ def _even_parts(extent: int, fewest: int, wanted: int) -> int:
 def _is_long(node: Node) -> bool:
     """Whether a GPU would reduce so much by so few blocks, one for each result, that parts pay: an
     argmax of 3,199,928 numbers takes one of them 360 us, and many the time of a launch. So does a
-    sum of 42,437 elements that lie where data say, each in a sector of its own: 74 us."""
+    sum of 42,437 elements that lie where data say, each in a sector of its own: 74 us. Elements of
+    many instructions count for as many more: of 48,406 with 110 each a block is predicted 12 us.
+    """
     results, elements = prod(node.shape), lengths(node).elements
     if results < PARTS:
-        return elements * _words_of_element(node) >= LONG_ROW
+        instructions = min(_instructions_of_element(node) / OF_WORD, MAX_WORDS)
+        return elements * max(_words_of_element(node), instructions) >= LONG_ROW
     return results < BUSY_ROWS and elements >= TOO_LONG_FOR_A_BLOCK
 
 
@@ -361,6 +365,16 @@ def _words_of_element(node: Node) -> float:
         is_apart = array in at_places_of_data and size > elements
         nbytes += SECTOR if is_apart else array.dtype.itemsize * min(size / elements, 1.0)
     return min(max(nbytes / WORD, 1.0), MAX_WORDS)
+
+
+def _instructions_of_element(node: Node) -> float:
+    """The instructions for each element that `node` reduces; of smaller arrays that are repeated a
+    part."""
+    elements = max(prod(node.src[0].shape), 1)
+    computed = [each for each in toposort(node.src, _is_computed) if each.op in Group.ELEMENTWISE]
+    return sum(
+        each.op.value.instructions * min(prod(each.shape) / elements, 1.0) for each in computed
+    )
 
 
 def _is_computed(node: Node) -> bool:

@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+import lamina as lm
 from lamina.core.dtypes import bfloat16, float32, int64
 from lamina.core.options import current
 from lamina.fuse.groups import MAX_TABLE
@@ -218,3 +219,19 @@ def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * 8 * peaks[0]
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(1, 2), (256, 1)])
+def test_much_arithmetic_of_few_rows_is_no_part_of_what_a_gpu_reduces(
+    rows: int, kernels: int
+) -> None:
+    """A block passes over each row; one row would keep a single multiprocessor busy."""
+
+    def function(x: lm.Tensor) -> lm.Tensor:
+        result = lm.softmax(x, axis=-1)
+        for _ in range(8):
+            result = lm.sin(result) / (lm.exp(result) + 1.0)
+        return result
+
+    lowered = lm.jit(function).lower(lm.TensorSpec((rows, 20000)), device="cuda:0", arch="sm_90a")
+    assert len(lowered.kernels) == kernels

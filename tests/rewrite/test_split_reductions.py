@@ -279,3 +279,18 @@ def test_no_kernel_of_a_group_norm_divides_indices() -> None:
     for launch in lowered.planned.program.launches:
         assert isinstance(launch.kernel, Kernel)
         assert not any(divisor_of(node) for node in launch.kernel.nodes)
+
+
+@pytest.mark.parametrize(("functions", "is_cut"), [(0, False), (4, True)])
+def test_many_instructions_of_an_element_are_parts_of_a_gpu(functions: int, is_cut: bool) -> None:
+    """48,406 numbers take a block less time than another kernel, their sines more. A number that
+    all have in common is computed once."""
+    x = leaf(0, (1, 48406), lm.float32)
+    common = leaf(1, (1, 1), lm.float32)
+    for _ in range(9):
+        common = Node(Op.SIN, (common,))
+    x = x * build.expand(common, x.shape)
+    for _ in range(functions):
+        x = Node(Op.SIN, (x,))
+    cut = columns_in_parts.apply(build.reduce(MAX, (1,), x))
+    assert (cut is not None) is is_cut
