@@ -101,8 +101,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
             if choice.is_sure:
                 return in_tiles
     tiled_rows = _register_tiles(plan) if choice is None else ()  # tiles read for several rows too
-    has_no_tiles = bool(factor_kind) and choice is None
-    loops = _best_loops(plan, tiled_rows, shares_products=has_no_tiles)
+    loops = _best_loops(plan, tiled_rows, shares_products=bool(factor_kind))
     loops = min([loops, *in_blocks], key=_predicted)
     longer = choice.loops if choice and not loops.register_tile else 1.0
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
