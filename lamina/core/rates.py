@@ -60,6 +60,8 @@ class Rates:
     filling: seconds for an element of a tile that a GPU's threads copy, with all multiprocessors at
         work, as the engine that copies arrays cannot
     update: seconds of a GPU's thread for an update of a scatter that it goes through in order
+    apart: seconds of such an update where neighbouring threads have places in sectors of their
+        own, with all threads at work
     atomic: seconds of an atomic operation, with all threads at work at places far apart
     same_place: seconds of one that waits for another at the same place
     private: seconds of one in memory that a block shares, with all multiprocessors at work
@@ -98,6 +100,7 @@ class Rates:
     access: float = 0.0
     filling: float = 0.0
     update: float = 0.0
+    apart: float = 0.0
     atomic: float = 0.0
     same_place: float = 0.0
     private: float = 0.0
@@ -151,10 +154,10 @@ GPUS = {
     # long as their host, which differs: of 355 on a fast one 90 % are within a factor of 1.5, of
     # 289 and 214 on two others 86 and 87 %. `hidden` is fitted to 504,
     # `access` to two of their kernels, `filling` to (71, 687, 405) by (71, 687, 5), 88 us for 43
-    # million elements, and to a convolution of 5 x 5, 1171 us for 350 million, `update`, `atomic`,
-    # `same_place` and `private` to scatters. `link`, four fifths of what NVLink 4 has in one
-    # direction, and `exchange` are assumed. The other rates are estimates, of instructions a clock:
-    # nobody has measured them by themselves.
+    # million elements, and to a convolution of 5 x 5, 1171 us for 350 million, `update`, `apart`,
+    # `atomic`, `same_place` and `private` to scatters. `link`, four fifths of what NVLink 4 has in
+    # one direction, and `exchange` are assumed. The other rates are estimates, of instructions a
+    # clock: nobody has measured them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -180,6 +183,7 @@ GPUS = {
         access=7.5e-7,
         filling=2e-12,
         update=4e-7,
+        apart=4e-11,  # 5 million updates of rows of 390 places took 200 us
         atomic=2e-11,
         same_place=5e-8,
         private=1e-12,

@@ -421,6 +421,14 @@ def has_atomics(kernel: Kernel) -> bool:
     return is_integer and store.monoid in (ADD, MAX, MIN) and bool(scatter_places(kernel))
 
 
+def sends_updates(kernel: Kernel) -> bool:
+    """Is the kernel a scatter that adds floats of 32 or 64 bits, each place by one thread in order?
+    A target whose memory adds them need not wait for the old value."""
+    store = kernel.stores[0]
+    is_sum = store.monoid is ADD and store.value.dtype in (float32, float64)
+    return is_sum and not store.atomic and bool(scatter_places(kernel))
+
+
 def is_of_constants(kernel: Kernel, value: Node) -> bool:
     """Is `value` made of loads of constants alone, element by element, so that it may be kept from
     call to call? ``w[i] * s[i]`` is, unless s is another input; a sum over w is not."""

@@ -3,7 +3,8 @@
 In a kernel as it is at first, each row goes through its updates in their order. `Partition` lets
 several threads do so. Where the order makes no difference, as that of integers does not, `Atomic`
 lets every update be a row, and `Privatize` lets the threads of a block share the updates of some
-places, which memory of that block holds meanwhile.
+places, which memory of that block holds meanwhile. `Speculate` reads updates before the place of
+each is known.
 """
 
 from dataclasses import dataclass, replace
@@ -141,6 +142,31 @@ class Privatize(Move):
         of_block = replace(store, value=value, axes=axes, condition=owned, atomic=True)
         kernel = replace(kernel, stores=(of_block,), rows=kernel.rows + 1)
         return replace(nest, kernel=kernel, order=(block, *nest.order), private=private)
+
+
+@dataclass(frozen=True)
+class Speculate(Move):
+    """Let a scatter read its updates along a column without the conditions under which it adds
+    them, where that reads nothing beyond an array: the reads then wait for no index.
+
+    ``speculate(a0)``::
+
+        for a0 in 90:                      ->    for a0 in 90:
+            if 0 <= i[a0] < 25:                      x0 = x[a0]
+                y[i[a0]] += x[a0]                    if 0 <= i[a0] < 25: y[i[a0]] += x0
+    """
+
+    column: int
+    text = "speculate(a{column})"
+
+    def apply(self, nest: Nest) -> Nest:
+        column, kernel = nest.axis(self.column), nest.kernel
+        self.require(bool(scatter_places(kernel)), "no store adds where data say")
+        store = kernel.stores[0]
+        is_column = column in store.axes[kernel.rows :]
+        self.require(is_column, f"a{self.column} is no column")
+        ahead = replace(store, value=_read_at_once(store, kernel))
+        return replace(nest, kernel=replace(kernel, stores=(ahead,)))
 
 
 def _read_at_once(store: Store, kernel: Kernel) -> Node:

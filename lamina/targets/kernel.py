@@ -92,10 +92,14 @@ class KernelPrinter(NestPrinter):
         if store.atomic:
             line = self.atomic(store, value.text, point)
         else:
-            target = self.place(store, point)
-            old = Value(target, store.value.dtype)
-            line = f"{target} = {self.updated(store, old, value).text};"
+            line = self.assignment(store, value, point)
         self.print_under_condition(store, line, point)
+
+    def assignment(self, store: Store, value: Value, point: Point) -> str:
+        """``p1[row] = sum_3;``, or ``p1[row] = (p1[row] + sum_3);`` of a store that combines."""
+        target = self.place(store, point)
+        old = Value(target, store.value.dtype)
+        return f"{target} = {self.updated(store, old, value).text};"
 
     def place(self, store: Store, point: Point) -> str:
         """Where a store writes: ``p1[row]``."""

@@ -39,7 +39,7 @@ from lamina.loops.moves import (
     apply,
 )
 from lamina.loops.nest import BINDINGS, Nest, SubLoops
-from lamina.loops.scatters import Atomic, Partition, Privatize
+from lamina.loops.scatters import Atomic, Partition, Privatize, Speculate
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
@@ -61,6 +61,7 @@ MOVES = st.one_of(
     st.builds(Partition, NUMBER, NUMBER),
     st.builds(Atomic, NUMBER),
     st.builds(Privatize, NUMBER, NUMBER),
+    st.builds(Speculate, NUMBER),
     st.builds(Rotate, NUMBER, NUMBER, NUMBER),
 )
 

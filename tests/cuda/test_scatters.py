@@ -13,6 +13,7 @@ from lamina.core.options import using
 from lamina.core.target import CUDA
 from lamina.graph import index as ix
 from lamina.ir import build
+from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MIN, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
@@ -210,3 +211,39 @@ def test_lanes_ask_in_one_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         text = compiled(case.scatter).text
     assert text.partition(KERNELS)[2].count("EACH_HIT(") == case.asks
     assert compile_source(text, "sm_90a")
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.parametrize("count", [2, 5, 16, 37, 64])
+def test_few_updates_are_sent_to_memory_in_their_order(
+    dtype: DType, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Several updates have one place, whose sum depends on their order; others have none."""
+    monkeypatch.setattr(gpu_scatters, "_in_another_way", lambda node, target: None)
+    places, columns = 50_000, 70
+    table, where = leaf(0, (places, columns), dtype), leaf(1, (count, 1), dtypes.int64)
+    shape = (count, columns)
+    operands = table, build.expand(where, shape), leaf(2, shape, dtype)
+    node = Node(Op.SCATTER, operands, Scatter(0, ADD))
+    planned = compiled(node)
+    text = planned.text.partition(KERNELS)[2]
+    assert text.count("send_sum(") == (count if count <= 32 else 16 + count % 16)
+    random = np.random.default_rng(count)
+    index = random.choice([-1, 3, 3, 7, places - 1, places], (count, 1))
+    scales = 10.0 ** random.integers(-6, 7, shape)
+    inputs = [
+        random.standard_normal((places, columns)).astype(dtype.numpy),
+        index,
+        (random.standard_normal(shape) * scales).astype(dtype.numpy),
+    ]
+    (got,) = run_in_fibers(planned, inputs, tmp_path)
+    (wanted,) = evaluate([node], dict(zip((table, where, operands[2]), inputs, strict=True)))
+    np.testing.assert_array_equal(got, wanted.reshape(-1))
+
+
+def test_updates_at_places_apart_are_not_sent() -> None:
+    """Each of 8,192 columns has indices of its own, so that neighbours add in different sectors."""
+    shape = (416, 8192)
+    operands = leaf(0, shape, dtypes.float32), leaf(1, shape, dtypes.int64)
+    node = Node(Op.SCATTER, (*operands, leaf(2, shape, dtypes.float32)), Scatter(0, ADD))
+    assert "send_sum(&" not in compiled(node).text.partition(KERNELS)[2]

@@ -10,7 +10,7 @@ from math import ceil
 from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
 from lamina.graph import index as ix
-from lamina.ir.kernel import bound_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.hits import find_hit_loop, owners_of
 from lamina.loops.nest import Nest, bypasses_caches, scatter_places
@@ -418,7 +418,8 @@ class _GpuCost(_NestCost):
         each thread goes through all updates of its rows, or all threads of a warp do so together:
         they look at 32 at a time, and add those that are theirs. These are at least one in 32, as
         data have some places more often than others, such as words. Of 8192 updates a thread then
-        looks at 256 and adds 256, which takes as long as 512 of a thread by itself."""
+        looks at 256 and adds 256, which takes as long as 512 of a thread by itself. A thread that
+        reads several at once waits for memory once for all of them."""
         kernel, rates = self.kernel, self.rates
         if not scatter_places(kernel):
             return 0.0
@@ -427,9 +428,28 @@ class _GpuCost(_NestCost):
         of_place = updates / max(kernel.parameters[store.parameter].size, 1)
         if store.atomic:
             return max(updates * rates.atomic, of_place * rates.same_place)
-        iterations = points(store.axes[kernel.rows :])
+        columns = store.axes[kernel.rows :]
+        iterations = points(columns)
+        at_once = points([axis for axis in columns if self.nest.bound(axis) == "unroll"])
+        sending = updates * rates.apart if self._has_places_apart() else 0.0
+        if at_once > 1:
+            return max(ceil(iterations / at_once) * rates.access, sending)
         own = max(1 / owners_of(kernel), 1 / WARP)
-        return iterations * rates.update * self._share_of_iterations(own)
+        return max(iterations * rates.update * self._share_of_iterations(own), sending)
+
+    def _has_places_apart(self) -> bool:
+        """Whether neighbouring threads of a scatter add in different sectors of memory: where rows
+        of results have no neighbours beside them, or where neighbours have indices of their own."""
+        store = self.kernel.stores[0]
+        strides, _ = ix.terms_of(store.index)
+        of_rows = {axis: strides[axis] for axis in self.kernel.row_axes if axis in strides}
+        nearest = min(of_rows, key=lambda axis: of_rows[axis], default=None)
+        if nearest is None:
+            return False
+        places = scatter_places(self.kernel)
+        has_own_index = any(nearest in free_axes(place.index) for place in places)
+        is_far = of_rows[nearest] * store.value.dtype.itemsize > self.rates.line
+        return has_own_index or is_far
 
     def _share_of_iterations(self, own: float) -> float:
         """The share of the loop over updates that a thread of a scatter runs: all of it, or, where

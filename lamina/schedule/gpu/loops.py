@@ -34,6 +34,7 @@ from lamina.schedule.gpu.private_scatters import private_scatters
 from lamina.schedule.gpu.products import Choice, best_product
 from lamina.schedule.gpu.row_tiles import tiles_of_rows
 from lamina.schedule.gpu.rows_apart import rows_apart
+from lamina.schedule.gpu.sent_scatters import sent_scatters
 from lamina.schedule.gpu.shifted import tiles_of_shifted
 from lamina.schedule.gpu.short_axes import tiles_of_short_axes
 from lamina.schedule.gpu.tensorize import Tensorize
@@ -84,9 +85,10 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
     """
     plan = GpuPlanner(kernel, target, knobs)
     plan.fuse_all()
-    in_blocks: list[GpuPlanner] = []
+    of_scatter: list[GpuPlanner] = []
     if target.adds_atomically and scatter_places(kernel):
-        in_blocks += private_scatters(plan)
+        of_scatter += private_scatters(plan)
+        of_scatter += sent_scatters(plan)
     if target.adds_atomically and has_atomics(kernel):
         _scatter_in_any_order(plan)
     else:
@@ -102,7 +104,7 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
                 return in_tiles
     tiled_rows = _register_tiles(plan) if choice is None else ()  # tiles read for several rows too
     loops = _best_loops(plan, tiled_rows, shares_products=bool(factor_kind))
-    loops = min([loops, *in_blocks], key=_predicted)
+    loops = min([loops, *of_scatter], key=_predicted)
     longer = choice.loops if choice and not loops.register_tile else 1.0
     if choice and _are_faster(apply(kernel, in_tiles), loops.nest, target, longer):
         return in_tiles

@@ -3,11 +3,12 @@ as sums of integers in any order, as a sum by bins, as a reduction for each resu
 runs, or as reductions of windows.
 
 In their order every thread goes through all updates of its rows, and adds those that it owns; the
-time grows with the number of updates, which wait one after the other. In memory of blocks
-(`private_scatters.py`) the threads of a block add to its places all at once, and each block goes
-through all updates of its rows; where one has room for few columns, copies with the axis last are
-read as whole sectors (`lamina/graph/turned_scatters.py`). Sums of integers are several kernels, and
-move 24 bytes more for each result. A sum by bins brings the updates of some places together, so
+time grows with the number of updates, which wait one after the other, or many at a time where
+memory adds them (`sent_scatters.py`). In memory of blocks (`private_scatters.py`) the threads of a
+block add to its places all at once, and each block goes through all updates of its rows; where one
+has room for few columns, copies with the axis last are read as whole sectors
+(`lamina/graph/turned_scatters.py`). Sums of integers are several kernels, and move 24 bytes more
+for each result. A sum by bins brings the updates of some places together, so
 that a block adds them in memory of its own (`lamina/graph/binned_scatters.py`): 1.5 million at as
 many random places took an H200 36 us, and 74 as integers. A reduction goes through all updates of a
 row for each of its results, and waits for nothing: it is for rows of few results. Sums of runs sort
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 
-from lamina.core.dtypes import float32, int32, int64
+from lamina.core.dtypes import float32, float64, int32, int64
 from lamina.core.rates import GPUS, RATED_GPU
 from lamina.core.target import CUDA, Target
 from lamina.graph.binned_scatters import scatter_by_bins
@@ -41,6 +42,7 @@ from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op
 from lamina.schedule.cost.bins import bin_seconds, bins_of
 from lamina.schedule.gpu.private_scatters import WIDTHS, BlocksOfScatter, blocks_of_row
+from lamina.schedule.gpu.sent_scatters import UPDATES_SENT
 
 RATES = GPUS[RATED_GPU]
 LANES = 32  # that ask for an update each, where all have an index in common (EACH_HIT)
@@ -112,7 +114,7 @@ def _staying(node: Node, target: Target) -> float:
     """Seconds of a scatter as it is."""
     if _combines_integers(node):
         return min(_adding(node), _in_blocks(node, target))
-    return _moving_results(node) + min(_in_order(node), _in_blocks(node, target))
+    return _moving_results(node) + min(_in_order(node, target), _in_blocks(node, target))
 
 
 def _combines_integers(node: Node) -> bool:
@@ -126,15 +128,27 @@ def _moving_results(node: Node) -> float:
     return 2 * (node.nbytes / BYTES_A_SECOND + KERNEL_SECONDS)
 
 
-def _in_order(node: Node) -> float:
-    """Seconds of the updates in their order: one after the other, and of all threads together."""
+def _in_order(node: Node, target: Target) -> float:
+    """Seconds of the updates in their order: one after the other, or many at a time, and of all
+    threads together."""
     _, index, updates = node.src
     count: float = updates.shape[node.arg.axis]
     # Data seldom have all places equally often: of words, the most frequent one is 1 in 20 to 30.
     # 16,384 of them, 768 columns at 50,304 places, took an H200 0.6 ms.
     hits = max(_hits(node), count / LANES)
     steps = count / LANES + hits if _have_one_index(index) else count
-    return max(steps * RATES.update, prod(updates.shape) * IN_ORDER)
+    seconds = steps * RATES.update
+    if target.adds_atomically and node.arg.monoid is ADD and node.dtype in (float32, float64):
+        seconds = min(seconds, ceil(count / UPDATES_SENT) * RATES.access)
+    of_update = IN_ORDER if _has_places_beside(node) else RATES.apart
+    return max(seconds, prod(updates.shape) * of_update)
+
+
+def _has_places_beside(node: Node) -> bool:
+    """Whether neighbouring threads of a scatter in order add in one sector of memory: results of
+    neighbours lie side by side, with one index, or in rows that are shorter than a sector."""
+    row = prod(node.shape[node.arg.axis :]) * node.dtype.itemsize
+    return _is_repeated_along_last(node.src[1]) or row <= RATES.line
 
 
 def _in_blocks(node: Node, target: Target) -> float:
@@ -260,9 +274,12 @@ def _hits(node: Node) -> float:
 
 def _have_one_index(index: Node) -> bool:
     """Whether neighbouring results have one index, so that lanes of a warp ask for many at once."""
-    if index.op is not Op.EXPAND or index.shape[-1] % MIN_COLUMNS != 0:
-        return False
-    return index.src[0].shape[-1:] in ((), (1,))
+    return index.shape[-1] % MIN_COLUMNS == 0 and _is_repeated_along_last(index)
+
+
+def _is_repeated_along_last(index: Node) -> bool:
+    """Whether an index is the same for neighbours along the last axis."""
+    return index.op is Op.EXPAND and index.src[0].shape[-1:] in ((), (1,))
 
 
 def _in_any_order(node: Node) -> float:

@@ -6,7 +6,13 @@ INLINE void atomic_sum(i64 *at, i64 value) { atomicAdd((u64 *)at, (u64)value); }
 template <class T> INLINE void atomic_max(T *at, T value) { if (*(volatile T *)at < value) atomicMax(at, value); }
 template <class T> INLINE void atomic_min(T *at, T value) { if (*(volatile T *)at > value) atomicMin(at, value); }
 
-/* The same in memory that a block shares, where a sum of 64 bits is two of 32: the thread whose sum of the
+/* An update of a float, at a place whose updates one thread has, all of them: memory adds these in the order
+   in which that sends them, and the thread waits for none. In memory of the device a float32 below
+   2**-126 is added as 0. */
+
+template <class T> INLINE void send_sum(T *at, T value) { atomicAdd(at, value); }
+
+/* Integers as above in memory that a block shares, where a sum of 64 bits is two of 32: the thread whose sum of the
    lower halves is below what it added has the carry. */
 
 INLINE void shared_sum(i32 *at, i32 value) { atomicAdd(at, value); }

@@ -9,7 +9,7 @@ from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node
-from lamina.loops.nest import Nest
+from lamina.loops.nest import Nest, sends_updates
 from lamina.runtime.buffer import Launch
 from lamina.schedule.gpu.atoms import ATOMS, Atom
 from lamina.targets.c.operations import ELEMENTS
@@ -257,10 +257,19 @@ class CudaPrinter(GpuPrinter):
             return self.results.update(self, value, point, finds_tops=self.finds_tops)
         return f"atomic_{monoid_name(store.monoid)}(&{self.place(store, point)}, {value});"
 
+    def assignment(self, store: Store, value: Value, point: Point) -> str:
+        """``send_sum(&p2[load_1], load_3);``, of `atomics.cu`, where memory can add an update by
+        itself."""
+        kernel = self.nest.kernel
+        if store in kernel.stores and sends_updates(kernel):
+            return f"send_sum(&{self.place(store, point)}, {value.text});"
+        return super().assignment(store, value, point)
+
     def helper_texts(self) -> tuple[str, ...]:
         """Atomic operations."""
-        has_atomics = any(store.atomic for store in self.nest.kernel.stores)
-        return ("cuda/atomics.cu",) if has_atomics else ()
+        kernel = self.nest.kernel
+        has_atomics = any(store.atomic for store in kernel.stores)
+        return ("cuda/atomics.cu",) if has_atomics or sends_updates(kernel) else ()
 
     def begin_row_stores(
         self,
