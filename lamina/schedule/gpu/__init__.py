@@ -12,6 +12,7 @@
     flat_rows         rows of short lines as one loop: flatten
     shifted           accesses that store what is loaded from within accesses
     private_scatters  a block for some places of a scatter, in memory that its threads share
+    sent_scatters     a thread for a row of a scatter, which reads many updates at a time
     windows           tiles of windows that slide along an array
     products          which kernels have a product that tiles can compute
     attention         which have products back to back
