@@ -159,14 +159,14 @@ def _difference(got: Array, want: Array) -> Array:
     the range: 65,519.9 rounds to 65,504 in float16, and a sum that is 0.2 greater to infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         exact = want.astype(np.float64)
-        rounded = (exact * (1.0 + _half_a_unit(got.dtype))).astype(got.dtype).astype(np.float64)
+        rounded = (exact * (1.0 + _half_epsilon(got.dtype))).astype(got.dtype).astype(np.float64)
         difference = got.astype(np.float64) - exact
     is_overflow = np.isinf(rounded) & (got.astype(np.float64) == rounded)
     return np.where(is_overflow, 0.0, difference)
 
 
-def _half_a_unit(dtype: np.dtype[Any]) -> float:
-    """Half a unit of the last place of a dtype's 1: 2**-11 of float16; 0 of integers."""
+def _half_epsilon(dtype: np.dtype[Any]) -> float:
+    """The relative error of rounding to a dtype, at most: 2**-11 of float16; 0 of integers."""
     return 0.0 if dtype.kind in "biu" else float(ml_dtypes.finfo(dtype).eps) / 2
 
 

@@ -60,8 +60,8 @@ class Rates:
     filling: seconds for an element of a tile that a GPU's threads copy, with all multiprocessors at
         work, as the engine that copies arrays cannot
     update: seconds of a GPU's thread for an update of a scatter that it goes through in order
-    apart: seconds of such an update where neighbouring threads have places in sectors of their
-        own, with all threads at work
+    apart: seconds of such an update, with all threads at work, where neighbouring threads write
+        different sectors
     atomic: seconds of an atomic operation, with all threads at work at places far apart
     same_place: seconds of one that waits for another at the same place
     private: seconds of one in memory that a block shares, with all multiprocessors at work

@@ -51,7 +51,7 @@ MAX_WORK_WITH_PRODUCTS = 64
 MAX_TABLE = 1 << 21
 
 GPU_WORD = 16  # bytes that a GPU reads at once
-BUSY_ROWS = 128  # rows, each passed over by a block of threads, that keep a GPU busy
+BUSY_BLOCKS = 128  # of threads, that keep a GPU busy
 
 Readers = dict[object, list[KernelGroup]]  # by value, or by the storage of an input
 
@@ -229,16 +229,16 @@ class _Grouper:
         self, candidate: _Candidate, group: KernelGroup, statements: Set[Node]
     ) -> bool:
         """Whether the kernel `group` would pass over few rows, with more work for each than
-        `max_row_work` allows, if it had these statements. Of the work of 96 rows a quarter counts:
-        as much time would go if all of 128 blocks had a share."""
+        `max_row_work` allows, if it had these statements. The work counts by the share of 128
+        blocks that would have no row: a quarter of it with 96 rows."""
         node, rows = candidate.node, prod(group.rows)
         elements = prod(node.shape)
         if node.op is Op.REDUCE:
             rows, elements = min(rows, elements), prod(node.src[0].shape)
-        if not self.max_row_work or not 0 < rows < min(BUSY_ROWS, elements):
+        if not self.max_row_work or not 0 < rows < min(BUSY_BLOCKS, elements):
             return False
         work = elements // rows * weight_of(statements)
-        return work * (BUSY_ROWS - rows) > self.max_row_work * BUSY_ROWS
+        return work * (BUSY_BLOCKS - rows) > self.max_row_work * BUSY_BLOCKS
 
 
 _number = attrgetter("number")

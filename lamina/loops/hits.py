@@ -23,7 +23,7 @@ def find_hit_loop(nest: Nest, axes: Axes, warp: int) -> Node | None:
     if "thread" in nest.binding.values():  # a thread has to have a row of its own
         return None
     if any(nest.bound(axis) == "unroll" for axis in store.axes[nest.kernel.rows :]):
-        return None  # a thread looks at several iterations at once by itself
+        return None  # each thread reads several of these iterations at once already
     grid = [axis for axis in nest.order if nest.bound(axis) == "grid"]
     if not grid:
         return None

@@ -146,8 +146,8 @@ class Privatize(Move):
 
 @dataclass(frozen=True)
 class Speculate(Move):
-    """Let a scatter read its updates along a column without the conditions under which it adds
-    them, where that reads nothing beyond an array: the reads then wait for no index.
+    """Let a scatter read its updates, of which `column` is a loop, without the conditions under
+    which it adds them, where that reads nothing beyond an array: the reads wait for no index.
 
     ``speculate(a0)``::
 

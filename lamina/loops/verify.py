@@ -10,8 +10,9 @@
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
    indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
-   a LOOP_SCAN may be steps of threads, of which each has unrolled neighbours, without a remainder.
-   A single one may have lanes that are its neighbours.
+   a store may have unrolled neighbours, inside all others. Those of a LOOP_SCAN may be steps of
+   threads, of which each has unrolled neighbours, without a remainder. A single one may have lanes
+   that are its neighbours.
 4. No loop over a thread axis is inside another one: the columns of a store or a reduction have
    one at most, and a reduction that has one depends on rows alone.
 
@@ -130,12 +131,15 @@ def _serial_loops(nest: Nest) -> Checks:
 
 def _is_unrolled_inside(nest: Nest, split: SubLoops) -> bool:
     """Whether iterations along `split`, of a store alone, are unrolled inside all other loops that
-    run in order: 96 updates of a scatter may be (12, 8) sub-loops, serial and unrolled."""
+    run in order: 96 updates of a scatter may be (12, 8) sub-loops, serial and unrolled. A
+    remainder, as of 100 updates, runs after everything else, so that no other axis may run in
+    order beside it."""
     bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
     if bindings not in (["unroll"], ["serial", "unroll"]) or nest.kernel.of(Op.LOOP_SCAN):
         return False
     in_order = [axis for axis in nest.order if axis in serial_axes(nest.kernel)]
-    return in_order[-1] is split.axes[-1]
+    is_even = split.extent == points(split.axes)
+    return in_order[-1] is split.axes[-1] and (is_even or set(in_order) == set(split.axes))
 
 
 def _is_scan_of_lanes(nest: Nest, split: SubLoops) -> bool:

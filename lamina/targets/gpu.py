@@ -159,7 +159,7 @@ def _print_sort(sort: SortKernel, name: str, warp: int) -> PrintedKernel:
     of 10000: 3 blocks of 256 threads with 16.
     """
     if sort.length <= sort.short_row:
-        rows = max(SHORT_ROW_THREADS // sort.length, 1)  # of a block
+        rows = SHORT_ROW_THREADS // sort.length  # of a block
         threads = whole_warps(rows * sort.length, SHORT_ROW_THREADS, warp)
         return _sort_call("SORT_SHORT", sort, name, rows, ceil(sort.rows / rows), threads)
     threads = whole_warps(ceil(sort.length / KEYS), RUN // (2 * KEYS), warp)

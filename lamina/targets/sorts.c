@@ -68,9 +68,9 @@
         places[e] += starts[byte] + counts[OWN_WARP][byte]; \
     }
 
-/* Short rows, so many in a block, of which each thread has a key: that comes behind the keys of its row
-   that are less, or the same and further ahead. The key and its place are one word, of which no two are the
-   same; a key of 64 bits is a word by itself. */
+/* Several short rows in each block, one key for each thread. A key's rank is the number of lesser keys in its
+   row, and of equal ones before it. The key and its place are one word, of which no two are equal; a key of
+   64 bits is a word by itself. */
 
 template <int bytes> struct WordOf { typedef u64 type; };
 template <> struct WordOf<1> { typedef u32 type; };

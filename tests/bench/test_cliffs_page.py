@@ -168,7 +168,7 @@ def test_what_no_number_of_a_dtype_holds_is_infinite() -> None:
 @pytest.mark.parametrize(
     ("exact", "error"), [(65_519.9, 0.0), (-65_490.0, 0.0), (65_480.0, np.inf)]
 )
-def test_infinity_is_right_within_half_a_unit_of_the_range(exact: float, error: float) -> None:
+def test_infinity_is_right_within_a_rounding_error_of_the_range(exact: float, error: float) -> None:
     """Float16 has 65,504 and infinity, and rounds 65,520 to that."""
     got = np.array([np.copysign(np.inf, exact)], np.float16)
     assert distance([got], [np.array([exact])]) == error

@@ -11,6 +11,7 @@ from lamina.core import dtypes
 from lamina.core.dtypes import DType
 from lamina.core.options import using
 from lamina.core.target import CUDA
+from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
@@ -239,6 +240,33 @@ def test_few_updates_are_sent_to_memory_in_their_order(
     (got,) = run_in_fibers(planned, inputs, tmp_path)
     (wanted,) = evaluate([node], dict(zip((table, where, operands[2]), inputs, strict=True)))
     np.testing.assert_array_equal(got, wanted.reshape(-1))
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize(("columns", "count"), [(768, 4000), (70, 40)])
+def test_updates_of_16_bits_are_sent_as_float32(columns: int, count: int) -> None:
+    """Also where lanes ask for many."""
+    where = leaf(1, (count, 1), dtypes.int64)
+    shape = (count, columns)
+    updates = build.cast(leaf(2, shape, dtypes.bfloat16), dtypes.float32)
+    table = leaf(0, (50_000, columns), dtypes.float32)
+    operands = table, build.expand(where, shape), updates
+    planned = compiled(Node(Op.SCATTER, operands, Scatter(0, ADD)))
+    assert "send_sum(&" in planned.text.partition(KERNELS)[2]
+    assert compile_source(planned.text, "sm_90a")
+
+
+def test_updates_of_two_loops_are_not_unrolled_with_a_remainder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last elements of all windows would be added after the first ones of the next window."""
+    monkeypatch.setattr(gpu_scatters, "_in_another_way", lambda node, target: None)
+    node = scatters.windows(128, dtypes.float64)
+    name = f"scatter1_128x{scatters.WINDOWS}x{scatters.WIDTH}"
+    moves = "split(a2, 4) -> a3, a4; bind(a4, unroll); bind(a0, grid)"
+    message = "a3, a4 run in order, and are bound to serial, unroll"
+    with using(schedule=f"[{name}]; {moves}"), pytest.raises(FormatError, match=message):
+        compiled(node)
 
 
 def test_updates_at_places_apart_are_not_sent() -> None:

@@ -13,7 +13,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.hits import find_hit_loop, owners_of
-from lamina.loops.nest import Nest, bypasses_caches, scatter_places
+from lamina.loops.nest import Nest, bypasses_caches, scatter_places, sends_updates
 from lamina.loops.verify import WARP
 from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.body import Access, Loop
@@ -431,8 +431,9 @@ class _GpuCost(_NestCost):
         columns = store.axes[kernel.rows :]
         iterations = points(columns)
         at_once = points([axis for axis in columns if self.nest.bound(axis) == "unroll"])
-        sending = updates * rates.apart if self._has_places_apart() else 0.0
-        if at_once > 1:
+        sends = sends_updates(kernel) and self.target.adds_atomically
+        sending = updates * rates.apart if sends and self._has_places_apart() else 0.0
+        if sends and at_once > 1:
             return max(ceil(iterations / at_once) * rates.access, sending)
         own = max(1 / owners_of(kernel), 1 / WARP)
         return max(iterations * rates.update * self._share_of_iterations(own), sending)

@@ -21,10 +21,12 @@ COUNTERS = 256
 FEW_KEYS = 32  # for each byte of a key: rows of fewer, 128 of float32, are compared
 PACKED_BYTES = 4  # of a key, up to which it moves with its number; longer ones stay where they are
 ENTRY_BYTES = 8  # of what moves
-# For each byte of a key on a GPU, fitted to 24 drawn sorts. For each pair of keys of a short row,
-# of 32 threads together: to read one, to compare it, and to count. Chosen: no measurement of it is
-# kept.
-SORTING_ON_GPU, PAIR_ON_GPU = 8, 4
+# For each byte of a key on a GPU, fitted to 24 drawn sorts.
+SORTING_ON_GPU = 8
+# For each pair of keys of a short row on a GPU, of 32 threads together: to read one, to compare it,
+# and to count. An estimate: 135,216 rows of 48 keys are predicted 45 us; with two other kernels,
+# predicted 35, they took an H200 104.
+PAIR_ON_GPU = 4
 # For each key, whatever its width, where a CPU selects some ranks and few keys are left: an
 # estimate.
 SELECTING = 20

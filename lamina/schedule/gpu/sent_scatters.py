@@ -2,8 +2,11 @@
 
 Where memory adds floats by itself (`sends_updates`), no update waits for the one before. What is
 left is the time to read them: a thread that reads UPDATES_SENT at once waits for memory once in as
-many. (96, 3140) updates of 2671 places took an H200 16 us in 12 waits, and 46 in memory of blocks,
-which combine all places with the array.
+many. A sum of float32 with (96, 3140) updates at 2671 places took an H200 28 us so, with the copy
+of what is added to, and 61 in memory of blocks, which combine all places with the array.
+
+A second loop around the one of updates would run its last, shorter part after all others, and not
+in order: such a scatter goes another way.
 """
 
 from collections.abc import Iterator
@@ -22,10 +25,10 @@ def sent_scatters(plan: GpuPlanner) -> Iterator[GpuPlanner]:
     if not sends_updates(kernel):
         return
     columns = kernel.stores[0].axes[kernel.rows :]
-    if not columns:
+    if len(columns) != 1:
         return
     planner = plan.branch()
-    updates = columns[-1]
+    (updates,) = columns
     planner.do(Speculate(updates.arg.number))
     if updates.arg.size <= UPDATES_SENT:
         planner.bind(updates, "unroll")

@@ -6,11 +6,10 @@ INLINE void atomic_sum(i64 *at, i64 value) { atomicAdd((u64 *)at, (u64)value); }
 template <class T> INLINE void atomic_max(T *at, T value) { if (*(volatile T *)at < value) atomicMax(at, value); }
 template <class T> INLINE void atomic_min(T *at, T value) { if (*(volatile T *)at > value) atomicMin(at, value); }
 
-/* An update of a float, at a place whose updates one thread has, all of them: memory adds these in the order
-   in which that sends them, and the thread waits for none. In memory of the device a float32 below
-   2**-126 is added as 0. */
+/* Adds to a place that this thread alone updates: memory applies what one thread sends in its order, and the
+   thread does not wait. Of float32 it takes what is below 2**-126, old values and sums too, for 0. */
 
-template <class T> INLINE void send_sum(T *at, T value) { atomicAdd(at, value); }
+template <class T, class Value> INLINE void send_sum(T *at, Value value) { atomicAdd(at, (T)value); }
 
 /* Integers as above in memory that a block shares, where a sum of 64 bits is two of 32: the thread whose sum of the
    lower halves is below what it added has the carry. */
