@@ -169,7 +169,7 @@ def _exported(torch: Any, ids: Any, _: Any, *arrays: Any) -> Any:
 def _jax(jax: Any, ids: Any, _: Any, *arrays: Any) -> Any:
     forward = jax.jit(lambda ids, weights: _jax_logits(jax, ids, weights))
     weights = _named(arrays)
-    return lambda: forward(ids, weights)
+    return lambda ids: forward(ids, weights)
 
 
 def _tinygrad(_: Any, ids: Any, following: Any, *arrays: Any) -> Any:
