@@ -432,7 +432,8 @@ class _GpuCost(_NestCost):
         iterations = points(columns)
         at_once = points([axis for axis in columns if self.nest.bound(axis) == "unroll"])
         sends = sends_updates(kernel) and self.target.adds_atomically
-        sending = updates * rates.apart if sends and self._has_places_apart() else 0.0
+        sent = updates / owners_of(kernel)  # each by the owner of its place
+        sending = sent * rates.apart if sends and self._has_places_apart() else 0.0
         if sends and at_once > 1:
             return max(ceil(iterations / at_once) * rates.access, sending)
         own = max(1 / owners_of(kernel), 1 / WARP)
