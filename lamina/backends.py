@@ -120,9 +120,9 @@ MAX_HORIZONTAL = 8
 # two. Of small arrays, which the second-level cache holds, two kernels may be faster: a norm over
 # the channels of (16, 384, 784) of bfloat16 took 18.6 us, and 16.6 as two.
 MAX_APART = 1 << 10
-# In additions: a block of a GPU runs as many in about 5 us, two launches. Ten functions of (1,
-# 48406) elements and their gradients, beside a reduction, are predicted 63 us in one block, and 2
-# apart from it.
+# In additions, an estimate: a block of a GPU runs as many in 5 us, about two launches. Ten
+# functions of (1, 48406) elements and their gradients, beside a reduction, are predicted 63 us in
+# one block, and 2 apart from it.
 MAX_ROW_WORK = 1 << 20
 
 OF_GPUS = FusionTarget(

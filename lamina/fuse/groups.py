@@ -130,9 +130,7 @@ class _Candidate:
 class _Grouper:
     """Puts one value after the other into a kernel."""
 
-    def __init__(
-        self, values: Values, shapes: Mapping[Node, Shape], target: FusionTarget
-    ) -> None:
+    def __init__(self, values: Values, shapes: Mapping[Node, Shape], target: FusionTarget) -> None:
         self.values = values
         self.shapes = shapes  # of all values, in memory
         self.max_apart = target.max_apart
@@ -224,15 +222,14 @@ class _Grouper:
             return False
         return not group.contraction or weight_of(statements) <= MAX_WORK_WITH_PRODUCTS
 
-
     def _has_long_rows(
         self, candidate: _Candidate, group: KernelGroup, statements: Set[Node]
     ) -> bool:
         """Whether the kernel `group` would pass over few rows, with more work for each than
         `max_row_work` allows, if it had these statements. The work counts by the share of 128
         blocks that would have no row: a quarter of it with 96 rows."""
-        node, rows = candidate.node, prod(group.rows)
-        elements = prod(node.shape)
+        node = candidate.node
+        rows, elements = prod(group.rows), prod(node.shape)
         if node.op is Op.REDUCE:
             rows, elements = min(rows, elements), prod(node.src[0].shape)
         if not self.max_row_work or not 0 < rows < min(BUSY_BLOCKS, elements):

@@ -155,7 +155,7 @@ def scatter_of_windows(scatter: Node) -> Node | None:
     base, index, values = scatter.src
     axis, monoid = scatter.arg
     keys = build.cast(own_index(index), int32)
-    order = windows.order and build.reshape(windows.order, keys.shape)
+    order = None if windows.order is None else build.reshape(windows.order, keys.shape)
     updates = Updates(values, order, keys, base.shape[axis], axis, monoid)
     return with_gains(scatter, reduced(updates, _update_numbers(updates, windows)))
 

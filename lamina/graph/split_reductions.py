@@ -323,9 +323,8 @@ def _even_parts(extent: int, fewest: int, wanted: int) -> int:
 def _is_long(node: Node) -> bool:
     """Whether a GPU would reduce so much by so few blocks, one for each result, that parts pay: an
     argmax of 3,199,928 numbers takes one of them 360 us, and many the time of a launch. So does a
-    sum of 42,437 elements that lie where data say, each in a sector of its own: 74 us. Elements of
-    many instructions count for as many more: of 48,406 with 110 each a block is predicted 12 us.
-    """
+    sum of 42,437 elements that lie where data say, each in a sector of its own: 74 us. An element
+    of more than OF_WORD instructions counts for as many more."""
     results, elements = prod(node.shape), lengths(node).elements
     if results < PARTS:
         instructions = min(_instructions_of_element(node) / OF_WORD, MAX_WORDS)

@@ -160,7 +160,6 @@ def test_what_no_number_of_a_dtype_holds_is_infinite() -> None:
     want = [np.array([1e5, 1.0])]
     assert distance([np.array([np.inf, 1.0], np.float16)], want) == 0.0
     assert distance([np.array([-np.inf, 1.0], np.float16)], want) == math.inf
-
     assert distance([np.array([np.inf, 1.0], np.float32)], want) == math.inf
     assert distance([np.array([np.inf, np.inf], np.float16)], want) == math.inf
 

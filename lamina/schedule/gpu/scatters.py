@@ -8,9 +8,9 @@ memory adds them (`sent_scatters.py`). In memory of blocks (`private_scatters.py
 block add to its places all at once, and each block goes through all updates of its rows; where one
 has room for few columns, copies with the axis last are read as whole sectors
 (`lamina/graph/turned_scatters.py`). Sums of integers are several kernels, and move 24 bytes more
-for each result. A sum by bins brings the updates of some places together, so
-that a block adds them in memory of its own (`lamina/graph/binned_scatters.py`): 1.5 million at as
-many random places took an H200 36 us, and 74 as integers. A reduction goes through all updates of a
+for each result. A sum by bins brings the updates of some places together, so that a block adds them
+in memory of its own (`lamina/graph/binned_scatters.py`): 1.5 million at as many random places took
+an H200 36 us, and 74 as integers. A reduction goes through all updates of a
 row for each of its results, and waits for nothing: it is for rows of few results. Sums of runs sort
 the updates by their places first, which takes some 30 kernels, and then read each once: they are
 for updates with many columns that share their places. Windows are for indices that are known when a
@@ -350,7 +350,9 @@ def _in_windows(node: Node) -> float:
     windows = windows_of(node)
     if windows is None:
         return inf
-    sorting = _sorting(prod(windows.index.shape), int32.itemsize) if windows.order else 0.0
+    sorting = 0.0
+    if windows.order is not None:
+        sorting = _sorting(prod(windows.index.shape), int32.itemsize)
     computing = _computing(prod(node.shape) * windows.longest * OF_SLOT)
     moving = (node.src[-1].nbytes + 2 * node.nbytes) / BYTES_A_SECOND
     return KERNEL_SECONDS + sorting + computing + moving
