@@ -72,9 +72,13 @@ class CpuKnobs:
     far_elements: int = 1024
     # Rows and columns from which on blocks are transposed in registers: 16 of float32 are a vector.
     min_transposed: int = 16
-    # Blocks by which each strip of transposed blocks is ahead of the one before: a transpose of
-    # 4096 x 4096 took one core 3.1 ms with 4, 3.8 ms without (measured).
+    # Blocks by which each strip of transposed blocks is ahead of the one before, where the caches
+    # hold the result: a transpose of 512 x 512 took two cores 31 us with 4, 42 without (measured).
     blocks_ahead: int = 4
+    # Strips of transposed blocks that advance together where the result is written past the
+    # caches: 2 of 16 rows read 32 rows, each of which a prefetcher follows. A transpose of 4096 x
+    # 4096 took two cores 3.4 ms with 2, 3.7 with 4 or 8, 4.5 with 8 that are apart (measured).
+    uncached_strips: int = 2
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,15 @@ def test_strips_of_squares_are_at_different_columns(
     assert ("mod_i64(" in texts[0]) == rotated
 
 
+def test_strips_that_are_written_past_the_caches_are_side_by_side(texts: list[str]) -> None:
+    a = _array(1024, 544)  # 2.1 MiB
+    np.testing.assert_array_equal(lm.asarray(a).T.contiguous().numpy(), a.T)
+    (text,) = texts
+    assert "STREAM(" in text
+    assert "mod_i64(" not in text
+    assert re.search(r"< 2; \w+\+\+", text)  # strips
+
+
 def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
     """A BUFFER node over `memory`, so many bytes behind a line."""
     start = -(-ctypes.addressof(memory) // 64) * 64 + shift  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from lamina.graph import index as ix
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Rotate
-from lamina.loops.nest import UNCACHED_STORES
+from lamina.loops.nest import UNCACHED_STORES, bypasses_caches
 from lamina.schedule.cpu.planner import CpuPlanner
 
 
@@ -30,26 +30,32 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     """Read square blocks along `across`, where an operand is contiguous, and write whole cache
     lines along `row`; blocks are transposed in registers where there is little to compute.
 
-    For ``y[i, j] = x[j, i]`` of 4096 x 4096 float32, where `row` is j and `across` i::
+    For ``y[i, j] = x[j, i]`` of 512 x 512 float32, where `row` is j and `across` i::
 
-        32 groups of 8 strips of j
-          256 blocks of i
+        4 groups of 8 strips of j
+          32 blocks of i
             8 strips                  each of them 4 blocks of i ahead of the strip before
               16 i                    unrolled
                 16 j                  a vector: a cache line of y
 
-    Strips are not at the same blocks of i, as rows of x lie 16 KiB apart: cache lines below each
-    other compete for few places in the caches.
+    Strips are not at the same blocks of i, as rows of x lie 2 KiB apart: cache lines below each
+    other compete for few places in the caches. A result that is written past the caches has 2
+    strips, both at the same blocks: whole lines of x are in registers before a cache drops them,
+    and memory takes neighbouring lines of y in less time than lines far apart.
     """
+    result = plan.kernel.stores[0]
     # Elements of a line that is written: with vectors of 64 bytes a cache line, 16 of float32.
-    line = plan.target.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
-    has_whole_groups = row.arg.size % (plan.knobs.strip_vectors * line) == 0
+    line = plan.target.vector_bytes // result.value.dtype.itemsize
+    is_uncached = bypasses_caches(plan.kernel, result.parameter)
+    strips_at_once = plan.knobs.uncached_strips if is_uncached else plan.knobs.strip_vectors
+    has_whole_groups = row.arg.size % (strips_at_once * line) == 0
     has_whole_blocks = across.arg.size % plan.width == 0
     strips, inner_row = plan.split(row, line)
     blocks, inner = plan.split(across, plan.width)
     if has_whole_groups and has_whole_blocks:  # `Rotate` needs rows that are split evenly
-        groups, strip = plan.split(strips, plan.knobs.strip_vectors)
-        plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.blocks_ahead))
+        groups, strip = plan.split(strips, strips_at_once)
+        if not is_uncached:
+            plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.blocks_ahead))
         plan.reorder([groups, blocks, strip, inner, inner_row])
     else:
         plan.reorder([strips, blocks, inner, inner_row])
