@@ -72,12 +72,14 @@ class CpuKnobs:
     far_elements: int = 1024
     # Rows and columns from which on blocks are transposed in registers: 16 of float32 are a vector.
     min_transposed: int = 16
-    # Blocks by which each strip of transposed blocks is ahead of the one before, where the caches
-    # hold the result: a transpose of 512 x 512 took two cores 31 us with 4, 42 without (measured).
+    # Blocks by which each strip of transposed blocks is ahead of the one before, unless the result
+    # is written past the caches: with 8 strips, a transpose of 512 x 512 took two cores of a Zen 4
+    # 31 us with 4 blocks and 42 with none (measured).
     blocks_ahead: int = 4
-    # Strips of transposed blocks that advance together where the result is written past the
-    # caches: 2 of 16 rows read 32 rows, each of which a prefetcher follows. A transpose of 4096 x
-    # 4096 took two cores 3.4 ms with 2, 3.7 with 4 or 8, 4.5 with 8 that are apart (measured).
+    # Strips of transposed blocks that advance together where whole lines of the result are written
+    # past the caches: with 2, which read 32 rows, a transpose of 4096 x 4096 took two cores of a
+    # Zen 4 3.4 ms, with 4 or 8 3.7, and 4.5 with 8 that are 4 blocks apart; 1024 x 16384 took 3.3,
+    # 3.6, 3.9 and 4.5 (measured). That the processor prefetches few rows at once is a guess.
     uncached_strips: int = 2
 
 

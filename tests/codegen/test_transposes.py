@@ -214,13 +214,30 @@ def test_strips_of_squares_are_at_different_columns(
     assert ("mod_i64(" in texts[0]) == rotated
 
 
-def test_strips_that_are_written_past_the_caches_are_side_by_side(texts: list[str]) -> None:
-    a = _array(1024, 544)  # 2.1 MiB
-    np.testing.assert_array_equal(lm.asarray(a).T.contiguous().numpy(), a.T)
+@pytest.mark.parametrize(
+    ("kind", "shape", "is_rotated"),
+    [
+        ("float32", (1024, 544), False),  # 2.1 MiB
+        ("float32", (1024, 480), True),  # 1.9 MiB
+        ("bfloat16", (2048, 544), True),  # 2.1 MiB, but 16 elements are half a line
+    ],
+)
+def test_strips_past_the_caches_are_at_the_same_columns(
+    texts: list[str], kind: str, shape: tuple[int, int], is_rotated: bool
+) -> None:
+    a = (_array(*shape) * 40).astype("int32")
+    x = lm.asarray(a).cast(getattr(lm, kind)).realize()
+    texts.clear()
+    found = x.T.contiguous().realize()
     (text,) = texts
-    assert "STREAM(" in text
-    assert "mod_i64(" not in text
-    assert re.search(r"< 2; \w+\+\+", text)  # strips
+    np.testing.assert_array_equal(found.cast(lm.int32).numpy(), a.T)
+    assert ("mod_i64(" in text) == is_rotated
+    assert ("STREAM(" in text) != is_rotated
+    if not is_rotated:
+        loops = re.findall(r"for \(i64 \w+ = 0; \w+ < (\d+);", text)
+        blocks, strips = loops[-2:]  # the squares in them are unrolled
+        assert int(blocks) > 2
+        assert strips == "2"
 
 
 def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:

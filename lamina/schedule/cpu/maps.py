@@ -4,7 +4,7 @@ from lamina.graph import index as ix
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Rotate
-from lamina.loops.nest import UNCACHED_STORES, bypasses_caches
+from lamina.loops.nest import LINE, UNCACHED_STORES, bypasses_caches
 from lamina.schedule.cpu.planner import CpuPlanner
 
 
@@ -39,22 +39,24 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
                 16 j                  a vector: a cache line of y
 
     Strips are not at the same blocks of i, as rows of x lie 2 KiB apart: cache lines below each
-    other compete for few places in the caches. A result that is written past the caches has 2
-    strips, both at the same blocks: whole lines of x are in registers before a cache drops them,
-    and memory takes neighbouring lines of y in less time than lines far apart.
+    other compete for the same few places of a cache. Where whole lines are written past the
+    caches, 2 strips are at the same blocks of i (`knobs.uncached_strips`).
     """
-    result = plan.kernel.stores[0]
+    store = plan.kernel.stores[0]
+    itemsize = store.value.dtype.itemsize
     # Elements of a line that is written: with vectors of 64 bytes a cache line, 16 of float32.
-    line = plan.target.vector_bytes // result.value.dtype.itemsize
-    is_uncached = bypasses_caches(plan.kernel, result.parameter)
+    line = plan.target.vector_bytes // itemsize
+    # Stores of half a line, as of 16 float16, go through the caches.
+    has_whole_lines = plan.width * itemsize == LINE
+    is_uncached = has_whole_lines and bypasses_caches(plan.kernel, store.parameter)
     strips_at_once = plan.knobs.uncached_strips if is_uncached else plan.knobs.strip_vectors
     has_whole_groups = row.arg.size % (strips_at_once * line) == 0
     has_whole_blocks = across.arg.size % plan.width == 0
     strips, inner_row = plan.split(row, line)
     blocks, inner = plan.split(across, plan.width)
-    if has_whole_groups and has_whole_blocks:  # `Rotate` needs rows that are split evenly
+    if has_whole_groups and has_whole_blocks:
         groups, strip = plan.split(strips, strips_at_once)
-        if not is_uncached:
+        if not is_uncached:  # `Rotate` needs rows that are split evenly
             plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.blocks_ahead))
         plan.reorder([groups, blocks, strip, inner, inner_row])
     else:
