@@ -22,7 +22,6 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
-from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -34,6 +33,7 @@ from lamina.frontend.constants import constants_of, kept_bytes, with_constants
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
 from lamina.frontend.program import Program, kind_of
+from lamina.frontend.quick import MISS, QuickCall
 from lamina.frontend.session import tracers
 from lamina.frontend.tensor import Tensor, check_device, leaf
 from lamina.frontend.trace import placeholder, trace
@@ -47,17 +47,11 @@ _MAX_WAITING = 4  # of one signature
 # keep has no more bytes, as of a small model with a program for each of many lengths.
 _MAX_KEEPING, _MAX_KEPT = 4, 1 << 30
 
-# What a quick call depends on; the gradient is None in every key that is kept.
-_kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
-
-
 class _QuickEntry(NamedTuple):
-    """A call that was found before. options: those it is for. call: of the tensors, in order.
-    may_call: whether what the function captured is as it was; None where it captured nothing."""
+    """A call that was found before. options: those it is for."""
 
     options: Options
-    call: Callable[..., Any]
-    may_call: Callable[..., bool] | None
+    call: QuickCall
 
 
 class jit:  # noqa: N801  a decorator, written as a function's name
@@ -80,6 +74,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         # gradients that are there.
         self._waiting: dict[Hashable, list[Program]] = {}
         self._quick: dict[Hashable, _QuickEntry] = {}  # by the kinds of arguments
+        self._latest: _QuickEntry | None = None  # the one that was called last
         self._keeping: list[Program] = []  # the one that was called last at the end
         self._last: dict[str, Hashable] = {}  # what each argument was when last compiled
         self._lock = threading.RLock()
@@ -91,44 +86,66 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return jit, (self.function,)  # programs belong to the tensors that they captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the program that fits, found in the first of these ways: by the kinds of positional
-        tensors (`_quick`); by the signature, a program that captured nothing; one whose captured
-        values are as they were; one that is compiled or found anew (`_fitting`). While an outer
-        function is traced, and in the interpreter, the function itself is called."""
+        """Call the program that fits, found in the first of these ways: the quick call that was
+        called last; another one, by the kinds of positional tensors (`_quick`); by the signature, a
+        program that captured nothing, or whose captured values are as they were; one that is
+        compiled or found anew (`_fitting`). While an outer function is traced, and in the
+        interpreter, the function itself is called."""
         is_traced = tracers.get() is not None
-        if self._quick and not (is_traced or kwargs or runs):
-            try:  # what short programs wait for: of tensors alone
-                known, call, may_call = self._quick[*map(_kind_and_grad, args),]
-            except (AttributeError, LookupError, TypeError):
-                known = None
-            # A tensor that is passed twice is left to the key below, which knows which arguments
-            # are the same.
-            is_known = known is current() and (len(args) < 2 or len({*args}) == len(args))
-            if is_known and (may_call is None or may_call(args)):
-                return call(args)
         options = current()
+        if not (is_traced or kwargs or runs):
+            latest = self._latest
+            if latest is not None and latest.options is options:
+                result = latest.call(args)
+                if result is not MISS:
+                    return result
+            if self._quick:
+                result = self._call_quickly(args, options)
+                if result is not MISS:
+                    return result
         by_id: dict[int, Tensor] = {}
         of_names = _signature(kwargs, by_id) if kwargs else ()
         key = options, of_names, *map(_signature, args, repeat(by_id))  # other calls wait for this
         tensors = list(by_id.values())
         program = None if is_traced else self._programs.get(key)
-        if program is not None and program.is_pure:
-            if not kwargs:
-                self._note_quick(program, args, tensors, options)
-            return program.call(tensors)
-        noted = None if program is None or runs else program.noted
-        if noted is not None and noted.may_call(tensors):
-            return noted.call(tensors)
+        result = MISS if program is None else self._call_known(program, tensors)
         is_interpreted = "interp" in (options.device, *(tensor.device for tensor in tensors))
-        if program is not None or not (is_traced or is_interpreted):
+        if result is MISS and (program is not None or not (is_traced or is_interpreted)):
             with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
-                fitting = self._fitting(key, (args, kwargs), by_id, options)
-                result = fitting.call(tensors)
-                self._note_state(fitting)
-                if not (kwargs or fitting.is_pure):
-                    self._note_quick(fitting, args, tensors, options)
+                known, program = program, self._fitting(key, (args, kwargs), by_id, options)
+                result = program.call(tensors)
+                self._keep(program)
+                if program is known:
+                    self._note_state(program)
+        if result is MISS:
+            return self._call_function((args, kwargs), by_id, is_traced=is_traced)
+        if program is not None and not kwargs:
+            self._note_quick(program, args, tensors, options)
+        return result
+
+    def _call_quickly(self, args: tuple[Any, ...], options: Options) -> Any:
+        """The result of the quick call for arguments of their kinds, unless that was called last;
+        MISS where there is none."""
+        try:
+            entry = self._quick[*map(kind_of, args),]
+        except (AttributeError, LookupError, TypeError):
+            return MISS
+        if entry is self._latest or entry.options is not options:
+            return MISS
+        self._latest = entry
+        return entry.call(args)
+
+    def _call_known(self, program: Program, tensors: list[Tensor]) -> Any:
+        """The result of a program that was called with such tensors before; MISS if it may have to
+        be another one now."""
+        if program.quick is not None and not runs:
+            result = program.quick(tensors)
+            if result is not MISS:
                 return result
-        return self._call_function((args, kwargs), by_id, is_traced=is_traced)
+        if not program.is_pure:
+            return MISS
+        self._note_state(program)
+        return program.call(tensors)
 
     def _call_function(self, arguments: Any, by_id: dict[int, Tensor], *, is_traced: bool) -> Any:
         """What the function itself returns. `by_id`: the tensors in the place of arguments."""
@@ -141,17 +158,21 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return map_tree(handles.__getitem__, result)
 
     def _note_state(self, program: Program) -> None:
-        """Let later calls find out quickly that nothing changed that `program` captured; and free
-        what others keep that were not called for long."""
-        if program.noted is None or not program.noted.is_unchanged():
+        """Let later calls find out quickly that nothing changed that `program` captured. The first
+        call leaves that to the second one, as it takes a millisecond."""
+        noted = program.noted
+        if program.quick is None or (noted is not None and not noted.is_unchanged()):
             program.note_state(self._lock)
+
+    def _keep(self, program: Program) -> None:
+        """Free what programs keep that were not called for long, other than `program`."""
         if not program.kept.nbytes:
             return
         self._keeping = [other for other in self._keeping if other is not program]
         self._keeping.append(program)
         while len(self._keeping) > _MAX_KEEPING and self._kept_bytes() > _MAX_KEPT:
             self._keeping.pop(0).forget_state()
-            self._quick.clear()  # it holds what they kept
+            self._forget_quick()  # it holds what they kept
 
     def _kept_bytes(self) -> int:
         return kept_bytes(program.kept for program in self._keeping)
@@ -159,19 +180,15 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def _note_quick(
         self, program: Program, args: Any, tensors: list[Tensor], options: Options
     ) -> None:
-        """Let later calls with such arguments as `args` find `program` in few steps, if these are
-        its `tensors`, each once, and the program has a quick call or captured nothing."""
+        """Let later calls with such arguments as `args` find the quick call of `program`, if these
+        are its `tensors`, each once."""
         is_each_once = [*map(id, args)] == [*map(id, tensors)]
-        # A key with a gradient would keep that alive.
-        if not is_each_once or any(tensor._grad is not None for tensor in tensors):
-            return
-        key = (*map(_kind_and_grad, args),)
-        noted = program.noted
-        if program.is_pure:
-            call = program.call if noted is None else noted.call
-            self._quick[key] = _QuickEntry(options, call, None)
-        elif noted is not None:
-            self._quick[key] = _QuickEntry(options, noted.call, noted.may_call)
+        if is_each_once and program.quick is not None:
+            self._latest = self._quick[*map(kind_of, args),] = _QuickEntry(options, program.quick)
+
+    def _forget_quick(self) -> None:
+        self._quick.clear()
+        self._latest = None
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -208,7 +225,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         for programs in self._waiting.values():
             found.update(map(id, programs))
         self._keeping = [one for one in self._keeping if id(one) in found]
-        self._quick.clear()  # it holds programs; the next calls fill it again
+        self._forget_quick()  # it holds programs; the next calls fill it again
 
     def _drop_programs(self) -> None:
         """Drop the programs whose signature can come no more, and the oldest of too many."""

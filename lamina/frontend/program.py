@@ -20,7 +20,7 @@ from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
 from lamina.frontend.constants import MAX_CHANGES, KeptArrays, constants_of, with_constants
 from lamina.frontend.differentiate import map_tree
-from lamina.frontend.quick import has_quick_call, quick_call
+from lamina.frontend.quick import QuickCall, QuickCode, has_quick_call
 from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
@@ -135,7 +135,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A quick call of a program, and the captured tensors as they were when it was made.
+    """The captured tensors of a program as they were when its quick call was made.
 
     tensors: those that were captured. seen: what they were
     memory: what the call reads of them alone. writes: how often that had been written
@@ -149,7 +149,6 @@ class Noted:
     writes: list[int]
     written: list[Tensor]
     ungraded: list[Tensor]
-    call: Callable[[Sequence[Tensor]], Any]
     kept: KeptArrays
 
     def is_unchanged(self) -> bool:
@@ -203,11 +202,12 @@ class Program:
         self.only_computes = not (has_gradients or self.requirements or self.draws)
         is_fixed = not (self.writes or self.captured or self.same or self.asked)
         self.is_pure = self.only_computes and is_fixed
+        # Made when the first call has returned.
         self.has_quick_call = has_quick_call(self)
+        self._quick_code: QuickCode | None = None
         self.has_constants = has_constants
         self.noted: Noted | None = None
-        if self.is_pure:
-            self.note_state()
+        self.quick: QuickCall | None = None
 
     def _compile(self, trace: Trace, options: Options, constants: set[int]) -> None:
         from lamina.compiled import find_closed, runner, store_closed
@@ -280,6 +280,7 @@ class Program:
         """Find the tensor of each input, and what the program writes."""
         numbers = trace.inputs
         self.arguments = len(trace.arguments)
+        self.argument_kinds = [*map(kind_of, trace.arguments.values())]
         self.draws = trace.storages[-1] in numbers
         held = [tensor for tensor in owners.values() if tensor is not None]
         self.captured = [gradient_of.get(tensor, Captured(tensor)) for tensor in held]
@@ -323,10 +324,15 @@ class Program:
         """Whether its constants have turned out to change from call to call."""
         return self.kept.changes > MAX_CHANGES
 
-    def note_state(self, lock: AbstractContextManager[Any] | None = None) -> None:
+    def note_state(self, lock: AbstractContextManager[Any]) -> None:
         """Note the captured tensors, and make a quick call that reads and writes their memory,
         where there is one. lock: is held by calls that write."""
         if not self.has_quick_call:
+            return
+        if self._quick_code is None:
+            self._quick_code = QuickCode(self)
+        if self.is_pure:
+            self.quick = self._quick_code.call()
             return
         captured = [one.tensor for one in self.captured]
         tensors = [*captured, *[one.tensor for one in self.same]]
@@ -338,8 +344,8 @@ class Program:
         writes = [*map(_writes, read)]
         written = [captured[place] for place in places]
         ungraded = [asked.tensor for asked in self.asked]
-        call = quick_call(self, buffers, lock)
-        self.noted = Noted(tensors, seen, read, writes, written, ungraded, call, self.kept)
+        self.noted = Noted(tensors, seen, read, writes, written, ungraded, self.kept)
+        self.quick = self._quick_code.call(buffers, self.noted.may_call, lock)
 
     def place_of(self, binding: Binding) -> int:
         """The place among the captured tensors of the one of `binding`; negative for an argument
@@ -348,7 +354,7 @@ class Program:
 
     def forget_state(self) -> None:
         """Free the arrays that it keeps from call to call; the next call makes them again."""
-        self.noted = None
+        self.noted = self.quick = None
         self.kept.drop()
 
     @property

@@ -14,8 +14,9 @@ import torch
 from torch import fx
 
 from lamina.core.options import current
+from lamina.core.text import Text
 from lamina.errors import LaminaError
-from lamina.interop.torch.direct import Text, unpacked
+from lamina.interop.torch.direct import run_of, unpacked
 from lamina.interop.torch.draws import draw_apart
 from lamina.interop.torch.host import call_of
 from lamina.interop.torch.plan import (
@@ -153,7 +154,7 @@ class Steps:
         if current().debug and self.plan.refusals:
             print(f"torch: {_complaint(self.plan)}", file=sys.stderr)
         self.text = self._written(module)
-        self.run = self.text.function()
+        self.run = run_of(self.text)
 
     def _written(self, module: fx.GraphModule) -> Text:
         plan, text = self.plan, Text()

@@ -25,20 +25,18 @@ memory it is::
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 import torch
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
+from lamina.core.text import Text
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.profile import counter, runs
 
 Run = Callable[[list[Any]], list[Any]]
 
-_numbers = count()  # of the texts, whose names tracebacks show
 # What every text may name.
 _COMMON = {
     "Buffer": Buffer, "counter": counter, "recorders": runs, "empty": _empty_strided_cpu,
@@ -46,41 +44,10 @@ _COMMON = {
 }  # fmt: skip
 
 
-class Text:
-    """The lines of a call, without their indentation, and the objects that they name."""
-
-    def __init__(self, lines: Sequence[str] = (), names: dict[str, Any] | None = None) -> None:
-        self.lines = list(lines)
-        self.names = dict(names or {})
-
-    def add(self, *lines: str) -> None:
-        self.lines += lines
-
-    def name(self, stem: str, value: Any) -> str:
-        """A name for an object: the stem and a number."""
-        name = f"{stem}{len(self.names)}"
-        self.names[name] = value
-        return name
-
-    def constant(self, value: Any) -> str:
-        """An argument of a call: a literal where Python reads the same value of it."""
-        if value is None or isinstance(value, (bool, int, str)):
-            return repr(value)
-        if isinstance(value, (list, tuple)):
-            parts = "".join(f"{self.constant(part)}, " for part in value)
-            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
-        return self.name("constant", value)
-
-    def function(self) -> Run:
-        """The function of these lines, whose parameter is `inputs`."""
-        body = "".join(f"    {line}\n" for line in self.lines)
-        file = f"<call of lamina's graph {next(_numbers)}>"
-        source = f"def run(inputs):\n{body}"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        names = {**_COMMON, **self.names}
-        exec(compile(source, file, "exec"), names)
-        run: Run = names["run"]
-        return run
+def run_of(text: Text) -> Run:
+    """The function of these lines, whose parameter is `inputs`."""
+    named = Text(text.lines, {**_COMMON, **text.names})
+    return named.function("inputs", "call of lamina's graph")
 
 
 def unpacked(names: Sequence[str], value: str) -> str:

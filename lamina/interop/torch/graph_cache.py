@@ -26,8 +26,9 @@ from torch._inductor.output_code import OutputCode
 
 from lamina import stored
 from lamina.core.options import current
+from lamina.core.text import Text
 from lamina.interop.torch.compiled import Compiled, Fallback
-from lamina.interop.torch.direct import Text
+from lamina.interop.torch.direct import run_of
 from lamina.interop.torch.plan import tensors_in
 from lamina.interop.torch.runners import Interpreted
 from lamina.runtime.cache import digest
@@ -89,7 +90,7 @@ class CachedGraph(OutputCode):  # type: ignore[misc]
             name: value.found() if isinstance(value, _Operation) else value
             for name, value in self._text.names.items()
         }
-        self._run = Text(self._text.lines, names).function()
+        self._run = run_of(Text(self._text.lines, names))
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Nothing here is Triton's."""

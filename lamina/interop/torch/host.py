@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from lamina.interop.torch.direct import Text
+from lamina.core.text import Text
 
 
 @dataclass(frozen=True)

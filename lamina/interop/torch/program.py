@@ -11,6 +11,7 @@ from torch import fx
 
 from lamina.core.options import current, using
 from lamina.core.shape import prod
+from lamina.core.text import Text
 from lamina.errors import LaminaError
 from lamina.frontend import realize as memory
 from lamina.frontend.session import during, tracers
@@ -18,7 +19,6 @@ from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import NoMemory
 from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
 from lamina.interop.torch.broken import BrokenGraphError
-from lamina.interop.torch.direct import Text
 from lamina.interop.torch.interpret import interpreted
 from lamina.interop.torch.plan import Refusals, Segment, View
 from lamina.interop.torch.runners import Code, Interpreted, OnCpu, OnGpu

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from lamina.core.options import Options, current
+from lamina.core.text import Text
 from lamina.frontend.program import use_of
-from lamina.interop.torch.direct import Text
 from lamina.ir.node import Node
 from lamina.runtime.buffer import ALIGNMENT, Buffer, heap_of
 from lamina.runtime.profile import counter, runs
