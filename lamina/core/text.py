@@ -29,7 +29,7 @@ class Text:
         return name
 
     def constant(self, value: Any) -> str:
-        """An argument of a call: a literal where Python reads the same value of it."""
+        """Text for `value`: a literal where Python reads the same value of it, else a name."""
         if value is None or isinstance(value, (bool, int, str)):
             return repr(value)
         if isinstance(value, (list, tuple)):
@@ -45,6 +45,6 @@ class Text:
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         names = dict(self.names)
         exec(compile(source, file, "exec"), names)
-        function: FunctionType = names["run"]
-        finalize(function, linecache.cache.pop, file, None)
+        function: FunctionType = names.pop("run")  # no cycle: it goes with its last reference
+        finalize(function, linecache.cache.pop, file, None).atexit = False
         return function

@@ -144,7 +144,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 return result
         if not program.is_pure:
             return MISS
-        self._note_state(program)
+        self._note_state(program)  # without the lock: at worst two threads write the same text
         return program.call(tensors)
 
     def _call_function(self, arguments: Any, by_id: dict[int, Tensor], *, is_traced: bool) -> Any:

@@ -20,7 +20,7 @@ from lamina.explain.origins import carried, known
 from lamina.frontend import realize as memory
 from lamina.frontend.constants import MAX_CHANGES, KeptArrays, constants_of, with_constants
 from lamina.frontend.differentiate import map_tree
-from lamina.frontend.quick import QuickCall, QuickCode, has_quick_call
+from lamina.frontend.quick import QuickCall, QuickCode, has_quick_call, results_of
 from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
@@ -202,9 +202,8 @@ class Program:
         self.only_computes = not (has_gradients or self.requirements or self.draws)
         is_fixed = not (self.writes or self.captured or self.same or self.asked)
         self.is_pure = self.only_computes and is_fixed
-        # Made when the first call has returned.
         self.has_quick_call = has_quick_call(self)
-        self._quick_code: QuickCode | None = None
+        self._quick_code: QuickCode | None = None  # made by `note_state`
         self.has_constants = has_constants
         self.noted: Noted | None = None
         self.quick: QuickCall | None = None
@@ -280,7 +279,9 @@ class Program:
         """Find the tensor of each input, and what the program writes."""
         numbers = trace.inputs
         self.arguments = len(trace.arguments)
-        self.argument_kinds = [*map(kind_of, trace.arguments.values())]
+        tracers = trace.arguments.values()
+        self.argument_kinds = [*map(kind_of, tracers)]
+        self.has_graded_arguments = any(tracer.grad is not None for tracer in tracers)
         self.draws = trace.storages[-1] in numbers
         held = [tensor for tensor in owners.values() if tensor is not None]
         self.captured = [gradient_of.get(tensor, Captured(tensor)) for tensor in held]
@@ -332,7 +333,7 @@ class Program:
         if self._quick_code is None:
             self._quick_code = QuickCode(self)
         if self.is_pure:
-            self.quick = self._quick_code.call()
+            self.quick = self._quick_code.bind(self)
             return
         captured = [one.tensor for one in self.captured]
         tensors = [*captured, *[one.tensor for one in self.same]]
@@ -345,7 +346,7 @@ class Program:
         written = [captured[place] for place in places]
         ungraded = [asked.tensor for asked in self.asked]
         self.noted = Noted(tensors, seen, read, writes, written, ungraded, self.kept)
-        self.quick = self._quick_code.call(buffers, self.noted.may_call, lock)
+        self.quick = self._quick_code.bind(self, buffers, self.noted.may_call, lock)
 
     def place_of(self, binding: Binding) -> int:
         """The place among the captured tensors of the one of `binding`; negative for an argument
@@ -389,7 +390,7 @@ class Program:
                 inputs[binding.input].writes += 1
         # Those of ASSIGN come last, and are in the tensors' own memory.
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
-        values = self.results_of(nodes)
+        values = results_of(nodes, self.results, self.repeated, self.device)
         for gradient in self.gradients:
             owner = _owner(gradient, tensors)
             owner.grad = None if gradient.result is None else values[gradient.result]
@@ -398,14 +399,6 @@ class Program:
         if type(self.result) is Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, Place)
-
-    def results_of(self, nodes: Sequence[Node]) -> list[Tensor]:
-        """A tensor for each result, of the nodes of all values. One that repeats an earlier result
-        shares its memory, as a leaf of its own, by which derivatives tell them apart."""
-        values = [Tensor.of(nodes[number], self.device) for number in self.results]
-        for at in self.repeated:
-            values[at].node = memory.stored_leaf(values[at].node, self.device)
-        return values
 
     def _inputs_of(
         self, tensors: Sequence[Tensor], known: list[Buffer | None] | None

@@ -1,8 +1,8 @@
 """Calls of a compiled program in few steps: a short program takes less time than its call.
 
-The call of each program is text of its own, which tracebacks show; it has no loops, and looks
-nothing up that is known beforehand. For a program of one argument and one result, whose kernels
-need no memory in between, it is::
+The call of each program is a function of generated text, which tracebacks show. Shapes, dtypes and
+places in a job are literals there, so that no call loops over arguments or results. For a program
+of one argument and one result, whose kernels need no memory in between, it is::
 
     def run(arguments):
         try:
@@ -26,20 +26,15 @@ need no memory in between, it is::
             kept = waiting.popleft()
         except IndexError:
             kept = begin()
-        nodes, buffers, tensors = kept.nodes, kept.buffers, kept.tensors
-        if (
-            getrefcount(tensors[0]) > 2 or getweakrefcount(tensors[0]) > 1
-            or tensors[0].node is not nodes[0] or tensors[0]._grad is not None
-            or getrefcount(nodes[0]) > 3 or getrefcount(buffers[0]) > 3 or buffers[0].overwritten
-        ):
+        nodes, buffers = kept.nodes, kept.buffers
+        if getrefcount(nodes[0]) > 2 or getrefcount(buffers[0]) > 3 or buffers[0].overwritten:
             kept = unshared(kept)
-            tensors = kept.tensors
+            nodes = kept.nodes
         job = kept.job
         job[-1] = m0.pointer
         counter.kernels += 1
         run_job(job)
-        tensors[0].serial = next(serials)
-        result = tensors[0]
+        result = tensor_of(nodes[0], 'cpu')
         waiting.append(kept)
         return result
 """
@@ -54,12 +49,11 @@ from itertools import combinations
 from sys import getrefcount
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
-from weakref import getweakrefcount
 
 from lamina.core.text import Text
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
-from lamina.frontend.tensor import SERIALS, Tensor
+from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import Place
 from lamina.ir.node import Node
 from lamina.runtime.buffer import Buffer
@@ -74,41 +68,48 @@ QuickCall = Callable[[Sequence[Any]], Any]
 
 MISS = object()  # what a quick call returns of arguments that it is not for
 
-# Jobs of one program that wait for a call: so a caller who has the results of the last call until
-# the next one returns finds both again.
+# Jobs of one program that wait for a call. A caller often has the results of the last call until
+# the next one returns: two jobs in turns need no new memory then.
 _MAX_WAITING = 2
 # Arguments that are compared with each other in less time than a set of them is made.
-_FEW = 3
-# What a text asks of a result of an earlier call before it gives it another value: whether somebody
-# has the tensor, its node or its memory, or has changed one of these. What is asked about is bound
-# to no name, as that counts in some versions of Python and not in others. The argument of
-# getrefcount counts, and the list of `_KeptJob`; a node is the tensor's as well, memory the node's.
-# The one weak reference is the session's.
+_MAX_IN_PAIRS = 3
+# The references to a node and to memory that only a job has: of a node the list and the argument of
+# getrefcount, of memory the node as well. What is asked about is bound to no name, as that counts
+# in some versions of Python and not in others.
+_REFERENCES, _REFERENCES_TO_MEMORY = 2, 3
+# Whether a result of an earlier call must not be written over: somebody has its tensor, and so its
+# node, or a view of its memory, or has written there.
 _IS_SHARED = (
-    "getrefcount(tensors[{0}]) > 2", "getweakrefcount(tensors[{0}]) > 1",
-    "tensors[{0}].node is not nodes[{0}]", "tensors[{0}]._grad is not None",
-    "getrefcount(nodes[{0}]) > 3", "getrefcount(buffers[{0}]) > 3", "buffers[{0}].overwritten",
-)  # fmt: skip
+    f"getrefcount(nodes[{{0}}]) > {_REFERENCES}",
+    f"getrefcount(buffers[{{0}}]) > {_REFERENCES_TO_MEMORY}",
+    "buffers[{0}].overwritten",
+)
 
 
 @dataclass(slots=True)
 class _KeptJob:
     """What a quick call keeps for a later one.
 
-    job: as the program's code takes it. buffers, nodes, tensors: the memory of each result, its
-        BUFFER node and its tensor; empty where they are not kept. scratch: what the kernels need
-        in between
+    job: as the program's code takes it. buffers, nodes: the memory of each result, and its BUFFER
+        node; empty where they are not kept. scratch: what the kernels need in between
     """
 
     job: Any
     buffers: list[Buffer]
     nodes: list[Node]
-    tensors: list[Tensor]
     scratch: Buffer | None
 
-    def forget(self) -> None:
+    def is_shared(self, number: int) -> bool:
+        """`_IS_SHARED` of the result of that number."""
+        return (
+            getrefcount(self.nodes[number]) > _REFERENCES
+            or getrefcount(self.buffers[number]) > _REFERENCES_TO_MEMORY
+            or self.buffers[number].overwritten
+        )
+
+    def drop_memory(self) -> None:
         """Keep no memory."""
-        self.buffers, self.nodes, self.tensors, self.scratch = [], [], [], None
+        self.buffers, self.nodes, self.scratch = [], [], None
 
 
 def has_quick_call(program: Program) -> bool:
@@ -126,14 +127,14 @@ def has_quick_call(program: Program) -> bool:
     has_own_results = all(view.kind != "input" for view in results)
     is_pure = program.is_pure or (quick.with_captured and program.only_computes)
     writes_captured = all(program.place_of(binding) >= 0 for binding in program.writes)
-    return is_pure and has_own_results and writes_captured
+    return is_pure and has_own_results and writes_captured and not program.has_graded_arguments
 
 
 class QuickCode:
-    """The text of the quick calls of a program that has these, which is made once."""
+    """The text of the quick calls of a program that has these, which is made once. It does not keep
+    the program alive."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
         self.places = _Places(program)
         text = Text()
         text.add(*_lines_of_guards(text, program))
@@ -150,29 +151,32 @@ class QuickCode:
         self.names = text.names
         self.function = text.function("arguments", "quick call")
 
-    def call(
+    def bind(
         self,
+        program: Program,
         captured: Sequence[Buffer] = (),
         may_call: Callable[[Sequence[Tensor]], bool] | None = None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> QuickCall:
-        """The call, of the tensors of the arguments. It returns MISS of others.
+        """The quick call of the program: of the tensors of the arguments. It returns MISS for other
+        arguments.
 
         captured: the memory of the captured tensors. may_call: whether these are as they were.
         lock: is held by a call that writes to them. A pure program needs none of the three.
         Results go over those of an earlier call, if nobody has these any more and they are small.
         """
-        program = self.program
         jobs = _Jobs(program, self.places, captured)
         written = [captured[program.place_of(binding)] for binding in program.writes]
         names = {
             "MISS": MISS, "Buffer": Buffer, "memory_of": memory.memory_of, "counter": counter,
-            "getrefcount": getrefcount, "getweakrefcount": getweakrefcount, "serials": SERIALS,
-            "may_call": may_call, "lock": lock, "count_writes": lambda: _count_writes(written),
-            "waiting": jobs.waiting, "begin": jobs.begin, "unshared": jobs.unshared,
-            "allocate": jobs.allocate, "run_job": jobs.code.call,
+            "getrefcount": getrefcount, "tensor_of": Tensor.of, "may_call": may_call, "lock": lock,
+            "count_writes": lambda: _count_writes(written), "waiting": jobs.waiting,
+            "begin": jobs.begin, "unshared": jobs.unshared, "allocate": jobs.allocate,
+            "run_job": jobs.code.call,
         }  # fmt: skip
-        return FunctionType(self.function.__code__, {**self.names, **names})
+        call = FunctionType(self.function.__code__, {**self.names, **names})
+        call.__dict__["written_as"] = self.function  # whose text tracebacks show while it is there
+        return call
 
 
 def _count_writes(buffers: Sequence[Buffer]) -> None:
@@ -194,7 +198,7 @@ def _lines_of_guards(text: Text, program: Program) -> list[str]:
         tests.append(f"a{number}._requires_grad is {requires_grad}")
         tests.append(f"a{number}._grad is None")
     # A tensor that is passed twice is another signature.
-    if count <= _FEW:
+    if count <= _MAX_IN_PAIRS:
         tests += [f"a{one} is not a{other}" for one, other in combinations(range(count), 2)]
     else:
         tests.append(f"len({{*arguments}}) == {count}")
@@ -226,57 +230,64 @@ def _lines_of_run(text: Text, program: Program, places: _Places) -> list[str]:
         ]
     lines += ["try:", "    kept = waiting.popleft()", "except IndexError:", "    kept = begin()"]
     results = range(len(places.sizes))
+    if not places.is_kept:
+        lines.append("allocate(kept)")
+    lines.append("nodes = kept.nodes")
     if places.is_kept and results:
         tests = [test.format(number) for number in results for test in _IS_SHARED]
         lines += [
-            "nodes, buffers, tensors = kept.nodes, kept.buffers, kept.tensors",
+            "buffers = kept.buffers",
             f"if {' or '.join(tests)}:",
             "    kept = unshared(kept)",
-            "    tensors = kept.tensors",
+            "    nodes = kept.nodes",
         ]
-    elif results:
-        lines += ["allocate(kept)", "tensors = kept.tensors"]
-    else:
-        lines.append("tensors = kept.tensors")
     lines.append("job = kept.job")
     lines += [f"job[{place}] = m{number}.pointer" for number, place in places.reads]
     lines += [f"counter.kernels += {places.kernels}", "run_job(job)"]
-    lines += [f"tensors[{number}].serial = next(serials)" for number in results]
     lines.append(f"result = {_result_of(text, program)}")
     if not places.is_kept:
-        lines.append("kept.forget()")
+        lines.append("kept.drop_memory()")
     return [*lines, "waiting.append(kept)", "return result"]
 
 
 def _result_of(text: Text, program: Program) -> str:
-    """The result of a call, of `tensors`: those of all results, in the order of memory."""
-    tree, numbers = program.result, program.results
-    if program.repeated:
-        return f"{text.name('rebuilt', lambda values: _with_repeated(program, values))}(tensors)"
-    if type(tree) is Place:
-        return f"tensors[{numbers[tree]}]"
-    if type(tree) is tuple and all(type(part) is Place for part in tree):
-        return f"({''.join(f'tensors[{numbers[place]}], ' for place in tree)})"
-    rebuilt = text.name("rebuilt", lambda values: _in_tree(tree, numbers, values))
-    return f"{rebuilt}(tensors)"
+    """The result of a call, of `nodes`: those of all values, in the order of memory."""
+    tree, numbers, device = program.result, program.results, program.device
+    is_flat = type(tree) is tuple and all(type(part) is Place for part in tree)
+    if not program.repeated and type(tree) is Place:
+        return f"tensor_of(nodes[{numbers[tree]}], {device!r})"
+    if not program.repeated and is_flat and len({*tree}) == len(tree):
+        parts = [f"tensor_of(nodes[{numbers[place]}], {device!r}), " for place in tree]
+        return f"({''.join(parts)})"
+    repeated = program.repeated
+
+    def rebuilt(nodes: Sequence[Node]) -> Any:
+        values = results_of(nodes, numbers, repeated, device)
+        return map_tree(values.__getitem__, tree, Place)
+
+    return f"{text.name('rebuilt', rebuilt)}(nodes)"
 
 
-def _with_repeated(program: Program, values: Sequence[Tensor]) -> Any:
-    """The result of a program of which several tensors share a value."""
-    results = program.results_of([value.node for value in values])
-    return map_tree(results.__getitem__, program.result, Place)
-
-
-def _in_tree(tree: Any, numbers: Sequence[int], values: Sequence[Tensor]) -> Any:
-    return map_tree(lambda place: values[numbers[place]], tree, Place)
+def results_of(
+    nodes: Sequence[Node], numbers: Sequence[int], repeated: Sequence[int], device: str
+) -> list[Tensor]:
+    """A tensor for each result of a program, of the nodes of all values. numbers: of the value of
+    each result. repeated: the results whose value an earlier one has as well: such a one shares its
+    memory, as a leaf of its own, by which derivatives tell them apart."""
+    values = [Tensor.of(nodes[number], device) for number in numbers]
+    for at in repeated:
+        values[at].node = memory.stored_leaf(values[at].node, device)
+    return values
 
 
 class _Places:
-    """Where each buffer is in a job of a program, counted from its end on: what is read, before it
-    the results, and before these the scratch memory.
+    """Where each buffer is in a job of a program, counted from its end on, as devices have words of
+    their own before: scratch memory, results, what assignments write to, the arrays that calls keep
+    and the inputs.
 
     reads: of each argument that is read, its number and the place of its memory
     sizes: of the results, in bytes. arena: of the scratch memory
+    assigned: where the values of assignments go. kernels: how many a call runs
     is_kept: whether results and scratch memory stay for the next call
     """
 
@@ -303,12 +314,11 @@ class _Jobs:
         self.is_kept = places.is_kept
         self.code = cast("CpuProgram | CudaProgram", program.compiled.code)
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
-        known = program.captured_buffers(captured)  # with the arrays in front that calls keep
-        inputs = known[len(known) - len(program.inputs) :]
-        # What is the same in each call, after the results: where the new values of captured tensors
-        # go comes first.
-        self.read = [*[inputs[view.number] for view in places.assigned], *known]
-        count = len(self.read)
+        inputs_and_arrays = program.captured_buffers(captured)
+        inputs = inputs_and_arrays[len(inputs_and_arrays) - len(program.inputs) :]
+        # What is the same in each call.
+        self.fixed = [*[inputs[view.number] for view in places.assigned], *inputs_and_arrays]
+        count = len(self.fixed)
         self.result_places = range(-count - len(self.sizes), -count)
         self.scratch_place = -count - len(self.sizes) - 1
         # What no call has now, the oldest first. Calls of other threads make their own.
@@ -317,27 +327,34 @@ class _Jobs:
     def begin(self) -> _KeptJob:
         """A new job, with memory if that is kept."""
         unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
-        kept = _KeptJob(self.code.job([*unknown, *self.read]), [], [], [], None)
+        kept = _KeptJob(self.code.job([*unknown, *self.fixed]), [], [], None)
         if self.is_kept:
             self.allocate(kept)
         return kept
 
     def allocate(self, kept: _KeptJob) -> None:
-        """Give a job new memory for its results, and scratch memory where it has none."""
-        if self.arena and kept.scratch is None:
+        """Give a job that has none memory for its results, and scratch memory."""
+        if self.arena:
             kept.scratch = Buffer(self.arena, self.device)
             kept.job[self.scratch_place] = kept.scratch.pointer
         kept.buffers = [Buffer(size, self.device) for size in self.sizes]
-        for place, buffer in zip(self.result_places, kept.buffers, strict=True):
-            kept.job[place] = buffer.pointer
-        pairs = zip(kept.buffers, self.kinds, strict=True)
-        kept.nodes = [Node.unique(buffer, *kind, self.device) for buffer, kind in pairs]
-        kept.tensors = [Tensor.of(node, self.device) for node in kept.nodes]
+        kept.nodes = [self._node_of(kept, number) for number in range(len(self.sizes))]
 
-    def unshared(self, shared: _KeptJob) -> _KeptJob:
-        """A job with results that nobody has, in place of one with results that somebody has."""
-        if self.waiting:
-            self.allocate(shared)
-            return shared
-        self.waiting.append(shared)
-        return self.begin()
+    def _node_of(self, kept: _KeptJob, number: int) -> Node:
+        """Let a job write the result of that number to its memory; the node of that."""
+        buffer = kept.buffers[number]
+        kept.job[self.result_places[number]] = buffer.pointer
+        return Node.unique(buffer, *self.kinds[number], self.device)
+
+    def unshared(self, kept: _KeptJob) -> _KeptJob:
+        """A job whose results nobody has, in place of one of which somebody has some. The oldest
+        job is the one. If no other waits, it is put back and a second one made, so that a caller
+        who has the last results finds two jobs in turns; else it gets new memory for these."""
+        if not self.waiting:
+            self.waiting.append(kept)
+            return self.begin()
+        for number in range(len(self.sizes)):
+            if kept.is_shared(number):
+                kept.buffers[number] = Buffer(self.sizes[number], self.device)
+                kept.nodes[number] = self._node_of(kept, number)
+        return kept

@@ -51,7 +51,7 @@ __all__ = ["Tensor", "default_device"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
-SERIALS = count()
+_SERIALS = count()
 _new = object.__new__
 _note, _forget = SESSION.unsettled.add, SESSION.unsettled.discard
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
@@ -106,7 +106,7 @@ class Tensor(Methods):
         self.node, self.device = node, device
         self._grad = self.target = None
         self._requires_grad, self.assigned = False, 0
-        self.serial = next(SERIALS)
+        self.serial = next(_SERIALS)
         self.handle = handle = ref(self, _forget)
         _note(handle)
         if ORIGINS.lines is not None:

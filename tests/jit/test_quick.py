@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -174,28 +175,70 @@ def test_arguments_that_are_computed_or_assigned_since() -> None:
     np.testing.assert_array_equal(function(x).numpy(), changed * 2)
 
 
-def test_a_tensor_of_a_result_is_given_again_if_nobody_has_it() -> None:
+def test_a_dropped_result_is_gone_at_once() -> None:
     function = lm.jit(lambda x: x * 2)
     x = lm.asarray(VALUES)
-    serial = called(function, x).serial
-    first = id(function(x))
-    again = function(x)
-    assert id(again) == first
-    assert again.serial > serial
-    assert function(x) is not again
+    for _ in range(3):
+        result = called(function, x)
+        result.grad = lm.ones(result.shape)
+        references = [weakref.ref(result), weakref.ref(result.grad)]
+        del result
+        assert [reference() for reference in references] == [None, None]
 
 
-def test_a_weak_reference_to_a_result_finds_no_later_one() -> None:
-    function = lm.jit(lambda x: x * 2)
-    result = called(function, lm.asarray(VALUES))
-    reference, has_gone = weakref.ref(result), list[int]()
-    weakref.finalize(result, has_gone.append, 1)
-    del result
-    later = [function(lm.asarray(VALUES * scale)) for scale in range(4)]
-    assert reference() is None
-    assert has_gone == [1]
-    for scale, result in enumerate(later):
-        np.testing.assert_array_equal(result.numpy(), VALUES * scale * 2)
+def test_one_result_that_somebody_has_costs_its_memory_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    function = lm.jit(lambda x: (x * 2, x + 1, x - 3))
+    x = lm.asarray(VALUES)
+    held = [called(function, x)[1]]
+    heap, taken = heap_of(x.device), list[int]()
+    take = heap.take
+    monkeypatch.setattr(heap, "take", lambda size: taken.append(size) or take(size))
+    held += [function(x)[1] for _ in range(10)]
+    assert len(taken) <= 10 + 3  # and a second job
+    for result in held:
+        np.testing.assert_array_equal(result.numpy(), VALUES + 1)
+
+
+@pytest.mark.parametrize("size", [8, 300])
+def test_scratch_memory_without_results(size: int) -> None:
+    x = lm.asarray(np.eye(size, dtype=np.float32)).realize()
+    total = lm.zeros((size,)).realize()
+
+    @lm.jit
+    def step(x: lm.Tensor) -> None:
+        total.assign(total + lm.matmul(lm.matmul(x, x) + 1.0, x).sum(axis=1))
+
+    for number in range(1, 5):
+        step(x)
+        np.testing.assert_allclose(total.numpy(), np.full(size, number * (1.0 + size)), rtol=1e-5)
+
+
+def scaled(scale: lm.Tensor, repeats: bool) -> Any:
+    """A jitted function that captured `scale`; with its result twice if it repeats."""
+    return lm.jit(lambda x: [x * scale, x * scale] if repeats else x * scale)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_function_takes_what_it_captured_with_it(repeats: bool) -> None:
+    scale = lm.asarray(VALUES).realize()
+    function = scaled(scale, repeats)
+    x = lm.asarray(VALUES + 1)
+    for _ in range(3):
+        function(x)
+    pure = lm.jit(lambda x: [x + 1, x + 1] if repeats else x + 1)
+    called(pure, x)
+    program = weakref.ref(next(iter(pure._programs.values())))
+    reference = weakref.ref(scale)
+    gc.collect()
+    gc.disable()
+    try:
+        del scale, function, pure
+        assert reference() is None
+        assert program() is None
+    finally:
+        gc.enable()
 
 
 def _change_gradient(result: lm.Tensor) -> None:
