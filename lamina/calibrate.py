@@ -53,7 +53,7 @@ _LINE = 64  # bytes
 _LAUNCH = 1e-7  # seconds of a kernel that does nothing: taken, not measured
 # What the host takes for a call, and for each of its arrays, in the steps of `_host_step`: as
 # measured of compiled functions with 1 to 8 arguments and results, which are linear in these.
-_STEPS_OF_CALL, _STEPS_OF_ARRAY = 9.0, 2.5
+_STEPS_OF_CALL, _STEPS_OF_ARRAY = 6.5, 2.5
 _STEPS = 100  # that are measured together
 # Of what is not the largest demand, the share that overlaps with that: fitted to 481 drawn programs
 # on two threads of a Zen 4.
