@@ -71,7 +71,7 @@ class Runner:
 
 
 # Bytes that a program on a GPU keeps for its next call, and as many again for a caller who still
-# has the last results (`_MAX_WAITING` of quick.py). A call of log_softmax of (2647, 528), 2.8 MB,
+# has the last results (`_MAX_IDLE` of quick.py). A call of log_softmax of (2647, 528), 2.8 MB,
 # took an H200's machine 10.5 us with a result that was allocated anew, 1.5 of PyTorch's time in the
 # same turns, and 9.4 with one that was kept, 0.98 of it.
 _KEPT_ON_GPU = 8 << 20

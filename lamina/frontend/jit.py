@@ -47,6 +47,7 @@ _MAX_WAITING = 4  # of one signature
 # keep has no more bytes, as of a small model with a program for each of many lengths.
 _MAX_KEEPING, _MAX_KEPT = 4, 1 << 30
 
+
 class _QuickEntry(NamedTuple):
     """A call that was found before. options: those it is for."""
 
@@ -103,14 +104,20 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 result = self._call_quickly(args, options)
                 if result is not MISS:
                     return result
+        return self._call_by_signature(args, kwargs, options, is_traced=is_traced)
+
+    def _call_by_signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options, *, is_traced: bool
+    ) -> Any:
+        """The result of a call that is not quick, or not yet."""
         by_id: dict[int, Tensor] = {}
         of_names = _signature(kwargs, by_id) if kwargs else ()
         key = options, of_names, *map(_signature, args, repeat(by_id))  # other calls wait for this
         tensors = list(by_id.values())
         program = None if is_traced else self._programs.get(key)
         result = MISS if program is None else self._call_known(program, tensors)
-        is_interpreted = "interp" in (options.device, *(tensor.device for tensor in tensors))
-        if result is MISS and (program is not None or not (is_traced or is_interpreted)):
+        is_compiled = program is not None or not (is_traced or _is_interpreted(tensors, options))
+        if result is MISS and is_compiled:
             with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
                 known, program = program, self._fitting(key, (args, kwargs), by_id, options)
                 result = program.call(tensors)
@@ -144,7 +151,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 return result
         if not program.is_pure:
             return MISS
-        self._note_state(program)  # without the lock: at worst two threads write the same text
+        if program.has_quick_call:
+            with self._lock:
+                self._note_state(program)
+                self._keep(program)
         return program.call(tensors)
 
     def _call_function(self, arguments: Any, by_id: dict[int, Tensor], *, is_traced: bool) -> Any:
@@ -285,6 +295,11 @@ def _tracing_device() -> str:
         return check_device(None)
     except DeviceError:
         return "cpu"
+
+
+def _is_interpreted(tensors: list[Tensor], options: Options) -> bool:
+    """Whether a call with these tensors is the reference interpreter's."""
+    return "interp" in (options.device, *[tensor.device for tensor in tensors])
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:

@@ -23,7 +23,7 @@ of one argument and one result, whose kernels need no memory in between, it is::
         if type(m0) is not Buffer or m0.overwritten or a0.assigned:
             m0 = memory_of(a0)
         try:
-            kept = waiting.popleft()
+            kept = idle.popleft()
         except IndexError:
             kept = begin()
         nodes, buffers = kept.nodes, kept.buffers
@@ -35,7 +35,7 @@ of one argument and one result, whose kernels need no memory in between, it is::
         counter.kernels += 1
         run_job(job)
         result = tensor_of(nodes[0], 'cpu')
-        waiting.append(kept)
+        idle.append(kept)
         return result
 """
 
@@ -68,9 +68,9 @@ QuickCall = Callable[[Sequence[Any]], Any]
 
 MISS = object()  # what a quick call returns of arguments that it is not for
 
-# Jobs of one program that wait for a call. A caller often has the results of the last call until
+# Jobs of one program that no call has. A caller often has the results of the last call until
 # the next one returns: two jobs in turns need no new memory then.
-_MAX_WAITING = 2
+_MAX_IDLE = 2
 # Arguments that are compared with each other in less time than a set of them is made.
 _MAX_IN_PAIRS = 3
 # The references to a node and to memory that only a job has: of a node the list and the argument of
@@ -170,13 +170,13 @@ class QuickCode:
         names = {
             "MISS": MISS, "Buffer": Buffer, "memory_of": memory.memory_of, "counter": counter,
             "getrefcount": getrefcount, "tensor_of": Tensor.of, "may_call": may_call, "lock": lock,
-            "count_writes": lambda: _count_writes(written), "waiting": jobs.waiting,
+            "count_writes": lambda: _count_writes(written), "idle": jobs.idle,
             "begin": jobs.begin, "unshared": jobs.unshared, "allocate": jobs.allocate,
             "run_job": jobs.code.call,
+            # Tracebacks show its text as long as it is there.
+            "written_as": self.function,
         }  # fmt: skip
-        call = FunctionType(self.function.__code__, {**self.names, **names})
-        call.__dict__["written_as"] = self.function  # whose text tracebacks show while it is there
-        return call
+        return FunctionType(self.function.__code__, {**self.names, **names})
 
 
 def _count_writes(buffers: Sequence[Buffer]) -> None:
@@ -228,7 +228,7 @@ def _lines_of_run(text: Text, program: Program, places: _Places) -> list[str]:
             f"if type(m{number}) is not Buffer or m{number}.overwritten or a{number}.assigned:",
             f"    m{number} = memory_of(a{number})",
         ]
-    lines += ["try:", "    kept = waiting.popleft()", "except IndexError:", "    kept = begin()"]
+    lines += ["try:", "    kept = idle.popleft()", "except IndexError:", "    kept = begin()"]
     results = range(len(places.sizes))
     if not places.is_kept:
         lines.append("allocate(kept)")
@@ -247,7 +247,7 @@ def _lines_of_run(text: Text, program: Program, places: _Places) -> list[str]:
     lines.append(f"result = {_result_of(text, program)}")
     if not places.is_kept:
         lines.append("kept.drop_memory()")
-    return [*lines, "waiting.append(kept)", "return result"]
+    return [*lines, "idle.append(kept)", "return result"]
 
 
 def _result_of(text: Text, program: Program) -> str:
@@ -310,8 +310,7 @@ class _Jobs:
     """What the calls of a program keep."""
 
     def __init__(self, program: Program, places: _Places, captured: Sequence[Buffer]) -> None:
-        self.device, self.sizes, self.arena = program.device, places.sizes, places.arena
-        self.is_kept = places.is_kept
+        self.device, self.places = program.device, places
         self.code = cast("CpuProgram | CudaProgram", program.compiled.code)
         self.kinds = [(shape, dtype) for shape, dtype, _ in program.likes]
         inputs_and_arrays = program.captured_buffers(captured)
@@ -319,26 +318,26 @@ class _Jobs:
         # What is the same in each call.
         self.fixed = [*[inputs[view.number] for view in places.assigned], *inputs_and_arrays]
         count = len(self.fixed)
-        self.result_places = range(-count - len(self.sizes), -count)
-        self.scratch_place = -count - len(self.sizes) - 1
+        self.result_places = range(-count - len(places.sizes), -count)
+        self.scratch_place = -count - len(places.sizes) - 1
         # What no call has now, the oldest first. Calls of other threads make their own.
-        self.waiting: deque[_KeptJob] = deque(maxlen=_MAX_WAITING)
+        self.idle: deque[_KeptJob] = deque(maxlen=_MAX_IDLE)
 
     def begin(self) -> _KeptJob:
         """A new job, with memory if that is kept."""
-        unknown = [Buffer(0)] * (1 + len(self.sizes))  # the scratch memory, and results
+        unknown = [Buffer(0)] * (1 + len(self.places.sizes))  # the scratch memory, and results
         kept = _KeptJob(self.code.job([*unknown, *self.fixed]), [], [], None)
-        if self.is_kept:
+        if self.places.is_kept:
             self.allocate(kept)
         return kept
 
     def allocate(self, kept: _KeptJob) -> None:
         """Give a job that has none memory for its results, and scratch memory."""
-        if self.arena:
-            kept.scratch = Buffer(self.arena, self.device)
+        if self.places.arena:
+            kept.scratch = Buffer(self.places.arena, self.device)
             kept.job[self.scratch_place] = kept.scratch.pointer
-        kept.buffers = [Buffer(size, self.device) for size in self.sizes]
-        kept.nodes = [self._node_of(kept, number) for number in range(len(self.sizes))]
+        kept.buffers = [Buffer(size, self.device) for size in self.places.sizes]
+        kept.nodes = [self._node_of(kept, number) for number in range(len(self.places.sizes))]
 
     def _node_of(self, kept: _KeptJob, number: int) -> Node:
         """Let a job write the result of that number to its memory; the node of that."""
@@ -346,15 +345,16 @@ class _Jobs:
         kept.job[self.result_places[number]] = buffer.pointer
         return Node.unique(buffer, *self.kinds[number], self.device)
 
-    def unshared(self, kept: _KeptJob) -> _KeptJob:
-        """A job whose results nobody has, in place of one of which somebody has some. The oldest
-        job is the one. If no other waits, it is put back and a second one made, so that a caller
-        who has the last results finds two jobs in turns; else it gets new memory for these."""
-        if not self.waiting:
-            self.waiting.append(kept)
-            return self.begin()
-        for number in range(len(self.sizes)):
+    def unshared(self, shared: _KeptJob) -> _KeptJob:
+        """Another job than `shared`, of whose results somebody has some: the next one, or a second
+        one, with new memory for those of its results that somebody has as well."""
+        try:
+            kept = self.idle.popleft()
+        except IndexError:
+            kept = self.begin()
+        self.idle.append(shared)
+        for number in range(len(self.places.sizes)):
             if kept.is_shared(number):
-                kept.buffers[number] = Buffer(self.sizes[number], self.device)
+                kept.buffers[number] = Buffer(self.places.sizes[number], self.device)
                 kept.nodes[number] = self._node_of(kept, number)
         return kept
