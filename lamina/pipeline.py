@@ -40,6 +40,7 @@ from lamina.fuse.program import Program, build_program
 from lamina.fuse.scatter_layout import scatters_as_read
 from lamina.fuse.verify_memory import verify_memory
 from lamina.graph.algebra import ALGEBRA
+from lamina.graph.few_places import sums_over_places
 from lamina.graph.flip_bytes import flip_bytes, flip_bytes_beside_tiles
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.open_calls import open_without_detach
@@ -134,7 +135,8 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 def _suit_device(sinks: list[Node], options: Options) -> list[Node]:
     # First `sums_as_rows`, which looks for scatters: rules of devices replace some of these.
     sent = rewrite(sinks, (sums_as_rows,))
-    rules = (*backend(options).graph_rules(options), reduce_in_parts)  # the first that fits applies
+    # The first that fits applies.
+    rules = (sums_over_places, *backend(options).graph_rules(options), reduce_in_parts)
     # In most graphs no rule fits any node. Then the nodes are the same objects as before, and need
     # not be simplified again.
     if rewrite(sent, rules) == sinks:
@@ -269,6 +271,8 @@ PASSES = (
         # Every device.
         Subpass("sums_as_rows", "sends the rows of a scatter, in place of a sum over ranks",
                 "lamina.graph.sent_rows:sums_as_rows"),
+        Subpass("sums_over_places", "adds up places in the stead of more elements of windows",
+                "lamina.graph.few_places:sums_over_places"),
         Subpass("reduce_in_parts", "takes long reductions of few results in parts",
                 "lamina.graph.split_reductions:reduce_in_parts"),
         Subpass("scan_in_parts", "takes long scans in parts",
