@@ -23,6 +23,7 @@ from lamina.compiled import RUNNERS, Planned, with_code
 from lamina.core.options import Options, current, using
 from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.session import SESSION
+from lamina.graph.few_places import sums_over_places
 from lamina.graph.rewrite import Rule
 from lamina.graph.sent_rows import sums_as_rows
 from lamina.ir.monoids import ADD
@@ -140,12 +141,16 @@ def test_names_are_unique_and_each_says_what_it_does() -> None:
     assert all(one.does.startswith("takes ") for one in (*pipeline.PASSES, pipeline.LOAD))
 
 
+# Rules of the pass "suit_device" that all devices have.
+RULES_OF_THE_PASS = (sums_as_rows, sums_over_places, pipeline.reduce_in_parts)
+
+
 @pytest.mark.parametrize("options", SETTINGS, ids=lambda one: f"{one.device}-{one.arch}-{one.tf32}")
 def test_every_rule_of_a_backend_is_a_subpass(options: Options) -> None:
     """A rule that is added to a backend alone would be hidden from the table."""
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     subpasses = {subpass.name: subpass.where for subpass in split.subpasses}
-    rules = (pipeline.reduce_in_parts, *backend(options).graph_rules(options))
+    rules = (*RULES_OF_THE_PASS, *backend(options).graph_rules(options))
     for rule in rules:
         assert rule.name in subpasses, f"{rule.name} has no Subpass"
         module, _, name = subpasses[rule.name].partition(":")
@@ -161,7 +166,7 @@ KINDS_OF = {
 def test_a_rule_names_the_devices_that_have_it() -> None:
     (suit_device,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     for subpass in suit_device.subpasses:
-        if subpass.name in ("sums_as_rows", "reduce_in_parts"):  # rules of the pass itself
+        if subpass.name in {rule.name for rule in RULES_OF_THE_PASS}:
             assert not subpass.devices
             continue
         having = {
@@ -175,7 +180,7 @@ def test_a_rule_names_the_devices_that_have_it() -> None:
 def test_every_subpass_of_suit_device_is_a_rule_of_a_backend() -> None:
     (split,) = [one for one in pipeline.PASSES if one.name == "suit_device"]
     rules = {rule.name for one in SETTINGS for rule in backend(one).graph_rules(one)}
-    rules |= {rule.name for rule in (pipeline.reduce_in_parts, sums_as_rows)}
+    rules |= {rule.name for rule in RULES_OF_THE_PASS}
     assert {subpass.name for subpass in split.subpasses} == rules
 
 
